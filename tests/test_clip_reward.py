@@ -1,0 +1,195 @@
+"""CLIPReward: the formula, its invariances, and its door."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import TASK_PROMPT, cartpole_frame
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlmrm_gym import CLIPReward
+from vlmrm_gym.rewards.regularization import GoalBaseline
+
+BASELINE = "pole and cart"
+
+
+def published_reward(image, goal, baseline, alpha):
+    """Equation 3 as the paper writes it, in float64, by geometry: project s onto the line through goal and baseline."""
+    direction = goal - baseline
+    projected = baseline + direction * ((image - baseline) @ direction) / (direction @ direction)
+    return 1 - 0.5 * np.sum((alpha * projected + (1 - alpha) * image - goal) ** 2)
+
+
+def unit(vector):
+    return vector / np.linalg.norm(vector)
+
+
+@given(seed=st.integers(0, 2**32 - 1), alpha=st.floats(0, 1), size=st.integers(2, 64))
+@settings(max_examples=200, deadline=None)
+def test_goal_baseline_is_equation_3(seed, alpha, size):
+    rng = np.random.default_rng(seed)
+    goal, baseline, *images = (unit(rng.normal(size=size)) for _ in range(5))
+    if np.linalg.norm(goal - baseline) < 0.1:
+        return
+    expected = [published_reward(image, goal, baseline, alpha) for image in images]
+    as_tensor = lambda x: torch.tensor(np.array(x), dtype=torch.float32)  # noqa: E731
+    reward = GoalBaseline.between(as_tensor(goal), as_tensor(baseline), alpha)
+    np.testing.assert_allclose(reward(as_tensor(images)), expected, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return np.stack([cartpole_frame(angle, position) for angle in (-60, -20, 0, 3, 45, 120) for position in (-1, 0.5)])
+
+
+def embeddings(score, frames):
+    """Unit vectors of frames, float64, one frame at a time."""
+    images = [score.model.encode_image(score.model.preprocessing()(torch.from_numpy(frame[None])))[0] for frame in frames]
+    return torch.stack(images).double().numpy()
+
+
+def test_alpha_0_is_cosine_similarity(frames):
+    score = CLIPReward(prompt=TASK_PROMPT)
+    goal = score.model.encode_text([TASK_PROMPT])[0].double().numpy()
+    np.testing.assert_allclose(score(frames), embeddings(score, frames) @ goal, atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_rewards_of_frames_are_equation_3(frames, alpha):
+    score = CLIPReward(prompt=TASK_PROMPT, baseline=BASELINE, alpha=alpha)
+    goal, baseline = score.model.encode_text([TASK_PROMPT, BASELINE]).double().numpy()
+    expected = [published_reward(image, goal, baseline, alpha) for image in embeddings(score, frames)]
+    np.testing.assert_allclose(score(frames), expected, atol=1e-5)
+
+
+def test_several_prompts_are_averaged_and_normalised_again(frames):
+    prompts = ["an upright pole", "the pole has fallen to the left"]
+    score = CLIPReward(prompt=prompts)
+    goal = unit(score.model.encode_text(prompts).double().numpy().mean(0))
+    np.testing.assert_allclose(score(frames), embeddings(score, frames) @ goal, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 12, 100])
+def test_batch_size_never_changes_a_reward(frames, batch_size):
+    """Contract 3."""
+    expected = CLIPReward(prompt=TASK_PROMPT)(frames)
+    np.testing.assert_allclose(CLIPReward(prompt=TASK_PROMPT, batch_size=batch_size)(frames), expected, atol=1e-5)
+
+
+def test_kind_of_frames_is_kind_of_rewards(frames):
+    score = CLIPReward(prompt=TASK_PROMPT)
+    from_numpy, from_torch = score(frames), score(torch.from_numpy(frames))
+    assert isinstance(from_numpy, np.ndarray)
+    assert from_numpy.dtype == np.float32
+    assert from_numpy.shape == (12,)
+    assert isinstance(from_torch, torch.Tensor)
+    assert from_torch.dtype == torch.float32
+    np.testing.assert_array_equal(from_numpy, from_torch.numpy())
+
+
+def test_frames_may_be_flipped_or_read_only_views(frames):
+    """MuJoCo's frames have negative strides, which torch refuses."""
+    score = CLIPReward(prompt=TASK_PROMPT)
+    flipped = np.ascontiguousarray(frames[:, ::-1])[:, ::-1]
+    read_only = frames.copy()
+    read_only.setflags(write=False)
+    np.testing.assert_array_equal(score(flipped), score(frames))
+    np.testing.assert_array_equal(score(read_only), score(frames))
+
+
+@given(height=st.integers(1, 300), width=st.integers(1, 300), resize_mode=st.sampled_from([None, "squash", "shortest", "longest"]))
+@settings(max_examples=25, deadline=None)
+def test_any_height_and_width(height, width, resize_mode):
+    score = CLIPReward(prompt=TASK_PROMPT, resize_mode=resize_mode)
+    rewards = score(np.full((2, height, width, 3), 200, dtype=np.uint8))
+    assert np.isfinite(rewards).all()
+    assert (abs(rewards) <= 1 + 1e-5).all()
+
+
+def test_frames_are_left_as_they_were(frames):
+    before = frames.copy()
+    CLIPReward(prompt=TASK_PROMPT)(frames)
+    np.testing.assert_array_equal(frames, before)
+
+
+def test_a_full_gpu_halves_the_batch_until_it_fits(frames, monkeypatch):
+    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    expected = score(frames)
+    encode = type(score.model).encode_image
+    sizes = []
+
+    def full_above_three(self, images):
+        sizes.append(len(images))
+        if len(images) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(self, images)
+
+    monkeypatch.setattr(type(score.model), "encode_image", full_above_three)
+    np.testing.assert_allclose(score(frames), expected, atol=1e-5)
+    assert sizes == [12, 6, 3, 3, 3, 3]
+    assert score.batch_size == 3
+
+
+def test_a_gpu_too_small_for_one_frame_says_so(frames, monkeypatch):
+    score = CLIPReward(prompt=TASK_PROMPT)
+
+    def always_full(self, images):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(type(score.model), "encode_image", always_full)
+    with pytest.raises(torch.OutOfMemoryError):
+        score(frames)
+
+
+def test_models_are_loaded_once_and_shared():
+    assert CLIPReward(prompt=TASK_PROMPT).model is CLIPReward(prompt="an upright pole").model
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"prompt": ""}, ValueError, r"`prompt` must not be empty\. Received ''"),
+        ({"prompt": "  "}, ValueError, "`prompt` must not be empty"),
+        ({"prompt": []}, ValueError, "`prompt` must not be empty"),
+        ({"prompt": ["a pole", ""]}, ValueError, "`prompt` must not be empty"),
+        ({"prompt": 3}, TypeError, "`prompt` must be a text or a list of texts. Received 3"),
+        ({"prompt": ["a pole", None]}, TypeError, "`prompt` must be a text or a list of texts"),
+        ({"alpha": -0.1, "baseline": BASELINE}, ValueError, r"`alpha` must be a number from 0 to 1\. Received -0\.1"),
+        ({"alpha": 1.5, "baseline": BASELINE}, ValueError, "`alpha` must be a number from 0 to 1"),
+        ({"alpha": float("nan"), "baseline": BASELINE}, ValueError, "`alpha` must be a number from 0 to 1"),
+        ({"alpha": "0.5", "baseline": BASELINE}, ValueError, "`alpha` must be a number from 0 to 1"),
+        ({"alpha": 0.5}, ValueError, "`alpha` above 0 needs a `baseline`"),
+        ({"baseline": ""}, ValueError, "`baseline` must not be empty"),
+        ({"baseline": TASK_PROMPT}, ValueError, "`baseline` must differ from `prompt`"),
+        ({"baseline": TASK_PROMPT.upper(), "alpha": 0.5}, ValueError, "`baseline` must differ from `prompt`"),
+        ({"prompt": "a pole " * 100}, ValueError, r"`prompt` must have at most 77 tokens for 'tiny'\. Received 202"),
+        ({"baseline": "a pole " * 100}, ValueError, "`baseline` must have at most 77 tokens"),
+        ({"batch_size": 0}, ValueError, "`batch_size` must be None or an integer of at least 1. Received 0"),
+        ({"resize_mode": "stretch"}, ValueError, "`resize_mode` must be None or one of squash, shortest, longest"),
+        ({"precision": "int8"}, ValueError, "`precision` must be one of auto, fp32, bf16, fp16"),
+        ({"device": "cuda:99"}, ValueError, r"`device` must be .* of this machine \(cpu.*\)\. Received 'cuda:99'"),
+        ({"device": "gpu"}, ValueError, "`device` must be"),
+    ],
+)  # fmt: skip
+def test_bad_parameters(arguments, error, message):
+    with pytest.raises(error, match=message):
+        CLIPReward(**{"prompt": TASK_PROMPT} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("frames", "error", "message"),
+    [
+        (np.zeros((2, 8, 8, 3), dtype=np.float32), TypeError, "`frames` must be uint8 .* Received dtype float32"),
+        (torch.zeros(2, 8, 8, 3), TypeError, r"Received dtype torch\.float32"),
+        ([[[0, 0, 0]]], TypeError, r"`frames` .*NumPy or torch\. Received list"),
+        (np.zeros((8, 8, 3), dtype=np.uint8), ValueError, r"Received shape \(8, 8, 3\)\. For one frame, pass frame\[None\]"),
+        (np.zeros((2, 8, 8), dtype=np.uint8), ValueError, r"Received shape \(2, 8, 8\)"),
+        (np.zeros((2, 8, 8, 4), dtype=np.uint8), ValueError, r"Received shape \(2, 8, 8, 4\)"),
+        (np.zeros((2, 3, 8, 8), dtype=np.uint8), ValueError, "Channels come last"),
+        (np.zeros((0, 8, 8, 3), dtype=np.uint8), ValueError, r"none of them 0\. Received shape \(0, 8, 8, 3\)"),
+        (torch.zeros((1, 0, 8, 3), dtype=torch.uint8), ValueError, "none of them 0"),
+    ],
+)
+def test_bad_frames(frames, error, message):
+    with pytest.raises(error, match=message):
+        CLIPReward(prompt=TASK_PROMPT)(frames)

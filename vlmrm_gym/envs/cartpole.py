@@ -1,0 +1,57 @@
+"""Cart-pole as the paper uses it: Gymnasium's, without the termination that would give the task away."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+
+class CartPole(CartPoleEnv):
+    """Gymnasium's CartPole-v1 that goes on after the pole has fallen.
+
+    Nothing terminates. The pole's angle is wrapped to (-pi, pi], and the cart stops at the ends of its track. Up to
+    the step at which CartPole-v1 would terminate, observations, rewards and seeding are CartPole-v1's to the bit.
+
+    The reward is CartPole-v1's: 1.0 for every action taken while the pole was up and the cart on its track, else 0.0.
+    `info["success"]` (bool) says whether they are so after the action.
+
+    Observation: float32 (4,): cart position [-2.4, 2.4] and velocity, pole angle (-pi, pi] in radians (positive: to
+    the right) and angular velocity. Action: 0 pushes the cart to the left, 1 to the right.
+    """
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+        high = np.array([2 * self.x_threshold, np.inf, np.pi, np.inf], dtype=np.float32)
+        self.observation_space = spaces.Box(-high, high, dtype=np.float32)
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        was_up = self.is_up()
+        self.steps_beyond_terminated = None  # the base class warns of, and pays nothing for, steps after a fall
+        super().step(action)
+        assert self.state is not None
+        x, x_dot, theta, theta_dot = self.state
+        if abs(x) >= self.x_threshold:
+            x = np.clip(x, -self.x_threshold, self.x_threshold)
+            if x * x_dot > 0:
+                x_dot = 0.0
+        if abs(theta) > np.pi or theta == -np.pi:
+            theta = np.pi - (np.pi - theta) % (2 * np.pi)
+        self.state = np.array((x, x_dot, theta, theta_dot), dtype=np.float64)
+        observation = self.state.astype(np.float32)
+        return observation, float(was_up), False, False, {"success": self.is_up()}
+
+    def render(self) -> np.ndarray | None:
+        """The frame, uint8 (400, 600, 3), in render mode "rgb_array"."""
+        if self.render_mode == "rgb_array" and self.screen is None:
+            import pygame
+
+            # The base class would open the window system first, which a server does not have.
+            self.screen = pygame.Surface((self.screen_width, self.screen_height))
+        return super().render()
+
+    def is_up(self) -> bool:
+        """Whether the pole is within 12 degrees of upright and the cart has not reached an end of its track."""
+        assert self.state is not None, "Call reset before using step method."
+        x, _, theta, _ = self.state
+        return bool(abs(theta) <= self.theta_threshold_radians and abs(x) < self.x_threshold)

@@ -1,0 +1,28 @@
+"""The bundled small CLIP: weights, the code that makes them again (`train.py`), and what the model does not know."""
+
+from functools import cache
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+ANCHORS = Path(__file__).parent / "anchors.safetensors"
+
+LEAST_SPREAD = 0.06
+"""A familiar prompt's similarity to the anchor images varies at least this much (standard deviation)."""
+
+UNKNOWN_PROMPT = (
+    "The bundled model does not know what the prompt {prompt!r} means: its reward hardly changes over the scenes that it was trained on. "
+    'Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model, or say it in words about one of the scenes of this package.'
+)
+
+
+@cache
+def _anchors() -> torch.Tensor:
+    """Unit vectors of images of the scenes in many states: float32 (N, D)."""
+    return load_file(ANCHORS)["images"].float()
+
+
+def knows(goal: torch.Tensor) -> bool:
+    """Whether a goal, float32 (D,), tells the states of some scene apart."""
+    return bool((_anchors() @ goal.float().cpu()).std() >= LEAST_SPREAD)
