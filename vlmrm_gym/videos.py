@@ -38,8 +38,8 @@ def save_video(
     if not len(frames) == len(rewards) > 0:
         raise ValueError(f"`frames` and `rewards` must be equally many, and at least one. Received {len(frames)} and {len(rewards)}.")
     low, high = min(rewards), max(rewards)
-    options = {"macro_block_size": 2} if path.suffix == ".mp4" else {"loop": 0}
-    with imageio.get_writer(path, fps=fps, **options) as writer:
+    options = {"fps": fps, "macro_block_size": 2} if path.suffix == ".mp4" else {"duration": 1000 / fps, "loop": 0}
+    with imageio.get_writer(path, **options) as writer:
         for t, frame in enumerate(frames):
             strip = _draw_strip(frame.shape[1], np.asarray(rewards[: t + 1]), low, high, len(frames), title)
             writer.append_data(np.concatenate([frame, strip]))  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,108 @@
+"""How much of bare `encode_image` CLIPReward keeps: python benchmarks/clip_reward.py
+
+Bare: the images/s of open_clip's own model on ready-made float tensors of its input size, on the same device, in the
+same precision, with the same batch size. Ours: the frames/s of `CLIPReward`, from uint8 frames in memory to rewards:
+fitting, normalising, encoding, equation 3. Both take turns in one process; the figures are medians over the rounds.
+The target is a ratio of at least 0.95 for frames of the model's own size. Larger frames add the resize.
+
+Architectures other than "tiny" get random weights, which are as fast as trained ones and need no download.
+"""
+
+import json
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import open_clip
+import torch
+import tyro
+from tqdm import tqdm
+
+from vlmrm_gym import CLIPReward
+from vlmrm_gym.rewards.models import TINY_FOLDER
+
+PROMPT, BASELINE = "pole vertically upright on top of the cart", "pole and cart"
+
+
+@dataclass
+class Args:
+    models: tuple[str, ...] = ("tiny", "ViT-B-32")
+    """"tiny" or open_clip architectures"""
+    batch_size: int = 64
+    """frames a batch"""
+    rounds: int = 15
+    """how often each is timed; they take turns"""
+    device: str = "auto"
+    """where the models run"""
+    frame_sizes: tuple[int, ...] = (480,)
+    """heights of square frames to score besides the model's own size"""
+    json: Path | None = None
+    """file for the figures"""
+
+
+def take_turns(functions: dict[str, Callable[[], object]], rounds: int, synchronize: Callable[[], None]) -> dict[str, float]:
+    """Median seconds of each function; they run in turn, so that a busy machine slows all of them alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for i in tqdm(range(rounds + 2), leave=False):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            function()
+            synchronize()
+            if i >= 2:  # warm-up
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def compare(model: str, args: Args) -> list[dict[str, float | str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        name = model
+        if model != "tiny":
+            weights = Path(folder) / "weights.pt"
+            torch.save(open_clip.create_model(model, load_weights=False).state_dict(), weights)
+            name = f"{model}/{weights}"
+        score = CLIPReward(
+            name, prompt=PROMPT, baseline=BASELINE, alpha=0.5, device=args.device, batch_size=args.batch_size
+        )
+    device, dtype = score.model.device, score.model.dtype
+    precision = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
+    source = f"local-dir:{TINY_FOLDER}" if model == "tiny" else model
+    bare = open_clip.create_model(source, load_weights=model == "tiny", device=device, precision=precision).eval()
+    height, width = score.model.preprocessing().height, score.model.preprocessing().width
+    rng = np.random.default_rng(0)
+    images = torch.randn(args.batch_size, 3, height, width, device=device, dtype=dtype)
+
+    def encode() -> torch.Tensor:
+        with torch.inference_mode():
+            return bare.encode_image(images)
+
+    functions: dict[str, Callable[[], object]] = {"bare encode_image": encode}
+    for size in ((height, width), *((size, size) for size in args.frame_sizes)):
+        frames = torch.from_numpy(rng.integers(0, 256, (args.batch_size, *size, 3), dtype=np.uint8)).to(device)
+        functions[f"CLIPReward, {size[0]}x{size[1]} frames"] = lambda frames=frames: score(frames)
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    seconds = take_turns(functions, args.rounds, synchronize)
+    rate = {name: args.batch_size / value for name, value in seconds.items()}
+    return [
+        {"model": model, "what": name, "images_per_second": value, "ratio": value / rate["bare encode_image"]}
+        for name, value in rate.items()
+    ]
+
+
+def main(args: Args) -> None:
+    rows = [row for model in args.models for row in compare(model, args)]
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()} CPU"
+    print(f"{machine}, {torch.get_num_threads()} threads, torch {torch.__version__}, batch {args.batch_size}\n")
+    print(f"{'model':<12}{'':<32}{'images/s':>10}{'of bare':>10}")
+    for row in rows:
+        print(f"{row['model']:<12}{row['what']:<32}{row['images_per_second']:>10.0f}{row['ratio']:>10.2f}")
+    if args.json:
+        args.json.write_text(json.dumps({"machine": machine, "torch": torch.__version__, "rows": rows}, indent=2))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))

@@ -1,0 +1,48 @@
+"""The example learns, and leaves what it promises."""
+
+import json
+import sys
+from pathlib import Path
+
+import imageio.v3 as iio
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import dqn_cartpole
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def test_a_short_run_writes_curve_video_events_and_result(tmp_path):
+    args = dqn_cartpole.Args(
+        runs_folder=tmp_path, total_timesteps=60, learning_starts=20, episode_length=20, selection_frequency=1, eval_episodes=3
+    )
+    folder = dqn_cartpole.main(args)
+    assert folder.parent == tmp_path
+    result = json.loads((folder / "result.json").read_text())
+    assert result["eval_episodes"] == 3
+    assert 0 <= result["success"] <= 1
+    assert iio.imread(folder / "learning_curve.png").ndim == 3
+    assert iio.imread(folder / "agent.mp4").shape == (20, 472, 600, 3)
+    assert list(folder.glob("events.out.tfevents.*"))
+    assert (folder / "agent.pt").exists()
+
+
+def test_the_untrained_agent_does_not_succeed():
+    """So that success means something."""
+    import torch
+
+    torch.manual_seed(0)
+    env = dqn_cartpole.make_env(dqn_cartpole.Args())()
+    success, task_return = dqn_cartpole.success_rate(dqn_cartpole.QNetwork(env), episodes=20, episode_length=200, seed=0)
+    assert success == 0
+    assert task_return < 100
+
+
+@pytest.mark.slow
+def test_the_agent_learns_to_balance_from_the_prompt_alone(tmp_path):
+    folder = dqn_cartpole.main(dqn_cartpole.Args(runs_folder=tmp_path, seed=1))
+    assert json.loads((folder / "result.json").read_text())["success"] >= 0.95

@@ -1,0 +1,29 @@
+"""Videos with the reward drawn in."""
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+
+from vlmrm_gym.videos import STRIP, save_video
+
+
+def test_gif_has_every_frame_above_its_reward(tmp_path, rng):
+    frames = list(rng.integers(0, 256, (5, 40, 200, 3), dtype=np.uint8))
+    save_video(tmp_path / "agent.gif", frames, [0.1, 0.2, -0.3, 0.4, 0.5], title="a pole")
+    video = iio.imread(tmp_path / "agent.gif")
+    assert video.shape == (5, 40 + STRIP, 200, 3)
+    strips = video[:, 40:].astype(int)
+    assert all((strips[i] != strips[i + 1]).any() for i in range(4))
+
+
+@pytest.mark.parametrize(
+    ("name", "frames", "rewards", "message"),
+    [
+        ("agent.avi", 1, 1, r"`path` must end in \.mp4 or \.gif"),
+        ("agent.gif", 2, 1, "Received 2 and 1"),
+        ("agent.gif", 0, 0, "at least one"),
+    ],
+)
+def test_bad_arguments(tmp_path, name, frames, rewards, message):
+    with pytest.raises(ValueError, match=message):
+        save_video(tmp_path / name, [np.zeros((8, 8, 3), dtype=np.uint8)] * frames, [0.0] * rewards)
