@@ -1,4 +1,6 @@
-"""How much of bare `encode_image` CLIPReward keeps: python benchmarks/clip_reward.py
+"""How much of bare `encode_image` CLIPReward keeps.
+
+    python benchmarks/clip_reward.py
 
 Bare: the images/s of open_clip's own model on ready-made float tensors of its input size, on the same device, in the
 same precision, with the same batch size. Ours: the frames/s of `CLIPReward`, from uint8 frames in memory to rewards:
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import open_clip
@@ -45,7 +48,9 @@ class Args:
     """file for the figures"""
 
 
-def take_turns(functions: dict[str, Callable[[], object]], rounds: int, synchronize: Callable[[], None]) -> dict[str, float]:
+def take_turns(
+    functions: dict[str, Callable[[], object]], rounds: int, synchronize: Callable[[], None]
+) -> dict[str, float]:
     """Median seconds of each function; they run in turn, so that a busy machine slows all of them alike."""
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for i in tqdm(range(rounds + 2), leave=False):
@@ -71,7 +76,7 @@ def compare(model: str, args: Args) -> list[dict[str, float | str]]:
     device, dtype = score.model.device, score.model.dtype
     precision = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}[dtype]
     source = f"local-dir:{TINY_FOLDER}" if model == "tiny" else model
-    bare = open_clip.create_model(source, load_weights=model == "tiny", device=device, precision=precision).eval()
+    bare: Any = open_clip.create_model(source, load_weights=model == "tiny", device=device, precision=precision).eval()
     height, width = score.model.preprocessing().height, score.model.preprocessing().width
     rng = np.random.default_rng(0)
     images = torch.randn(args.batch_size, 3, height, width, device=device, dtype=dtype)

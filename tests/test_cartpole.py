@@ -74,7 +74,10 @@ def test_cart_stops_at_the_end_of_the_track(side):
     assert abs(env.state[0]) < 2.4
 
 
-@pytest.mark.parametrize(("angle", "position", "up"), [(0, 0, True), (11, 0, True), (-11, 2.3, True), (13, 0, False), (-90, 0, False), (180, 0, False), (0, 2.4, False)])
+@pytest.mark.parametrize(
+    ("angle", "position", "up"),
+    [(0, 0, True), (11, 0, True), (-11, 2.3, True), (13, 0, False), (-90, 0, False), (180, 0, False), (0, 2.4, False)],
+)
 def test_success_means_pole_up_and_cart_on_the_track(angle, position, up):
     assert at(position, angle=angle).is_up() is up
 

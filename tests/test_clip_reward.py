@@ -44,7 +44,9 @@ def frames():
 
 def embeddings(score, frames):
     """Unit vectors of frames, float64, one frame at a time."""
-    images = [score.model.encode_image(score.model.preprocessing()(torch.from_numpy(frame[None])))[0] for frame in frames]
+    images = [
+        score.model.encode_image(score.model.preprocessing()(torch.from_numpy(frame[None])))[0] for frame in frames
+    ]
     return torch.stack(images).double().numpy()
 
 
@@ -87,6 +89,14 @@ def test_kind_of_frames_is_kind_of_rewards(frames):
     np.testing.assert_array_equal(from_numpy, from_torch.numpy())
 
 
+def test_rewards_of_torch_frames_can_be_used_in_autograd(frames):
+    """A tensor born in inference mode could not."""
+    weight = torch.ones(len(frames), requires_grad=True)
+    rewards = CLIPReward(prompt=TASK_PROMPT)(torch.from_numpy(frames))
+    (weight * rewards).sum().backward()
+    np.testing.assert_array_equal(weight.grad, rewards)
+
+
 def test_frames_may_be_flipped_or_read_only_views(frames):
     """MuJoCo's frames have negative strides, which torch refuses."""
     score = CLIPReward(prompt=TASK_PROMPT)
@@ -97,7 +107,11 @@ def test_frames_may_be_flipped_or_read_only_views(frames):
     np.testing.assert_array_equal(score(read_only), score(frames))
 
 
-@given(height=st.integers(1, 300), width=st.integers(1, 300), resize_mode=st.sampled_from([None, "squash", "shortest", "longest"]))
+@given(
+    height=st.integers(1, 300),
+    width=st.integers(1, 300),
+    resize_mode=st.sampled_from([None, "squash", "shortest", "longest"]),
+)
 @settings(max_examples=25, deadline=None)
 def test_any_height_and_width(height, width, resize_mode):
     score = CLIPReward(prompt=TASK_PROMPT, resize_mode=resize_mode)
@@ -182,7 +196,11 @@ def test_bad_parameters(arguments, error, message):
         (np.zeros((2, 8, 8, 3), dtype=np.float32), TypeError, "`frames` must be uint8 .* Received dtype float32"),
         (torch.zeros(2, 8, 8, 3), TypeError, r"Received dtype torch\.float32"),
         ([[[0, 0, 0]]], TypeError, r"`frames` .*NumPy or torch\. Received list"),
-        (np.zeros((8, 8, 3), dtype=np.uint8), ValueError, r"Received shape \(8, 8, 3\)\. For one frame, pass frame\[None\]"),
+        (
+            np.zeros((8, 8, 3), dtype=np.uint8),
+            ValueError,
+            r"Received shape \(8, 8, 3\)\. For one frame, pass frame\[None\]",
+        ),
         (np.zeros((2, 8, 8), dtype=np.uint8), ValueError, r"Received shape \(2, 8, 8\)"),
         (np.zeros((2, 8, 8, 4), dtype=np.uint8), ValueError, r"Received shape \(2, 8, 8, 4\)"),
         (np.zeros((2, 3, 8, 8), dtype=np.uint8), ValueError, "Channels come last"),

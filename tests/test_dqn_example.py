@@ -18,7 +18,12 @@ pytestmark = [
 
 def test_a_short_run_writes_curve_video_events_and_result(tmp_path):
     args = dqn_cartpole.Args(
-        runs_folder=tmp_path, total_timesteps=60, learning_starts=20, episode_length=20, selection_frequency=1, eval_episodes=3
+        runs_folder=tmp_path,
+        total_timesteps=60,
+        learning_starts=20,
+        episode_length=20,
+        selection_frequency=1,
+        eval_episodes=3,
     )
     folder = dqn_cartpole.main(args)
     assert folder.parent == tmp_path
@@ -37,7 +42,9 @@ def test_the_untrained_agent_does_not_succeed():
 
     torch.manual_seed(0)
     env = dqn_cartpole.make_env(dqn_cartpole.Args())()
-    success, task_return = dqn_cartpole.success_rate(dqn_cartpole.QNetwork(env), episodes=20, episode_length=200, seed=0)
+    success, task_return = dqn_cartpole.success_rate(
+        dqn_cartpole.QNetwork(env), episodes=20, episode_length=200, seed=0
+    )
     assert success == 0
     assert task_return < 100
 

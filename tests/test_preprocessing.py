@@ -16,7 +16,9 @@ MEAN, STD = (0.1, 0.5, 0.7), (0.2, 0.5, 0.9)
 @pytest.mark.parametrize("shape", [(400, 600), (480, 480), (100, 37), (20, 30), (96, 96)])
 def test_same_pixels_as_open_clip(rng, shape, resize_mode, interpolation):
     frame = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    frame = np.asarray(Image.fromarray(frame).resize((shape[1] // 4 or 1, shape[0] // 4)).resize(shape[::-1]))  # smooth, as renders are
+    frame = np.asarray(
+        Image.fromarray(frame).resize((shape[1] // 4 or 1, shape[0] // 4)).resize(shape[::-1])
+    )  # smooth, as renders are
     cfg = PreprocessCfg(size=96, mean=MEAN, std=STD, resize_mode=resize_mode, interpolation=interpolation)
     expected = image_transform_v2(cfg, is_train=False)(Image.fromarray(frame))
     ours = Preprocessing(height=96, width=96, mean=MEAN, std=STD, interpolation=interpolation, resize_mode=resize_mode)

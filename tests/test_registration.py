@@ -66,7 +66,9 @@ def test_same_seed_same_rewards(env_id):
 
 
 def test_spec_survives_pprint_json_and_make(env_id):
-    env = gym.make(env_id, prompt=["an upright pole", "a balanced pole"], baseline="pole and cart", alpha=0.5, episode_length=7)
+    env = gym.make(
+        env_id, prompt=["an upright pole", "a balanced pole"], baseline="pole and cart", alpha=0.5, episode_length=7
+    )
     assert "an upright pole" in env.spec.pprint(disable_print=True)
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.spec == env.spec
@@ -76,7 +78,8 @@ def test_spec_survives_pprint_json_and_make(env_id):
 
 
 def test_make_imports_the_package_itself(env_id):
-    code = f"import gymnasium as gym; env = gym.make('vlmrm_gym:{env_id}'); env.reset(); env.step(env.action_space.sample())"
+    use = "env.reset(); env.step(env.action_space.sample())"
+    code = f"import gymnasium as gym; env = gym.make('vlmrm_gym:{env_id}'); {use}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -61,7 +61,9 @@ def test_parameters_reach_the_reward():
 
 @pytest.mark.parametrize("render_mode", [None, "ansi"])
 def test_environment_must_render_arrays(render_mode):
-    with pytest.raises(ValueError, match=rf'`env` must be made with render_mode="rgb_array".*Received render_mode={render_mode!r}'):
+    with pytest.raises(
+        ValueError, match=rf'`env` must be made with render_mode="rgb_array".*Received render_mode={render_mode!r}'
+    ):
         vlmrm_gym.VLMReward(gym.make("FrozenLake-v1", render_mode=render_mode), prompt="reach the goal")
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,16 +37,22 @@ def save_video(
     if path.suffix not in (".mp4", ".gif"):
         raise ValueError(f"`path` must end in .mp4 or .gif. Received {str(path)!r}.")
     if not len(frames) == len(rewards) > 0:
-        raise ValueError(f"`frames` and `rewards` must be equally many, and at least one. Received {len(frames)} and {len(rewards)}.")
+        raise ValueError(
+            f"`frames` and `rewards` must be equally many, and at least one. Received {len(frames)} and {len(rewards)}."
+        )
     low, high = min(rewards), max(rewards)
-    options = {"fps": fps, "macro_block_size": 2} if path.suffix == ".mp4" else {"duration": 1000 / fps, "loop": 0}
+    options: dict[str, Any] = (
+        {"fps": fps, "macro_block_size": 2} if path.suffix == ".mp4" else {"duration": 1000 / fps, "loop": 0}
+    )
     with imageio.get_writer(path, **options) as writer:
         for t, frame in enumerate(frames):
             strip = _draw_strip(frame.shape[1], np.asarray(rewards[: t + 1]), low, high, len(frames), title)
             writer.append_data(np.concatenate([frame, strip]))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _draw_strip(width: int, rewards: NDArray[np.float64], low: float, high: float, steps: int, title: str) -> NDArray[np.uint8]:
+def _draw_strip(
+    width: int, rewards: NDArray[np.float64], low: float, high: float, steps: int, title: str
+) -> NDArray[np.uint8]:
     """The reward's curve so far, uint8 (STRIP, width, 3)."""
     from PIL import Image, ImageDraw
 

@@ -1,6 +1,6 @@
 """One environment, scored at every step."""
 
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -92,7 +92,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             resize_mode=resize_mode,
         )
 
-    def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Step the environment, then score the frame of the state it is in now."""
         observation, task_reward, terminated, truncated, info = self.env.step(action)
         reward = float(self._score(np.asarray(self.env.render())[None])[0])
@@ -116,11 +116,8 @@ def make_task(
 ) -> gym.Env[Any, Any]:
     """The entry point of every registered ID: a world, its time limit, and its reward.
 
-    Args:
-        world: The class of `vlmrm_gym.envs` with the dynamics.
-        prompt: As for `VLMReward`, and so are the other parameters that it has.
-        episode_length: Steps after which an episode is truncated.
-        render_mode: "rgb_array"; Gymnasium builds its other modes on that.
+    `world` is the class of `vlmrm_gym.envs` with the dynamics, `episode_length` the number of steps after which an
+    episode is truncated, `render_mode` "rgb_array", on which Gymnasium builds its other modes. All else: `VLMReward`.
     """
     if isinstance(episode_length, bool) or not isinstance(episode_length, int | np.integer) or episode_length < 1:
         raise ValueError(f"`episode_length` must be an integer of at least 1. Received {episode_length!r}.")

@@ -25,7 +25,10 @@ class CartPole(CartPoleEnv):
         high = np.array([2 * self.x_threshold, np.inf, np.pi, np.inf], dtype=np.float32)
         self.observation_space = spaces.Box(-high, high, dtype=np.float32)
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]  (the base class promises the literal False)
+        self, action: int | np.ndarray
+    ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Go on for 0.02 s with the cart pushed to the left (0) or to the right (1)."""
         was_up = self.is_up()
         self.steps_beyond_terminated = None  # the base class warns of, and pays nothing for, steps after a fall
         super().step(action)

@@ -66,17 +66,24 @@ class CLIPReward:
         baselines = None if baseline is None else _texts("baseline", baseline)
         check_alpha(alpha, baselines)
         if baselines is not None and set(baselines) == set(prompts):
-            raise ValueError(f"`baseline` must differ from `prompt`. Received {baseline!r} for both. Describe the scene without the goal.")
+            raise ValueError(
+                f"`baseline` must differ from `prompt`. Received {baseline!r} for both. "
+                "Describe the scene without the goal."
+            )
         if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
             raise ValueError(f"`batch_size` must be None or an integer of at least 1. Received {batch_size!r}.")
         if resize_mode is not None and resize_mode not in RESIZE_MODES:
-            raise ValueError(f"`resize_mode` must be None or one of {', '.join(RESIZE_MODES)}. Received {resize_mode!r}.")
+            raise ValueError(
+                f"`resize_mode` must be None or one of {', '.join(RESIZE_MODES)}. Received {resize_mode!r}."
+            )
 
         self.model = models.load(model, device, precision)
         self.batch_size = batch_size or (64 if self.model.device.type == "cpu" else 256)
         self._preprocess = self.model.preprocessing(resize_mode)
         goal = self._embed("prompt", prompts)
-        self._reward = GoalBaseline.between(goal, None if baselines is None else self._embed("baseline", baselines), float(alpha))
+        self._reward = GoalBaseline.between(
+            goal, None if baselines is None else self._embed("baseline", baselines), float(alpha)
+        )
         if model == "tiny" and not tiny.knows(goal):
             warnings.warn(tiny.UNKNOWN_PROMPT.format(prompt=prompt), stacklevel=2)
 
@@ -105,7 +112,6 @@ class CLIPReward:
             frames = frames.copy()  # torch takes neither; MuJoCo's frames are upside down in memory
         return self._score(torch.from_numpy(frames)).cpu().numpy()
 
-    @torch.inference_mode()
     def _score(self, frames: torch.Tensor) -> torch.Tensor:
         rewards = torch.empty(len(frames), device=self.model.device)
         start = 0
@@ -130,7 +136,10 @@ class CLIPReward:
         for text in texts:
             tokens, limit = self.model.count_tokens(text), self.model.context_length
             if tokens > limit:
-                raise ValueError(f"`{parameter}` must have at most {limit} tokens for {self.model.name!r}. Received {tokens} tokens: {text[:60]!r}... Shorten it.")
+                raise ValueError(
+                    f"`{parameter}` must have at most {limit} tokens for {self.model.name!r}. "
+                    f"Received {tokens} tokens: {text[:60]!r}... Shorten it."
+                )
         return F.normalize(self.model.encode_text(texts).mean(0), dim=0)
 
 
@@ -148,7 +157,10 @@ def check_alpha(alpha: float, baseline: object) -> None:
     if isinstance(alpha, bool) or not isinstance(alpha, int | float | np.number) or not 0 <= alpha <= 1:
         raise ValueError(f"`alpha` must be a number from 0 to 1. Received {alpha!r}.")
     if alpha > 0 and baseline is None:
-        raise ValueError(f"`alpha` above 0 needs a `baseline`: the scene without the goal. Received alpha={alpha!r} and baseline=None.")
+        raise ValueError(
+            "`alpha` above 0 needs a `baseline`: the scene without the goal. "
+            f"Received alpha={alpha!r} and baseline=None."
+        )
 
 
 def check_frames(frames: object) -> None:

@@ -23,7 +23,8 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 TINY_FOLDER = Path(__file__).parent.parent / "tiny"
 NAME_FORMS = (
-    '"tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder"'
+    '"tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", '
+    '"hf-hub:organisation/repository" or "local-dir:folder"'
 )
 
 
@@ -115,7 +116,9 @@ def resolve_device(device: str) -> torch.device:
         available.append("mps")
     full_name = "cuda:0" if str(device) == "cuda" else str(device)
     if full_name not in available:
-        raise ValueError(f'`device` must be "auto" or a device of this machine ({", ".join(available)}). Received {device!r}.')
+        raise ValueError(
+            f'`device` must be "auto" or a device of this machine ({", ".join(available)}). Received {device!r}.'
+        )
     return torch.device(full_name)
 
 
@@ -123,7 +126,7 @@ def resolve_device(device: str) -> torch.device:
 def _load(name: str, device: torch.device, precision: Literal["fp32", "bf16", "fp16"]) -> VisionLanguageModel:
     source = _parse(name)
     try:
-        network = open_clip.create_model(
+        network: Any = open_clip.create_model(
             source.architecture,
             pretrained=source.pretrained,
             precision=precision,
@@ -132,6 +135,8 @@ def _load(name: str, device: torch.device, precision: Literal["fp32", "bf16", "f
             force_quick_gelu=source.quick_gelu,
             force_preprocess_cfg=source.preprocess_cfg,
         )
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
     except Exception as error:
         raise _explain(name, source, error) from error
     network.eval().requires_grad_(False)
@@ -140,7 +145,7 @@ def _load(name: str, device: torch.device, precision: Literal["fp32", "bf16", "f
         name=name,
         network=network,
         tokenizer=_load_tokenizer(name, source),
-        preprocess_cfg=PreprocessCfg(**network.visual.preprocess_cfg),
+        preprocess_cfg=PreprocessCfg(**open_clip.get_model_preprocess_cfg(network)),
         device=device,
         dtype={"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision],
     )
@@ -165,14 +170,19 @@ def _parse(name: str) -> _Source:
     if name.startswith("local-dir:"):
         folder = Path(name.removeprefix("local-dir:"))
         if not (folder / "open_clip_config.json").is_file():
-            raise FileNotFoundError(f"`model`: a local-dir must be a folder with an open_clip_config.json and weights. Received {name!r}.")
+            raise FileNotFoundError(
+                f"`model`: a local-dir must be a folder with an open_clip_config.json and weights. Received {name!r}."
+            )
         return _Source(name)
     if name.startswith("hf-hub:"):
         return _Source(name)
 
     architecture, _, pretrained = name.partition("/")
     if architecture not in open_clip.list_models():
-        raise ValueError(f"`model` must be {NAME_FORMS}. {_nearest('architecture', architecture, ['tiny', *open_clip.list_models()])} Received {name!r}.")
+        raise ValueError(
+            f"`model` must be {NAME_FORMS}. Received {name!r}. "
+            f"{_nearest('architecture', architecture, ['tiny', *open_clip.list_models()])}"
+        )
     tags = open_clip.list_pretrained_tags_by_model(architecture)
     if cfg := get_pretrained_cfg(architecture, pretrained):
         # open_clip only warns when an architecture's activation is not the one its weights were trained with.
@@ -182,19 +192,27 @@ def _parse(name: str) -> _Source:
         return _Source(architecture, str(file), file=file, preprocess_cfg=_usual_preprocessing(architecture, tags))
     if file.suffix or len(file.parts) > 1:
         raise FileNotFoundError(f"`model`: the checkpoint file {pretrained!r} does not exist. Received {name!r}.")
-    raise ValueError(f"`model` must name weights of {architecture}: a pretrained tag or a checkpoint file. {_nearest('tag', pretrained, tags)} Received {name!r}.")
+    raise ValueError(
+        f"`model` must name weights of {architecture}: a pretrained tag or a checkpoint file. Received {name!r}. "
+        f"{_nearest('tag', pretrained, tags)}"
+    )
 
 
 def _usual_preprocessing(architecture: str, tags: Sequence[str]) -> dict[str, Any] | None:
-    """What all published weights of an architecture want; a bare checkpoint file does not say it (SigLIP is not CLIP)."""
+    """What all published weights of an architecture want; a bare file does not say it (SigLIP is not CLIP)."""
     keys = ("mean", "std", "interpolation")
-    wanted = {tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in (get_pretrained_cfg(architecture, tag) for tag in tags)}
+    wanted = {
+        tuple((key, cfg[key]) for key in keys if key in cfg)
+        for cfg in (get_pretrained_cfg(architecture, tag) for tag in tags)
+    }
     return dict(wanted.pop()) if len(wanted) == 1 else None
 
 
 def _nearest(kind: str, unknown: str, known: Sequence[str]) -> str:
     lower = {name.lower(): name for name in known}
-    near = [lower[name] for name in difflib.get_close_matches(unknown.lower(), lower, n=4, cutoff=0.4)] or list(known[:4])
+    near = [lower[name] for name in difflib.get_close_matches(unknown.lower(), lower, n=4, cutoff=0.4)] or list(
+        known[:4]
+    )
     return f"Nearest {kind}s: {', '.join(near) or 'none are published'}."
 
 
@@ -202,7 +220,10 @@ def _explain(name: str, source: _Source, error: Exception) -> Exception:
     """What to tell the user when open_clip could not make the model."""
     if source.file or source.architecture.startswith("local-dir:"):
         where = source.file or source.architecture.removeprefix("local-dir:")
-        return ValueError(f"`model`: the checkpoint {where} is damaged, or is not of this architecture. Received {name!r}. {_first_line(error)}")
+        return ValueError(
+            f"`model`: the checkpoint {where} is damaged, or is not of this architecture. "
+            f"Received {name!r}. {_first_line(error)}"
+        )
     return _cannot_download(name, source, "weights", error)
 
 
@@ -214,9 +235,9 @@ def _cannot_download(name: str, source: _Source, what: str, error: Exception) ->
         origin = source.architecture.removeprefix("hf-hub:")
     usage = f'model="{source.architecture}/path/to/that/file"' if source.pretrained else 'model="local-dir:that/folder"'
     return RuntimeError(
-        f"`model`: the {what} of {name!r} could not be downloaded ({_first_line(error)}). On a machine with a network, fetch them from "
-        f"{origin!r} (`hf download` does for Hugging Face), copy them to this one, and pass {usage}; or copy the whole cache folder, "
-        'usually ~/.cache/huggingface. model="tiny" is bundled and needs no network.'
+        f"`model`: the {what} of {name!r} could not be downloaded ({_first_line(error)}). On a machine with a network, "
+        f"fetch them from {origin!r} (`hf download` does for Hugging Face), copy them to this one, and pass {usage}, "
+        'or copy the whole cache folder, usually ~/.cache/huggingface. model="tiny" is bundled and needs no network.'
     )
 
 
@@ -236,12 +257,15 @@ def _load_tokenizer(name: str, source: _Source) -> Any:
             )
         return open_clip.get_tokenizer(source.architecture)
     except ImportError as error:
-        raise DependencyNotInstalled(f"The tokenizer of {name!r} needs a package: `pip install transformers sentencepiece`.") from error
+        raise DependencyNotInstalled(
+            f"The tokenizer of {name!r} needs a package: `pip install transformers sentencepiece`."
+        ) from error
     except Exception as error:
         if source.file:
             raise RuntimeError(
-                f"`model`: the tokenizer {text_cfg.get('hf_tokenizer_name')!r} of {name!r} could not be downloaded ({_first_line(error)}). "
-                f"Put its files (tokenizer.json, tokenizer_config.json) beside the checkpoint, into {source.file.parent}."
+                f"`model`: the tokenizer {text_cfg.get('hf_tokenizer_name')!r} of {name!r} could not be downloaded "
+                f"({_first_line(error)}). Put its files (tokenizer.json, tokenizer_config.json) beside the checkpoint, "
+                f"into {source.file.parent}."
             ) from error
         raise _cannot_download(name, source, "tokenizer", error) from error
 

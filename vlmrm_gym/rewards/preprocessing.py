@@ -1,6 +1,8 @@
 """Frames to what an image tower looks at: fitted to its size, normalised, batched, on the model's device."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 import torch
@@ -41,9 +43,8 @@ class Preprocessing:
             float32 (B, 3, height, width), channels last in memory.
         """
         pixels = self.fit(frames.permute(0, 3, 1, 2)).to(torch.float32)  # a view: (B, 3, H, W), channels last
-        scale = torch.tensor([1 / (255 * s) for s in self.std], device=frames.device)
-        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)], device=frames.device)
-        return pixels.mul_(scale.view(3, 1, 1)).add_(shift.view(3, 1, 1))
+        scale, shift = _scale_and_shift(self.mean, self.std, frames.device)
+        return pixels.mul_(scale).add_(shift)
 
     def fit(self, images: torch.Tensor) -> torch.Tensor:
         """Bring images of any size to the tower's: uint8 (B, 3, H, W) to (B, 3, height, width).
@@ -69,3 +70,11 @@ class Preprocessing:
             images = images.to(torch.float32)
         images = F.interpolate(images, size=(height, width), mode=self.interpolation, antialias=True)
         return images if images.dtype == torch.uint8 else images.round_().clamp_(0, 255)
+
+
+@cache
+def _scale_and_shift(mean: Sequence[float], std: Sequence[float], device: torch.device) -> tuple[torch.Tensor, ...]:
+    """(x / 255 - mean) / std as x * scale + shift: float32 (3, 1, 1) each, sent to the device once."""
+    scale = [1 / (255 * s) for s in std]
+    shift = [-m / s for m, s in zip(mean, std, strict=True)]
+    return tuple(torch.tensor(values, device=device).view(3, 1, 1) for values in (scale, shift))

@@ -38,7 +38,10 @@ class GoalBaseline:
         difference = goal - baseline
         length = torch.linalg.vector_norm(difference)
         if length < 1e-6:
-            raise ValueError("`baseline` must differ from `prompt`: the model reads both as the same text. Describe the scene without the goal.")
+            raise ValueError(
+                "`baseline` must differ from `prompt`: the model reads both as the same text. "
+                "Describe the scene without the goal."
+            )
         return cls(goal, difference / length, alpha)
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,13 @@ from safetensors.torch import load_file
 
 ANCHORS = Path(__file__).parent / "anchors.safetensors"
 
-LEAST_SPREAD = 0.06
+LEAST_SPREAD = 0.12
 """A familiar prompt's similarity to the anchor images varies at least this much (standard deviation)."""
 
 UNKNOWN_PROMPT = (
-    "The bundled model does not know what the prompt {prompt!r} means: its reward hardly changes over the scenes that it was trained on. "
-    'Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model, or say it in words about one of the scenes of this package.'
+    "The bundled model does not know what the prompt {prompt!r} means: its reward hardly changes over the scenes that "
+    'it was trained on. Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model, or say it in words about '
+    "one of those scenes (cart-pole)."
 )
 
 

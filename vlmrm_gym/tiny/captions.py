@@ -85,7 +85,7 @@ def _pole_similarity(pose: PolePose | float | None, angle: np.ndarray) -> np.nda
             return near(90.0)
         case "fallen":
             return 0.8 * np.maximum(near(-90.0), near(90.0)) - 0.6 * near(0.0, width=15.0)
-        case "hanging":
+        case _:  # hanging
             return near(180.0)
 
 
@@ -125,9 +125,11 @@ def _pole_saying(rng: random.Random) -> tuple[str, PolePose | float]:
     )[0]
     match kind:
         case "lean side":
-            return _expand("{lean_side_say}", GRAMMAR, rng, side=side), f"lean {side}"
+            return _expand("{lean_side_say}", GRAMMAR, rng, side=side), "lean left" if side == "left" else "lean right"
         case "fallen side":
-            return _expand("{fallen_side_say}", GRAMMAR, rng, side=side), f"fallen {side}"
+            return _expand(
+                "{fallen_side_say}", GRAMMAR, rng, side=side
+            ), "fallen left" if side == "left" else "fallen right"
         case "fallen":
             return _expand("{fallen_say}", GRAMMAR, rng), "fallen"
         case "lean":
@@ -136,7 +138,9 @@ def _pole_saying(rng: random.Random) -> tuple[str, PolePose | float]:
             return _expand("{hanging_say}", GRAMMAR, rng), "hanging"
         case "degrees":
             degrees = rng.choice(list(DEGREES))
-            spelled = rng.choice((f"{degrees}", f"{degrees}", DEGREES[degrees])) + rng.choice((" degrees", " degrees", "°"))
+            spelled = rng.choice((f"{degrees}", f"{degrees}", DEGREES[degrees])) + rng.choice(
+                (" degrees", " degrees", "°")
+            )
             text = _expand("{degrees_say}", GRAMMAR, rng, side=side, degrees=spelled)
             return text, float(degrees if side == "right" else -degrees)
         case _:

