@@ -76,23 +76,23 @@ class Args:
     """steps of an episode"""
 
     # Algorithm specific arguments
-    total_timesteps: int = 25_000
+    total_timesteps: int = 15_000
     """total timesteps of the experiment"""
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     """the learning rate of the optimizer; falls to zero linearly"""
     buffer_size: int = 100_000
     """the replay memory buffer size"""
-    gamma: float = 0.99
+    gamma: float = 0.98
     """the discount factor gamma"""
-    tau: float = 0.01
+    tau: float = 0.005
     """how far the target network moves towards the Q network at each update"""
     batch_size: int = 128
     """the batch size of sample from the replay memory"""
     start_e: float = 1.0
     """the starting epsilon for exploration"""
-    end_e: float = 0.02
+    end_e: float = 0.05
     """the ending epsilon for exploration"""
-    exploration_fraction: float = 0.3
+    exploration_fraction: float = 0.4
     """the fraction of `total_timesteps` it takes from start_e to end_e"""
     learning_starts: int = 1_000
     """timestep to start learning"""
