@@ -9,15 +9,15 @@ BIN := $(VENV)/bin
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-install: $(VENV)/.installed  ## make .venv with everything, in the tested versions
+install: $(VENV)/.installed-dev  ## make .venv with everything, in the tested versions
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed-%: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --upgrade pip
-	$(BIN)/python -m pip install -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install -c constraints.txt -e ".[$*]"
 	touch $@
 
-demo: install  ## train cart-pole from a sentence, then plot and film it (minutes, CPU)
+demo: $(VENV)/.installed-train  ## train cart-pole from a sentence, then plot and film it (minutes, CPU)
 	$(BIN)/python examples/dqn_cartpole.py
 
 test: install  ## the tests, without the slow ones
@@ -47,8 +47,9 @@ build: install  ## the wheel, and a smoke test of it in a fresh environment
 tiny: install  ## make the bundled model again, from nothing (a quarter of an hour)
 	$(BIN)/python -m vlmrm_gym.tiny.train
 
-benchmark: install  ## speed of CLIPReward against bare encode_image
+benchmark: install  ## what RESULTS.md reports: speed of CLIPReward, and five seeds of the demo
 	$(BIN)/python benchmarks/clip_reward.py
+	$(BIN)/python benchmarks/dqn_cartpole_seeds.py
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -27,7 +27,7 @@ import tyro
 from tqdm import tqdm
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rewards.models import TINY_FOLDER
+from vlmrm_gym.rewards.sources import TINY_FOLDER
 
 PROMPT, BASELINE = "pole vertically upright on top of the cart", "pole and cart"
 

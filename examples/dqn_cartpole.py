@@ -268,7 +268,16 @@ def main(args: Args) -> Path:
 
     history: list[dict[str, float]] = []
     recent_success: deque[float] = deque(maxlen=10)
-    best_return, successes, loss = -np.inf, [], torch.zeros(())
+    best_return = -np.inf
+    episode: list[tuple[bool, float]] = []  # success and task reward of each step: only logged
+
+    def keep_if_best(step: int) -> None:
+        nonlocal best_return
+        greedy_return = sum(play(selection_env, q_network, seed=args.seed)[1])
+        writer.add_scalar("charts/greedy_vlm_return", greedy_return, step)
+        if greedy_return >= best_return:
+            best_return = greedy_return
+            best_network.load_state_dict(q_network.state_dict())
 
     # TRY NOT TO MODIFY: start the game
     observation, _ = env.reset(seed=args.seed)
@@ -283,11 +292,11 @@ def main(args: Args) -> Path:
         # TRY NOT TO MODIFY: execute the game and log data
         next_observation, reward, termination, truncation, info = env.step(action)
         buffer.add(observation, next_observation, action, float(reward), termination)
-        successes.append((info["success"], info["task_reward"]))
+        episode.append((info["success"], info["task_reward"]))
         observation = next_observation
 
         if termination or truncation:
-            success, task_return = np.mean([s for s, _ in successes]), np.sum([t for _, t in successes])
+            success, task_return = np.mean([s for s, _ in episode]), np.sum([r for _, r in episode])
             row = {
                 "step": global_step + 1,
                 "vlm_return": float(info["episode"]["r"]),
@@ -299,15 +308,10 @@ def main(args: Args) -> Path:
             history.append(row)
             recent_success.append(row["success"])
             progress.set_postfix(vlm_return=f"{row['vlm_return']:.1f}", success=f"{np.mean(recent_success):.0%}")
-            successes = []
+            episode = []
             observation, _ = env.reset()
-            last = global_step + args.episode_length >= args.total_timesteps
-            if len(history) % args.selection_frequency == 0 or last:
-                greedy_return = sum(play(selection_env, q_network, seed=args.seed)[1])
-                writer.add_scalar("charts/greedy_vlm_return", greedy_return, global_step)
-                if greedy_return >= best_return:
-                    best_return = greedy_return
-                    best_network.load_state_dict(q_network.state_dict())
+            if len(history) % args.selection_frequency == 0:
+                keep_if_best(global_step)
 
         # ALGO LOGIC: training
         if global_step >= args.learning_starts and global_step % args.train_frequency == 0:
@@ -331,6 +335,7 @@ def main(args: Args) -> Path:
                 writer.add_scalar("charts/SPS", progress.format_dict["rate"] or 0, global_step)
 
     # What came of it
+    keep_if_best(args.total_timesteps)
     success, task_return = success_rate(best_network, args.eval_episodes, args.episode_length, seed=10_000)
     torch.save(best_network.state_dict(), run_folder / "agent.pt")
     plot_learning_curve(history, args, run_folder / "learning_curve.png")

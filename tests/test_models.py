@@ -1,6 +1,10 @@
 """Any open_clip model: real architectures with random weights, written to disk and read back. Nothing is downloaded."""
 
+import copy
 import json
+import os
+import pickle
+import shutil
 
 import numpy as np
 import open_clip
@@ -8,13 +12,20 @@ import pytest
 import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from vlmrm_gym import CLIPReward
+from vlmrm_gym.rewards import sources
+from vlmrm_gym.rewards.sources import TINY_FOLDER
 
-PROMPTS = ["a humanoid robot kneeling", "a humanoid robot standing up"]
-SIGLIP_MEAN = (0.5, 0.5, 0.5)
-OPENAI_MEAN = (0.48145466, 0.4578275, 0.40821073)
+PROMPT = "a humanoid robot kneeling"
+# Published with the weights: mean, std, context length.
+WANTED = {
+    "ViT-B-32": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711), 77),
+    "ViT-B-16-SigLIP": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 64),
+    "RN50": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711), 77),
+}
 
 
 def write_tokenizer(folder):
@@ -35,14 +46,13 @@ def write_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-@pytest.fixture(scope="module", params=["ViT-B-32", "ViT-B-16-SigLIP", "RN50"])
+@pytest.fixture(scope="module", params=list(WANTED))
 def checkpoint(request, tmp_path_factory):
     """(architecture, file, network) of a real architecture with random weights."""
     architecture = request.param
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp(architecture)
     network = open_clip.create_model(architecture, load_weights=False).eval()
-    # Random weights barely react to their input: spread the embeddings out, so that a wrong preprocessing would show.
     file = folder / "weights.pt"
     torch.save(network.state_dict(), file)
     if "SigLIP" in architecture:
@@ -51,42 +61,102 @@ def checkpoint(request, tmp_path_factory):
     file.unlink()
 
 
-def test_checkpoint_files_score_like_open_clip_itself(checkpoint, rng):
-    """Own tokenizer, mean, std, image size and interpolation: against open_clip's own transform and towers."""
-    architecture, file, network = checkpoint
-    score = CLIPReward(f"{architecture}/{file}", prompt=PROMPTS[0], baseline=PROMPTS[1], alpha=0.0)
-    frames = rng.integers(0, 256, (3, 60, 80, 3), dtype=np.uint8)
-
-    mean = SIGLIP_MEAN if "SigLIP" in architecture else OPENAI_MEAN
-    assert score.model.preprocessing().mean == mean
-    transform = image_transform_v2(
-        PreprocessCfg(size=224, mean=mean, std=score.model.preprocessing().std, resize_mode="squash"), is_train=False
-    )
-    images = torch.stack([transform(Image.fromarray(frame)) for frame in frames])
+def test_checkpoint_files_want_their_architectures_preprocessing(checkpoint, rng):
+    """Mean, std, size and interpolation: the pixels that open_clip's own transform gives."""
+    architecture, file, _ = checkpoint
+    mean, std, _ = WANTED[architecture]
+    frames = rng.integers(0, 256, (2, 60, 80, 3), dtype=np.uint8)
+    transform = image_transform_v2(PreprocessCfg(size=224, mean=mean, std=std, resize_mode="squash"), is_train=False)
+    expected = torch.stack([transform(Image.fromarray(frame)) for frame in frames])
+    preprocess = CLIPReward(f"{architecture}/{file}", prompt=PROMPT).model.preprocessing()
     # Pillow and torch round the bicubic filter differently by one or two grey levels of 255.
-    np.testing.assert_allclose(score._preprocess(torch.from_numpy(frames)), images, atol=2.01 / 255 / 0.26)
+    np.testing.assert_allclose(preprocess(torch.from_numpy(frames)), expected, atol=2.01 / 255 / min(std))
 
+
+def test_checkpoint_files_score_like_the_network_they_came_from(checkpoint, rng):
+    """Weights, tokenizer and formula, on frames of the model's own size."""
+    architecture, file, network = checkpoint
+    mean, std, context_length = WANTED[architecture]
+    frames = rng.integers(0, 256, (3, 224, 224, 3), dtype=np.uint8)
+    images = (torch.from_numpy(frames).permute(0, 3, 1, 2) / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(
+        std
+    ).view(3, 1, 1)
+    if "SigLIP" in architecture:
+        ids = Tokenizer.from_file(str(file.parent / "tokenizer.json")).encode(PROMPT).ids
+        tokens = torch.tensor([ids + [0] * (context_length - len(ids))])
+    else:
+        tokens = open_clip.get_tokenizer(architecture)([PROMPT])
     with torch.no_grad():
-        tokens = score.model.tokenizer(PROMPTS[:1])
         expected = (network.encode_image(images, normalize=True) @ network.encode_text(tokens, normalize=True).T)[:, 0]
-    np.testing.assert_allclose(score(frames), expected, atol=2e-3)
+    score = CLIPReward(f"{architecture}/{file}", prompt=PROMPT)
+    np.testing.assert_allclose(score(frames), expected, atol=1e-5)
 
 
 def test_prompt_limit_is_the_models_own(checkpoint):
     architecture, file, _ = checkpoint
-    limit = 64 if "SigLIP" in architecture else 77
-    with pytest.raises(ValueError, match=f"`prompt` must have at most {limit} tokens"):
+    with pytest.raises(ValueError, match=f"`prompt` must have at most {WANTED[architecture][2]} tokens"):
         CLIPReward(f"{architecture}/{file}", prompt="robot " * 100)
 
 
-def test_local_dir(tmp_path):
-    """The bundled model, reached as a user's own folder."""
-    from vlmrm_gym.rewards.models import TINY_FOLDER
+def test_siglip_without_its_tokenizer_says_where_to_put_it(tmp_path):
+    network = open_clip.create_model("ViT-B-16-SigLIP", load_weights=False)
+    torch.save(network.state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(RuntimeError, match=rf"Put its files \(tokenizer.json, .*\) into {tmp_path}"):
+        CLIPReward(f"ViT-B-16-SigLIP/{tmp_path / 'weights.pt'}", prompt=PROMPT)
 
-    frames = np.random.default_rng(0).integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
-    prompt = "an upright pole"
-    expected = CLIPReward(prompt=prompt)(frames)
-    np.testing.assert_array_equal(CLIPReward(f"local-dir:{TINY_FOLDER}", prompt=prompt)(frames), expected)
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the bundled model, as a user's own local-dir."""
+    for name in ("open_clip_config.json", "open_clip_model.safetensors"):
+        shutil.copy(TINY_FOLDER / name, tmp_path)
+    return tmp_path
+
+
+def test_local_dir(folder, rng, monkeypatch):
+    frames = rng.integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
+    expected = CLIPReward(prompt="an upright pole")(frames)
+    np.testing.assert_array_equal(CLIPReward(f"local-dir:{folder}", prompt="an upright pole")(frames), expected)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    np.testing.assert_array_equal(CLIPReward(f"local-dir:~/{folder.name}", prompt="an upright pole")(frames), expected)
+
+
+def test_weights_that_have_changed_are_loaded_again(folder):
+    first = CLIPReward(f"local-dir:{folder}", prompt="an upright pole").model
+    weights = load_file(folder / "open_clip_model.safetensors")
+    save_file({name: value * 0.5 for name, value in weights.items()}, folder / "open_clip_model.safetensors")
+    os.utime(folder / "open_clip_model.safetensors", (1e9, 2e9))
+    assert CLIPReward(f"local-dir:{folder}", prompt="an upright pole").model is not first
+
+
+def test_copies_and_pickles_share_the_model(rng):
+    """A deepcopy by gymnasium, or a pickle sent to a worker, must not carry gigabytes."""
+    score = CLIPReward(prompt="an upright pole")
+    frames = rng.integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
+    assert len(pickle.dumps(score)) < 10_000
+    for again in (copy.deepcopy(score), pickle.loads(pickle.dumps(score))):
+        assert again.model is score.model
+        np.testing.assert_array_equal(again(frames), score(frames))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu")])
+def test_ways_to_name_a_device(device):
+    assert CLIPReward(prompt="an upright pole", device=device).model.device == torch.device("cpu")
+
+
+def test_a_file_whose_preprocessing_is_ambiguous_warns(tmp_path):
+    """ViT-L-14 comes with OpenAI's mean and with 0.5."""
+    (tmp_path / "weights.pt").write_bytes(b"")
+    with pytest.warns(UserWarning, match="weights of ViT-L-14 come with different means and stds.*local-dir"):
+        sources.find(f"ViT-L-14/{tmp_path / 'weights.pt'}")
+
+
+def test_openai_weights_get_the_activation_they_were_trained_with():
+    """open_clip itself only warns."""
+    assert sources.find("ViT-B-32/openai").quick_gelu
+    assert not sources.find("ViT-B-32/laion2b_s34b_b79k").quick_gelu
+    message = str(sources.cannot_download(sources.find("ViT-B-32/openai"), "weights", OSError("no network")))
+    assert 'model="ViT-B-32-quickgelu/path/to/that/file"' in message
 
 
 @pytest.mark.parametrize(
@@ -98,6 +168,8 @@ def test_local_dir(tmp_path):
         ("ViT-B-32", ValueError, "must name weights of ViT-B-32"),
         ("", ValueError, "`model` must be"),
         (None, TypeError, "`model` must be a string"),
+        (["tiny"], TypeError, "`model` must be a string"),
+        ("ViT-B-32/~nobody-of-that-name/a.pt", FileNotFoundError, "does not exist"),
         ("ViT-B-32/weights/missing.pt", FileNotFoundError, "checkpoint file 'weights/missing.pt' does not exist"),
         ("ViT-B-32/missing.safetensors", FileNotFoundError, "does not exist"),
         ("local-dir:nowhere", FileNotFoundError, "local-dir must be a folder with an open_clip_config.json"),
@@ -120,15 +192,11 @@ def test_damaged_checkpoint(tmp_path, content, suffix):
 
 
 def test_checkpoint_of_another_architecture(tmp_path):
-    from vlmrm_gym.rewards.models import TINY_FOLDER
-
     with pytest.raises(ValueError, match="is not of this architecture"):
         CLIPReward(f"RN50/{TINY_FOLDER / 'open_clip_model.safetensors'}", prompt="a robot")
 
 
 def test_folder_without_weights(tmp_path):
-    from vlmrm_gym.rewards.models import TINY_FOLDER
-
     (tmp_path / "open_clip_config.json").write_text((TINY_FOLDER / "open_clip_config.json").read_text())
     with pytest.raises(ValueError, match="is damaged, or is not of this architecture"):
         CLIPReward(f"local-dir:{tmp_path}", prompt="a robot")

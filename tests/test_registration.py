@@ -69,12 +69,33 @@ def test_spec_survives_pprint_json_and_make(env_id):
     env = gym.make(
         env_id, prompt=["an upright pole", "a balanced pole"], baseline="pole and cart", alpha=0.5, episode_length=7
     )
-    assert "an upright pole" in env.spec.pprint(disable_print=True)
+    assert f"id={env_id}" in env.spec.pprint(disable_print=True)
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.spec == env.spec
     for one, other in zip(roll(env, steps=7), roll(again, steps=7), strict=True):
         assert one[1] == other[1]
         assert one[3] == other[3]
+
+
+def test_a_spec_can_be_made_again_with_other_parameters(env_id):
+    spec = gym.make(env_id, episode_length=3).spec
+    env = gym.make(spec, episode_length=6, prompt="an upright pole")
+    assert [step[3] for step in roll(env, steps=6)] == [False] * 5 + [True]
+    assert env.spec.kwargs["prompt"] == "an upright pole"
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_in_processes_of_their_own(env_id, context):
+    """Forked after torch has started its threads, encoding would hang."""
+    gym.make(env_id)
+    envs = gym.make_vec(
+        env_id, num_envs=2, vectorization_mode="async", episode_length=3, vector_kwargs={"context": context}
+    )
+    envs.reset(seed=0)
+    envs.step_async(envs.action_space.sample())
+    _, rewards, *_ = envs.step_wait(timeout=120)
+    assert np.isfinite(rewards).all()
+    envs.close(timeout=5)
 
 
 def test_make_imports_the_package_itself(env_id):

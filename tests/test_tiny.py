@@ -114,7 +114,9 @@ def test_held_out_phrasings_are_understood_on_the_whole(embeddings, cart_embeddi
 
 
 def test_held_out_phrasings_are_held_out():
-    generated = {text.lower().strip(" .!") for text, _ in generate(300_000, seed=0)}
+    from vlmrm_gym.tiny.train import Args, vocabulary
+
+    generated = {text.lower().strip(" .!") for text, _ in generate(Args().captions, Args().seed, vocabulary())}
     assert not [text for texts in HELD_OUT.values() for text in texts if text.lower().strip(" .!") in generated]
 
 
@@ -134,9 +136,7 @@ def test_prompts_that_it_knows_do_not_warn(recwarn):
 
 
 def test_the_warning_names_the_way_out():
-    with pytest.warns(
-        UserWarning, match=r'"a plate of spaghetti"|\'a plate of spaghetti\'.*model="ViT-B-32/laion2b_s34b_b79k"'
-    ):
+    with pytest.warns(UserWarning, match=r"'a plate of spaghetti'.*model=\"ViT-B-32/laion2b_s34b_b79k\""):
         gym.make("VLMRM/CartPole-v1", prompt="a plate of spaghetti")
 
 

@@ -67,7 +67,7 @@ def test_environment_must_render_arrays(render_mode):
         vlmrm_gym.VLMReward(gym.make("FrozenLake-v1", render_mode=render_mode), prompt="reach the goal")
 
 
-@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+@pytest.mark.parametrize("weight", [float("nan"), float("inf"), "a lot", None])
 def test_bad_task_reward_weight(weight):
     with pytest.raises(ValueError, match="`task_reward_weight` must be a finite number"):
         gym.make("VLMRM/CartPole-v1", task_reward_weight=weight)

@@ -58,8 +58,10 @@ def _draw_strip(
 
     image = Image.new("RGB", (width, STRIP), (24, 26, 32))
     draw = ImageDraw.Draw(image)
-    draw.text((8, 6), title, fill=(236, 236, 236))
     label = f"reward {rewards[-1]:+.3f}"
+    while title and draw.textlength(title) > width - 32 - draw.textlength(label):
+        title = title[:-1]
+    draw.text((8, 6), title, fill=(236, 236, 236))
     draw.text((width - 8 - draw.textlength(label), 6), label, fill=(255, 196, 84))
     x = 8 + (width - 16) * np.arange(len(rewards)) / max(steps - 1, 1)
     y = STRIP - 8 - (STRIP - 34) * (rewards - low) / max(high - low, 1e-6)

