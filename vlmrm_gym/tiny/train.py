@@ -158,7 +158,7 @@ class Training:
         self.args, self.rng = args, np.random.default_rng(args.seed)
         config = json.loads((FOLDER / "open_clip_config.json").read_text())
         look = config["preprocess_cfg"]
-        self.preprocessing = Preprocessing(
+        self.look = Preprocessing(
             height=look["size"][0],
             width=look["size"][1],
             mean=tuple(look["mean"]),
@@ -171,7 +171,7 @@ class Training:
             self.model.token_embedding.weight.copy_(meanings * (TOKEN_SPREAD / meanings.std()))
 
         angles, positions = sample_states(args.images, self.rng)
-        self.pictures = draw(angles, positions, self.preprocessing).to(args.device)
+        self.pictures = draw(angles, positions, self.look).to(args.device)
         generated = captions.generate(args.captions, args.seed, vocabulary())
         tokenizer = SimpleTokenizer()
         tokens = torch.cat([tokenizer(text) for text, _ in tqdm(generated, desc="tokenizing")])
@@ -183,7 +183,8 @@ class Training:
 
     def encode_pictures(self, pictures: torch.Tensor) -> torch.Tensor:
         """Unit vectors of pictures: uint8 (B, 3, height, width) to float32 (B, D)."""
-        return F.normalize(self.model.encode_image(self.preprocessing(pictures.permute(0, 2, 3, 1))).float(), dim=-1)
+        mean, std = (torch.tensor(x, device=pictures.device).view(3, 1, 1) for x in (self.look.mean, self.look.std))
+        return F.normalize(self.model.encode_image((pictures.float() / 255 - mean) / std).float(), dim=-1)
 
     def draw_states(self, count: int) -> torch.Tensor:
         """Random states: int64 (count,)."""
