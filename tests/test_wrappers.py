@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import TASK_PROMPT
+from gymnasium.envs.registration import EnvSpec
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
@@ -40,6 +41,21 @@ def test_observations_dynamics_and_seeding_stay_the_environments(env_id):
             break
     base.close()
     env.close()
+
+
+def test_spec_of_a_wrapped_environment_makes_it_again():
+    env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=["an upright pole", "balance"])
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    env.reset(seed=0), again.reset(seed=0)
+    assert env.step(1)[1] == again.step(1)[1]
+
+
+def test_a_registered_task_renders_even_if_told_not_to():
+    """It has to, for its reward; training scripts pass None when they film nothing."""
+    env = gym.make("VLMRM/CartPole-v1", render_mode=None)
+    env.reset(seed=0)
+    env.step(0)
+    assert env.render().shape == (400, 600, 3)
 
 
 def test_task_reward_is_mixed_in_only_by_weight():

@@ -114,20 +114,21 @@ class _RegisteredTask(VLMReward[ObsType, ActType]):
         return self.unwrapped.spec
 
 
-def make_task(*, world: str, episode_length: int, render_mode: str = "rgb_array", **reward: Any) -> gym.Env[Any, Any]:
+def make_task(*, world: str, episode_length: int, render_mode: str | None = None, **reward: Any) -> gym.Env[Any, Any]:
     """The entry point of every registered ID: a world, its time limit, and its reward.
 
     Args:
         world: The class of `vlmrm_gym.envs` with the dynamics.
         episode_length: Steps after which an episode is truncated.
-        render_mode: "rgb_array"; Gymnasium builds its other modes on that.
+        render_mode: "rgb_array", which is needed for scoring (None is the same); Gymnasium builds other modes on it.
         reward: The keyword arguments of `VLMReward`.
 
     Raises:
         ValueError: `episode_length` is not an integer of at least 1; and all that `VLMReward` raises.
     """
     check_positive_integer("episode_length", episode_length)
-    return _RegisteredTask(TimeLimit(getattr(envs, world)(render_mode=render_mode), int(episode_length)), **reward)
+    env = getattr(envs, world)(render_mode=render_mode or "rgb_array")
+    return _RegisteredTask(TimeLimit(env, int(episode_length)), **reward)
 
 
 # Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.
