@@ -19,7 +19,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium as gym
@@ -56,7 +56,7 @@ class Args:
     """whether to write a video of the trained agent"""
     video_name: str = "agent.mp4"
     """file name of the video; .mp4 or .gif"""
-    runs_folder: Path = field(default_factory=lambda: Path("runs"))
+    runs_folder: Path = Path("runs")
     """where the run's folder is made"""
 
     # The reward
@@ -278,6 +278,7 @@ def main(args: Args) -> Path:
         if greedy_return >= best_return:
             best_return = greedy_return
             best_network.load_state_dict(q_network.state_dict())
+            torch.save(best_network.state_dict(), run_folder / "agent.pt")  # survives an interrupted run
 
     # TRY NOT TO MODIFY: start the game
     observation, _ = env.reset(seed=args.seed)
@@ -337,7 +338,6 @@ def main(args: Args) -> Path:
     # What came of it
     keep_if_best(args.total_timesteps)
     success, task_return = success_rate(best_network, args.eval_episodes, args.episode_length, seed=10_000)
-    torch.save(best_network.state_dict(), run_folder / "agent.pt")
     plot_learning_curve(history, args, run_folder / "learning_curve.png")
     if args.capture_video:
         frames, rewards = play(selection_env, best_network, seed=args.seed)
