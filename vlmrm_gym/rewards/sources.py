@@ -174,4 +174,4 @@ def _nearest(kind: str, unknown: str, known: Sequence[str]) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
