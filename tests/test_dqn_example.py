@@ -61,4 +61,3 @@ def test_the_agent_learns_to_balance_from_the_prompt_alone(tmp_path):
     folder = dqn_cartpole.main(dqn_cartpole.Args(runs_folder=tmp_path, seed=1))
     result = json.loads((folder / "result.json").read_text())
     assert result["success"] == 1.0
-    assert result["minutes"] <= 10
