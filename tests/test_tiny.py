@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
+from vlmrm_gym.rewards import models
 from vlmrm_gym.tiny.captions import generate
 from vlmrm_gym.tiny.words import GRAMMAR, SIDED, UNRELATED
 
@@ -41,7 +42,7 @@ def cart_embeddings():
 def embed(frames):
     import torch
 
-    model = CLIPReward(prompt=TASK_PROMPT).model
+    model = models.load("tiny")
     preprocess = model.preprocessing()
     return torch.cat(
         [model.encode_image(preprocess(torch.from_numpy(batch))) for batch in np.array_split(frames, 8)]
@@ -49,7 +50,7 @@ def embed(frames):
 
 
 def similarities(embeddings, texts):
-    return embeddings @ CLIPReward(prompt=TASK_PROMPT).model.encode_text(texts).numpy().T
+    return embeddings @ models.load("tiny").encode_text(texts).numpy().T
 
 
 def test_task_reward_peaks_upright_and_falls_on_both_sides(leaning_frames):

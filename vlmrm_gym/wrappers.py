@@ -70,29 +70,20 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             )
         if not is_number(task_reward_weight) or not np.isfinite(task_reward_weight):
             raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
-        RecordConstructorArgs.__init__(
-            self,
-            prompt=prompt,
-            baseline=baseline,
-            alpha=alpha,
-            model=model,
-            device=device,
-            precision=precision,
-            resize_mode=resize_mode,
-            task_reward_weight=task_reward_weight,
-        )
+        scoring: dict[str, Any] = {
+            "prompt": prompt,
+            "baseline": baseline,
+            "alpha": alpha,
+            "model": model,
+            "device": device,
+            "precision": precision,
+            "resize_mode": resize_mode,
+        }
+        RecordConstructorArgs.__init__(self, **scoring, task_reward_weight=task_reward_weight)
         gym.Wrapper.__init__(self, env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"]}
         self._task_reward_weight = float(task_reward_weight)
-        self._score = CLIPReward(
-            model,
-            prompt=prompt,
-            baseline=baseline,
-            alpha=alpha,
-            device=device,
-            precision=precision,
-            resize_mode=resize_mode,
-        )
+        self._score = CLIPReward(**scoring)
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Step the environment, then score the frame of the state it is in now."""

@@ -125,11 +125,11 @@ def _pole_saying(rng: random.Random) -> tuple[str, PolePose | float]:
     )[0]
     match kind:
         case "lean side":
-            return _expand("{lean_side_say}", GRAMMAR, rng, side=side), "lean left" if side == "left" else "lean right"
+            text = _expand("{lean_side_say}", GRAMMAR, rng, side=side)
+            return text, "lean left" if side == "left" else "lean right"
         case "fallen side":
-            return _expand(
-                "{fallen_side_say}", GRAMMAR, rng, side=side
-            ), "fallen left" if side == "left" else "fallen right"
+            text = _expand("{fallen_side_say}", GRAMMAR, rng, side=side)
+            return text, "fallen left" if side == "left" else "fallen right"
         case "fallen":
             return _expand("{fallen_say}", GRAMMAR, rng), "fallen"
         case "lean":
@@ -150,7 +150,7 @@ def _pole_saying(rng: random.Random) -> tuple[str, PolePose | float]:
 def _cart_saying(rng: random.Random) -> tuple[str, CartPlace]:
     place = rng.choices(("left", "right", "middle", "edge"), (30, 30, 30, 10))[0]
     if place in ("left", "right"):
-        return _expand("{cart_left_say}", GRAMMAR, rng, side=place), place
+        return _expand("{cart_side_say}", GRAMMAR, rng, side=place), place
     return _expand("{cart_middle_say}" if place == "middle" else "{cart_edge_say}", GRAMMAR, rng), place
 
 

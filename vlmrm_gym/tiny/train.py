@@ -35,7 +35,7 @@ from vlmrm_gym.tiny import captions
 FOLDER = Path(__file__).parent
 TOKEN_SPREAD = 0.05
 """Standard deviation of the token embeddings, before training."""
-ANCHORS = 256
+ANCHOR_COUNT = 256
 """Pictures whose embeddings are kept, to tell known prompts from unknown ones."""
 
 
@@ -183,6 +183,7 @@ class Training:
 
     def encode_pictures(self, pictures: torch.Tensor) -> torch.Tensor:
         """Unit vectors of pictures: uint8 (B, 3, height, width) to float32 (B, D)."""
+        # Not `self.look` itself, which rounds differently: the bundled weights were made with this order of operations.
         mean, std = (torch.tensor(x, device=pictures.device).view(3, 1, 1) for x in (self.look.mean, self.look.std))
         return F.normalize(self.model.encode_image((pictures.float() / 255 - mean) / std).float(), dim=-1)
 
@@ -265,11 +266,11 @@ def main(args: Args) -> None:
     images = training.train_text_tower()
 
     args.out.mkdir(parents=True, exist_ok=True)
-    if args.out != FOLDER:
+    if args.out.resolve() != FOLDER.resolve():
         shutil.copy(FOLDER / "open_clip_config.json", args.out)
     weights = {name: value.half().contiguous().cpu() for name, value in training.model.state_dict().items()}
     save_file(weights, args.out / "open_clip_model.safetensors")
-    save_file({"images": images[:ANCHORS].half().contiguous().cpu()}, args.out / "anchors.safetensors")
+    save_file({"images": images[:ANCHOR_COUNT].half().contiguous().cpu()}, args.out / "anchors.safetensors")
     print(f"{args.out}: made in {(time.monotonic() - started) / 60:.1f} minutes")
 
 

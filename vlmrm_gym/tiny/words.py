@@ -514,7 +514,7 @@ GRAMMAR: dict[str, Sequence[str]] = {
         "an angle of {degrees} {to_side}",
     ],
     # Where the cart is.
-    "cart_left_say": [
+    "cart_side_say": [
         "{the_cart} {is} not {centered}, it {is} {at} {side_place}",
         "{the_cart} is not in the middle but {at} {side_place}", "{the_cart} {is} {side} of {the_middle}",
         "{the_cart} sits {side} of {the_middle}", "{the_cart} {is} to the {side} of {the_middle}",
