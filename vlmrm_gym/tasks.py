@@ -1,6 +1,11 @@
-"""The task table, data only: what is registered with Gymnasium. Prompts and baselines are the paper's."""
+"""The task table, data only: what is registered with Gymnasium. Prompts, baselines and camera are the paper's."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "elevation": -10.0, "azimuth": 180.0}
+"""Fixed, in front of the humanoid; distances in metres, angles in degrees."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,13 +16,27 @@ class Task:
     """The ID for `gymnasium.make`."""
     world: str
     """The class of `vlmrm_gym.envs` with the dynamics."""
-    prompt: str
-    """The goal prompt."""
+    prompt: str | None
+    """The goal prompt; None: the caller gives it."""
     baseline: str
     """The baseline prompt, used when alpha is above 0."""
     episode_length: int
     """Steps after which an episode is truncated."""
+    options: Mapping[str, Any]
+    """Further keyword arguments of `make_task`: what this world can be told beside the above, with the defaults."""
 
+
+HUMANOID_PROMPTS: Mapping[str, str | None] = {
+    "kneel": "a humanoid robot kneeling",
+    "lotus": "a humanoid robot seated down, meditating in the lotus position",
+    "stand": "a humanoid robot standing up",
+    "arms-raised": "a humanoid robot standing up, with both arms raised",
+    "splits": "a humanoid robot practicing gymnastics, doing the side splits",
+    "hands-on-hips": "a humanoid robot standing up with hands on hips",
+    "arms-crossed": "a humanoid robot standing up, with its arms crossed",
+    "one-leg": "a humanoid robot standing up on one leg",
+}
+"""By the name of the judge."""
 
 TASKS: tuple[Task, ...] = (
     Task(
@@ -26,5 +45,25 @@ TASKS: tuple[Task, ...] = (
         prompt="pole vertically upright on top of the cart",
         baseline="pole and cart",
         episode_length=200,
+        options={},
+    ),
+    Task(
+        id="VLMRM/MountainCarContinuous-v0",
+        world="MountainCar",
+        prompt="a car at the peak of the mountain, next to the yellow flag",
+        baseline="a car in the mountain",
+        episode_length=200,
+        options={"textured": True},
+    ),
+    *(
+        Task(
+            id=f"VLMRM/Humanoid-{name}-v0" if name else "VLMRM/Humanoid-v0",
+            world="Humanoid",
+            prompt=prompt,
+            baseline="a humanoid robot",
+            episode_length=100,
+            options={"task": name, "textured": True, "camera": dict(PAPER_CAMERA)},
+        )
+        for name, prompt in {**HUMANOID_PROMPTS, None: None}.items()
     ),
 )

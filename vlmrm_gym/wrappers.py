@@ -1,5 +1,6 @@
 """One environment, scored at every step."""
 
+import inspect
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym import envs
 from vlmrm_gym.checks import check_positive_integer, is_number
+from vlmrm_gym.rendering import Quality, Renderer, is_drawn_from_states, make_renderer
 from vlmrm_gym.rewards import CLIPReward
 from vlmrm_gym.rewards.clip import Text
 from vlmrm_gym.rewards.models import Precision
@@ -23,6 +25,9 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
     The reward of a step scores the frame of the state that the step led to, an episode's last frame included. The
     environment's own reward goes into `info["task_reward"]` (float). Observations, dynamics, seeding, terminations and
     truncations stay the environment's.
+
+    Gymnasium's MuJoCo environments, cart-pole and mountain car are drawn from their states, at the size that the model
+    looks at; of any other environment the frames that it renders are scored.
 
     >>> import gymnasium as gym, vlmrm_gym
     >>> env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt="an upright pole")
@@ -41,10 +46,15 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         precision: "auto", "fp32", "bf16" or "fp16".
         resize_mode: "squash" (None), "shortest" (crop) or "longest" (pad).
+        camera: MuJoCo environments only: a mapping of MuJoCo's camera settings (`distance`, `azimuth`, `elevation`,
+            `lookat`, `trackbodyid`, `fixedcamid`, `type`, `orthographic`), or the name or number of one of the model's
+            cameras. None: the environment's own camera.
+        quality: MuJoCo environments only: "fast" draws no shadows, reflections and antialiasing; "faithful" does.
         task_reward_weight: The reward is the model's plus this many times the environment's own.
 
     Raises:
         ValueError: An environment that does not render arrays, or a parameter out of its range; the message names it.
+        DependencyNotInstalled: MuJoCo cannot draw for lack of OpenGL; says which package to install.
         TypeError: A prompt that is no text.
         FileNotFoundError: A checkpoint that does not exist.
         RuntimeError: Weights that cannot be downloaded.
@@ -61,6 +71,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         device: str = "auto",
         precision: Precision = "auto",
         resize_mode: ResizeMode | None = None,
+        camera: Any = None,
+        quality: Quality = "fast",
         task_reward_weight: float = 0.0,
     ) -> None:
         if env.render_mode != "rgb_array":
@@ -79,18 +91,42 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             "precision": precision,
             "resize_mode": resize_mode,
         }
-        RecordConstructorArgs.__init__(self, **scoring, task_reward_weight=task_reward_weight)
+        drawing: dict[str, Any] = {"camera": camera, "quality": quality}
+        RecordConstructorArgs.__init__(self, **scoring, **drawing, task_reward_weight=task_reward_weight)
         gym.Wrapper.__init__(self, env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"]}
         self._task_reward_weight = float(task_reward_weight)
         self._score = CLIPReward(**scoring)
+        # The view is what `render` shows; the renderer draws what the model looks at. Frames that have to be stored can
+        # be looked at only after a reset.
+        self._view: Renderer | None = None
+        self._renderer: Renderer | None = None
+        if is_drawn_from_states(env) or camera is not None:
+            self._view = make_renderer(env, **drawing)
+            self._renderer = make_renderer(env, self._score.size_to_draw, **drawing)
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Step the environment, then score the frame of the state it is in now."""
         observation, task_reward, terminated, truncated, info = self.env.step(action)
-        reward = float(self._score(np.asarray(self.env.render())[None])[0])
+        if self._renderer is None:
+            self._renderer = make_renderer(self.env)
+        state = self._renderer.capture(self.env)
+        reward = float(self._score(self._renderer.render(state[None]))[0])
         reward += self._task_reward_weight * float(task_reward)
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
+
+    def render(self) -> Any:
+        """The frame as the model sees it, at the environment's own size: uint8 (H, W, 3)."""
+        if self._view is None:
+            return self.env.render()
+        return self._view.render(self._view.capture(self.env)[None])[0]
+
+    def close(self) -> None:
+        """Let go of the environment and of what draws it."""
+        for renderer in (self._view, self._renderer):
+            if renderer is not None:
+                renderer.close()
+        super().close()
 
 
 class _RegisteredTask(VLMReward[ObsType, ActType]):
@@ -105,21 +141,33 @@ class _RegisteredTask(VLMReward[ObsType, ActType]):
         return self.unwrapped.spec
 
 
-def make_task(*, world: str, episode_length: int, render_mode: str | None = None, **reward: Any) -> gym.Env[Any, Any]:
+def make_task(
+    *, world: str, episode_length: int, prompt: Text | None = None, render_mode: str | None = None, **options: Any
+) -> gym.Env[Any, Any]:
     """The entry point of every registered ID: a world, its time limit, and its reward.
 
     Args:
         world: The class of `vlmrm_gym.envs` with the dynamics.
         episode_length: Steps after which an episode is truncated.
+        prompt: What the agent should bring about; None is an error, for the tasks that have no prompt of their own.
         render_mode: "rgb_array", which is needed for scoring (None is the same); Gymnasium builds other modes on it.
-        reward: The keyword arguments of `VLMReward`.
+        options: The keyword arguments of `VLMReward`, and those of the world (`textured`, `task`).
 
     Raises:
-        ValueError: `episode_length` is not an integer of at least 1; and all that `VLMReward` raises.
+        ValueError: `episode_length` is not an integer of at least 1, or an option is not for this world; and all that
+            `VLMReward` raises.
+        TypeError: No prompt.
     """
     check_positive_integer("episode_length", episode_length)
-    env = getattr(envs, world)(render_mode=render_mode or "rgb_array")
-    return _RegisteredTask(TimeLimit(env, int(episode_length)), **reward)
+    if prompt is None:
+        raise TypeError("`prompt` must be a text or a list of texts. Received None. Say what the agent should do.")
+    make_world = getattr(envs, world)
+    worldly = {name: options.pop(name) for name in ("textured", "task") if name in options}
+    for name in worldly:
+        if name not in inspect.signature(make_world).parameters:
+            raise ValueError(f"`{name}` is not for {world}, which has no such choice. Leave it out.")
+    env = make_world(render_mode=render_mode or "rgb_array", **worldly)
+    return _RegisteredTask(TimeLimit(env, int(episode_length)), prompt, **options)
 
 
 # Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.

@@ -113,6 +113,10 @@ class CLIPReward:
             frames = frames.copy()  # torch takes neither; MuJoCo's frames are upside down in memory
         return self._score(torch.from_numpy(frames)).cpu().numpy()
 
+    def size_to_draw(self, height: int, width: int) -> tuple[int, int]:
+        """How large to draw what an environment shows at (height, width), for this model to look at."""
+        return self._preprocess.size_to_draw(height, width)
+
     def _score(self, frames: torch.Tensor) -> torch.Tensor:
         rewards = torch.empty(len(frames), device=self.model.device)
         start = 0

@@ -1,5 +1,6 @@
 """Frames to what an image tower looks at: fitted to its size, normalised, batched, on the model's device."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -9,6 +10,9 @@ import torch
 import torch.nn.functional as F
 
 ResizeMode = Literal["squash", "shortest", "longest"]
+LEAST_DRAWING = 192
+"""Pixels below which a drawing loses thin things, such as a humanoid's arms."""
+
 RESIZE_MODES: tuple[ResizeMode, ...] = get_args(ResizeMode)
 
 
@@ -45,6 +49,17 @@ class Preprocessing:
         pixels = self.fit(frames.permute(0, 3, 1, 2)).to(torch.float32)  # a view: (B, 3, H, W), channels last
         scale, shift = _scale_and_shift(self.mean, self.std, frames.device)
         return pixels.mul_(scale).add_(shift)
+
+    def size_to_draw(self, height: int, width: int) -> tuple[int, int]:
+        """How large to draw what an environment shows at (height, width), so that `fit` has the pixels it needs.
+
+        The shape stays, so that nothing looks other than it does in the environment. A small tower gets a larger
+        drawing: fitting it antialiases.
+        """
+        ratios = self.height / height, self.width / width
+        ratio = min(ratios) if self.resize_mode == "longest" else max(ratios)
+        ratio *= math.ceil(LEAST_DRAWING / max(self.height, self.width))
+        return round(height * ratio), round(width * ratio)
 
     def fit(self, images: torch.Tensor) -> torch.Tensor:
         """Bring images of any size to the tower's: uint8 (B, 3, H, W) to (B, 3, height, width).

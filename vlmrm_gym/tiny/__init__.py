@@ -9,21 +9,21 @@ from safetensors.torch import load_file
 ANCHORS = Path(__file__).parent / "anchors.safetensors"
 
 LEAST_SPREAD = 0.12
-"""A familiar prompt's similarity to the anchor images varies at least this much (standard deviation)."""
+"""A familiar prompt's similarity to the pictures of some world varies at least this much (standard deviation)."""
 
 UNKNOWN_PROMPT = (
     "The bundled model does not know what the prompt {prompt!r} means: its reward hardly changes over the scenes that "
     'it was trained on. Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model, or say it in words about '
-    "one of those scenes (cart-pole)."
+    "one of those scenes: cart-pole, mountain car, the humanoid robot."
 )
 
 
 @cache
-def _anchors() -> torch.Tensor:
-    """Unit vectors of images of the scenes in many states: float32 (N, D)."""
-    return load_file(ANCHORS)["images"].float()
+def _anchors() -> dict[str, torch.Tensor]:
+    """Unit vectors of pictures of every world in many states: float32 (N, D) by the world's name."""
+    return {name: vectors.float() for name, vectors in load_file(ANCHORS).items()}
 
 
 def knows(goal: torch.Tensor) -> bool:
-    """Whether a goal, float32 (D,), tells the states of some scene apart."""
-    return bool((_anchors() @ goal.float().cpu()).std() >= LEAST_SPREAD)
+    """Whether a goal, float32 (D,), tells the states of some world apart."""
+    return any((vectors @ goal.float().cpu()).std() >= LEAST_SPREAD for vectors in _anchors().values())

@@ -1,13 +1,13 @@
 """Make the bundled model again, from nothing: `python -m vlmrm_gym.tiny.train` (needs the extra "dev").
 
-1. Draw the scenes in random states, and generate captions, each with its graded truth (`captions.py`).
-2. Give every token of the CLIP tokenizer the meaning it has for a sentence encoder (all-MiniLM-L6-v2), so that words no
-   caption uses still lie near their synonyms.
-3. Train both towers so that the cosine similarity of every picture and every caption is what the simulator's state says
-   it should be: a regression on graded truth, where CLIP's usual loss only knows matching pairs.
-4. Go on with the text tower alone, on many more captions than pictures can be encoded for.
+1. Draw the worlds in random states, and generate captions, each with its graded truth (`captions.py`, `worlds/`).
+2. Train the image tower so that the cosine similarity of every picture with every *meaning* is what the simulator's
+   state says it should be: a regression on graded truth, where CLIP's usual loss only knows matching pairs. Each
+   meaning has a vector of its own in this phase, so no text has to be encoded.
+3. Give every token of the CLIP tokenizer the meaning it has for a sentence encoder (all-MiniLM-L6-v2), so that words no
+   caption uses still lie near their synonyms, and train the text tower on the same truth, pictures fixed.
 
-The seed is fixed. On 2 CPU cores it takes about a quarter of an hour.
+The seed is fixed.
 """
 
 import json
@@ -28,15 +28,16 @@ from open_clip.tokenizer import SimpleTokenizer
 from safetensors.torch import save_file
 from tqdm import tqdm
 
-from vlmrm_gym.envs import CartPole
 from vlmrm_gym.rewards.preprocessing import Preprocessing
 from vlmrm_gym.tiny import captions
+from vlmrm_gym.tiny.world import World
+from vlmrm_gym.tiny.worlds import WORLDS
 
 FOLDER = Path(__file__).parent
 TOKEN_SPREAD = 0.05
 """Standard deviation of the token embeddings, before training."""
-ANCHOR_COUNT = 256
-"""Pictures whose embeddings are kept, to tell known prompts from unknown ones."""
+ANCHOR_COUNT = 192
+"""Pictures of each world whose embeddings are kept, to tell known prompts from unknown ones."""
 
 
 @dataclass(kw_only=True)
@@ -47,14 +48,14 @@ class Args:
     """folder that receives open_clip_model.safetensors and anchors.safetensors"""
     seed: int = 0
     """of weights, states and captions"""
-    images: int = 10_000
+    images: int = 36_000
     """number of states that are drawn"""
-    captions: int = 200_000
+    captions: int = 400_000
     """number of captions that are generated"""
-    joint_steps: int = 600
-    """steps that train both towers"""
-    text_steps: int = 5_000
-    """steps that train the text tower alone, afterwards"""
+    image_steps: int = 5_000
+    """steps that train the image tower"""
+    text_steps: int = 7_000
+    """steps that train the text tower, afterwards"""
     longest_caption: int = 32
     """in tokens; longer captions are left out, since every batch is as long as its longest caption"""
     image_batch: int = 128
@@ -69,28 +70,20 @@ class Args:
     """where to train"""
 
 
-def sample_states(count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Pole angles in degrees (-180 to 180) and cart positions (-2.4 to 2.4), float (count,) each."""
-    kind = rng.choice(4, size=count, p=[0.25, 0.35, 0.25, 0.15])
-    angle = np.select(
-        [kind == 0, kind == 1, kind == 2],
-        [rng.uniform(-180, 180, count), rng.uniform(-95, 95, count), rng.normal(0, 15, count)],
-        rng.normal(0, 4, count),
-    )
-    return np.clip(angle, -180, 180), rng.uniform(-2.4, 2.4, count)
-
-
-def draw(angles: np.ndarray, positions: np.ndarray, preprocessing: Preprocessing) -> torch.Tensor:
+def draw(world: World, states: np.ndarray, look: Preprocessing) -> torch.Tensor:
     """The states' pictures as the image tower gets them: uint8 (N, 3, height, width)."""
-    env = CartPole(render_mode="rgb_array")
-    env.reset()
-    pictures = []
-    for angle, position in tqdm(zip(angles, positions, strict=True), total=len(angles), desc="drawing"):
-        env.state = np.array([position, 0.0, np.deg2rad(angle), 0.0])
-        frame = torch.from_numpy(np.ascontiguousarray(env.render()))
-        pictures.append(preprocessing.fit(frame.permute(2, 0, 1)[None]))
-    env.close()
-    return torch.cat(pictures)
+    pictures = torch.empty(len(states), 3, look.height, look.width, dtype=torch.uint8)
+    looks = world.looks(*look.size_to_draw(*world.shape))
+    parts = np.cumsum([0.0, *(share for _, share in looks)]) * len(states)
+    with tqdm(total=len(states), desc=f"drawing {world.name}") as progress:
+        for (renderer, _), start, end in zip(looks, parts[:-1].round(), parts[1:].round(), strict=True):
+            mine = np.arange(int(start), int(end))
+            for batch in np.array_split(mine, max(1, len(mine) // 64)):
+                frames = torch.from_numpy(renderer.render(states[batch]))
+                pictures[batch] = look.fit(frames.permute(0, 3, 1, 2))
+                progress.update(len(batch))
+            renderer.close()
+    return pictures
 
 
 def tokens_as_text() -> list[str]:
@@ -136,18 +129,28 @@ def encode_text(model: Any, tokens: torch.Tensor, noise: float = 0.0) -> torch.T
 class Truth:
     """Looks up how well captions fit states. Captions share few meanings, so each meaning is worked out once."""
 
-    def __init__(
-        self, meanings: list[captions.Meaning], angles: np.ndarray, positions: np.ndarray, device: str
-    ) -> None:
+    def __init__(self, meanings: list[captions.Meaning], states: dict[str, np.ndarray], device: str) -> None:
         distinct = list(dict.fromkeys(meanings))
         number = {meaning: i for i, meaning in enumerate(distinct)}
-        table = np.stack([captions.similarity(meaning, angles, positions) for meaning in distinct])
-        self.table = torch.from_numpy(table).float().to(device)  # (meanings, states)
+        described = {name: WORLDS[name].describe(mine) for name, mine in states.items()}
+        table = [
+            np.concatenate(
+                [
+                    WORLDS[name].similarity(meaning.says, described[name])
+                    if meaning.world == name
+                    else np.zeros(len(mine))
+                    for name, mine in states.items()
+                ]
+            )
+            for meaning in distinct
+        ]
+        self.meanings = len(distinct)
+        self.table = torch.from_numpy(np.stack(table)).float().to(device)  # (meanings, states)
         self.rows = torch.tensor([number[meaning] for meaning in meanings], device=device)
 
     def __call__(self, caption: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """float32 (states, captions) for int64 (captions,) and int64 (states,)."""
-        return self.table[self.rows[caption]][:, state].T
+        return self.table[self.rows[caption], state[:, None]]
 
 
 class Training:
@@ -170,8 +173,14 @@ class Training:
         with torch.no_grad():
             self.model.token_embedding.weight.copy_(meanings * (TOKEN_SPREAD / meanings.std()))
 
-        angles, positions = sample_states(args.images, self.rng)
-        self.pictures = draw(angles, positions, self.look).to(args.device)
+        total = sum(world.share for world in WORLDS.values())
+        states = {
+            name: world.sample_states(int(args.images * world.share / total), self.rng)
+            for name, world in WORLDS.items()
+        }
+        self.picture_counts = {name: len(mine) for name, mine in states.items()}
+        drawn = [draw(world, states[name], self.look) for name, world in WORLDS.items()]
+        self.pictures = torch.cat(drawn).to(args.device)
         generated = captions.generate(args.captions, args.seed, vocabulary())
         tokenizer = SimpleTokenizer()
         tokens = torch.cat([tokenizer(text) for text, _ in tqdm(generated, desc="tokenizing")])
@@ -179,7 +188,7 @@ class Training:
         kept = [meaning for (_, meaning), keep in zip(generated, short.tolist(), strict=True) if keep]
         self.tokens = tokens[short].to(args.device)
         self.lengths = tokens[short].argmax(1).numpy()
-        self.truth = Truth(kept, angles, positions, args.device)
+        self.truth = Truth(kept, states, args.device)
 
     def encode_pictures(self, pictures: torch.Tensor) -> torch.Tensor:
         """Unit vectors of pictures: uint8 (B, 3, height, width) to float32 (B, D)."""
@@ -198,23 +207,29 @@ class Training:
         quarters = drawn[np.argsort(self.lengths[drawn], kind="stable")].reshape(4, -1)
         return torch.from_numpy(quarters[self.rng.integers(4)]).to(self.args.device)
 
-    def loss(self, images: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """How far the similarities of images, unit vectors (B, D) of states (B,), and random captions are off."""
-        caption = self.draw_captions()
-        text = encode_text(self.model, self.tokens[caption], self.args.embedding_noise * TOKEN_SPREAD)
+    def loss(
+        self, images: torch.Tensor, state: torch.Tensor, text: torch.Tensor, caption: torch.Tensor
+    ) -> torch.Tensor:
+        """How far the similarities of images and texts, unit vectors (B, D) of states and captions, are off."""
         return F.mse_loss(images @ text.T, self.truth(caption, state))
 
-    def train_both_towers(self) -> None:
-        """The first phase."""
+    def train_image_tower(self) -> None:
+        """The first phase. In place of the text tower stands the best there can be: a vector of each meaning's own."""
+        width = self.model.text_projection.shape[1]
+        vectors = torch.nn.Embedding(self.truth.meanings, width, device=self.args.device)
+        torch.nn.init.normal_(vectors.weight, std=0.1)  # short vectors turn faster
 
         def loss() -> torch.Tensor:
-            state = self.draw_states(self.args.image_batch)
+            state, caption = self.draw_states(self.args.image_batch), self.draw_captions()
             with torch.autocast(torch.device(self.args.device).type, torch.bfloat16):
                 images = self.encode_pictures(self.pictures[state])
-            return self.loss(images, state)
+            return self.loss(images, state, F.normalize(vectors(self.truth.rows[caption]), dim=-1), caption)
 
-        parameters = [{"params": list(self.model.visual.parameters())}, *self.text_parameters()]
-        self.optimise(parameters, self.args.joint_steps, loss, "both towers")
+        parameters = [
+            {"params": list(self.model.visual.parameters())},
+            {"params": list(vectors.parameters()), "weight_decay": 0.0},
+        ]
+        self.optimise(parameters, self.args.image_steps, loss, "image tower")
 
     def train_text_tower(self) -> torch.Tensor:
         """The second phase; returns the pictures' unit vectors, float32 (N, D)."""
@@ -223,8 +238,9 @@ class Training:
             images = torch.cat([self.encode_pictures(batch) for batch in self.pictures.split(256)])
 
         def loss() -> torch.Tensor:
-            state = self.draw_states(1024)
-            return self.loss(images[state], state)
+            state, caption = self.draw_states(1024), self.draw_captions()
+            text = encode_text(self.model, self.tokens[caption], self.args.embedding_noise * TOKEN_SPREAD)
+            return self.loss(images[state], state, text, caption)
 
         self.optimise(self.text_parameters(), self.args.text_steps, loss, "text tower")
         return images
@@ -262,7 +278,7 @@ def main(args: Args) -> None:
     """Train, and write a folder that `model="local-dir:..."` can load."""
     started = time.monotonic()
     training = Training(args)
-    training.train_both_towers()
+    training.train_image_tower()
     images = training.train_text_tower()
 
     args.out.mkdir(parents=True, exist_ok=True)
@@ -270,7 +286,12 @@ def main(args: Args) -> None:
         shutil.copy(FOLDER / "open_clip_config.json", args.out)
     weights = {name: value.half().contiguous().cpu() for name, value in training.model.state_dict().items()}
     save_file(weights, args.out / "open_clip_model.safetensors")
-    save_file({"images": images[:ANCHOR_COUNT].half().contiguous().cpu()}, args.out / "anchors.safetensors")
+    by_world = images.split(list(training.picture_counts.values()))
+    anchors = {
+        name: mine[torch.randperm(len(mine))[:ANCHOR_COUNT]].half().contiguous().cpu()
+        for name, mine in zip(training.picture_counts, by_world, strict=True)
+    }
+    save_file(anchors, args.out / "anchors.safetensors")
     print(f"{args.out}: made in {(time.monotonic() - started) / 60:.1f} minutes")
 
 

@@ -1,0 +1,77 @@
+"""What "fast" costs beside "faithful": speed, pixels, rewards.
+
+    python benchmarks/rendering.py
+
+Humanoid states as the bundled model is tested on, drawn in both qualities from the paper's camera. Pixel error: the
+mean absolute difference of the two frames, in grey levels of 255, at the size in the second column. Reward
+correlation: Pearson's, of the bundled model's rewards of the two, over the states, for each task's prompt; drawn at the
+size that the model looks at.
+Classic control has one quality: frames/s only.
+"""
+
+import time
+
+import numpy as np
+import tyro
+from tqdm import tqdm
+
+from vlmrm_gym import CLIPReward
+from vlmrm_gym.envs.humanoid_body import XML, plain_model
+from vlmrm_gym.envs.humanoid_look import textured_model
+from vlmrm_gym.rendering import Renderer
+from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
+from vlmrm_gym.tiny.worlds import WORLDS
+
+
+def draw(renderer: Renderer, states: np.ndarray) -> tuple[np.ndarray, float]:
+    """Frames, and frames/s."""
+    renderer.render(states[:2])
+    frames, seconds = [], 0.0
+    for batch in np.array_split(states, max(1, len(states) // 20)):
+        start = time.perf_counter()
+        frames.append(renderer.render(batch))
+        seconds += time.perf_counter() - start
+    renderer.close()
+    return np.concatenate(frames), len(states) / seconds
+
+
+def main(states: int = 300) -> None:
+    """Compare the qualities of rendering.
+
+    Args:
+        states: How many to draw.
+    """
+    sample = WORLDS["humanoid"].sample_states(states, np.random.default_rng(30_000))
+    rewards = {task: CLIPReward(prompt=str(prompt)) for task, prompt in HUMANOID_PROMPTS.items()}
+    looked_at = rewards["stand"].size_to_draw(480, 480)[0]
+    print(f"{'humanoid':10} {'size':>5} {'faithful/s':>11} {'fast/s':>8} {'ratio':>6} {'pixel error':>12}")
+    lines = []
+    for name, model in (("textured", textured_model(str(XML))), ("plain", plain_model())):
+        for size in (looked_at, 224):
+            drawn = {
+                quality: draw(MuJoCoRenderer(model, size, size, camera=PAPER_CAMERA, quality=quality), sample)
+                for quality in tqdm(("faithful", "fast"), leave=False)
+            }
+            (faithful, slow), (fast, quick) = drawn["faithful"], drawn["fast"]
+            error = np.abs(faithful.astype(np.int16) - fast).mean()
+            print(f"{name:10} {size:5} {slow:11.1f} {quick:8.1f} {quick / slow:6.1f} {error:12.2f}")
+            if size == looked_at:
+                for task, reward in rewards.items():
+                    correlation = np.corrcoef(reward(faithful), reward(fast))[0, 1]
+                    lines.append(f"{name:10} {task:15} {correlation:.3f}")
+    print("\nreward correlation of faithful and fast\n" + "\n".join(lines))
+    print("\nclassic control, frames/s at 192x288")
+    classic = {
+        "cart-pole": CartPoleRenderer(192, 288),
+        "mountain car, textured": MountainCarRenderer(192, 288, textured=True),
+        "mountain car, plain": MountainCarRenderer(192, 288, textured=False),
+    }
+    for name, renderer in classic.items():
+        world = WORLDS[name.partition(",")[0].replace("-", "")]
+        print(f"{name:24} {draw(renderer, world.sample_states(2000, np.random.default_rng(0)))[1]:8.0f}")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,267 @@
+"""What the renderers of cart-pole and mountain car promise."""
+
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pygame
+import pytest
+
+from vlmrm_gym.envs.cartpole import CartPole
+from vlmrm_gym.rendering import mountain_scene
+from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+
+KINDS = {
+    "cart-pole": CartPoleRenderer,
+    "mountain car": lambda height, width: MountainCarRenderer(height, width, textured=False),
+    "textured mountain car": lambda height, width: MountainCarRenderer(height, width, textured=True),
+}
+
+
+@pytest.fixture(params=KINDS)
+def make(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def cartpole():
+    env = CartPole(render_mode="rgb_array")
+    env.reset(seed=0)
+    yield env
+    env.screen = None  # its close() would end the window system, which nothing here has begun
+    env.close()
+
+
+@pytest.fixture
+def mountain_car():
+    env = gym.make("MountainCarContinuous-v0", render_mode="rgb_array")
+    env.unwrapped.screen = pygame.Surface((600, 400))  # without the window system
+    env.reset(seed=0)
+    yield env
+    env.unwrapped.screen = None
+    env.close()
+
+
+def some_states(renderer, count):
+    rng = np.random.default_rng(0)
+    if renderer.state_size == 2:
+        return rng.uniform((-2.4, -np.pi), (2.4, np.pi), (count, 2))
+    return rng.uniform(-1.2, 0.6, (count, 1))
+
+
+def average_areas(frame, height, width):
+    """A frame resized by the definition: each new pixel is the mean of what it covers."""
+
+    def weights(old, new):
+        edges = np.arange(new + 1) * (old / new)
+        left, right = edges[:-1, None], edges[1:, None]
+        covered = np.minimum(right, np.arange(old) + 1) - np.maximum(left, np.arange(old))
+        return np.clip(covered, 0, None) * (new / old)
+
+    rows, columns = weights(frame.shape[0], height), weights(frame.shape[1], width)
+    return np.stack([rows @ frame[..., channel] @ columns.T for channel in range(3)], axis=2)
+
+
+def test_a_cart_pole_frame_is_gymnasiums(cartpole):
+    renderer = CartPoleRenderer(400, 600)
+    rng = np.random.default_rng(1)
+    corners = [(x, angle) for x in (-2.4, 0, 2.4) for angle in (-np.pi / 2, 0, np.pi / 2, np.pi)]
+    for x, angle in [*corners, *rng.uniform((-2.6, -np.pi), (2.6, np.pi), (150, 2))]:
+        cartpole.state = np.array((x, rng.normal(), angle, rng.normal()))
+        np.testing.assert_array_equal(renderer.render([renderer.capture(cartpole)])[0], cartpole.render())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["after a step", "after a reset"])
+def test_a_mountain_car_frame_is_gymnasiums(mountain_car, dtype):
+    renderer = MountainCarRenderer(400, 600, textured=False)
+    for position in [-1.2, 0.45, 0.6, *np.random.default_rng(1).uniform(-1.25, 0.65, 150)]:
+        mountain_car.unwrapped.state = np.array((position, 0.01), dtype=dtype)
+        np.testing.assert_array_equal(renderer.render([renderer.capture(mountain_car)])[0], mountain_car.render())
+
+
+def test_captured_states_show_an_episode_afterwards(cartpole, mountain_car):
+    for env, renderer in (
+        (cartpole, CartPoleRenderer(400, 600)),
+        (mountain_car, MountainCarRenderer(400, 600, textured=False)),
+    ):
+        env.action_space.seed(0)
+        states, frames = [], []
+        for _ in range(40):
+            env.step(env.action_space.sample())
+            states.append(renderer.capture(env))
+            frames.append(env.render())
+        np.testing.assert_array_equal(renderer.render(states), frames)
+
+
+def test_a_captured_state_is_a_copy_in_float64(cartpole, mountain_car):
+    for env, renderer in (
+        (cartpole, CartPoleRenderer(8, 8)),
+        (mountain_car, MountainCarRenderer(8, 8, textured=True)),
+    ):
+        state = renderer.capture(env)
+        assert (state.shape, state.dtype) == ((renderer.state_size,), np.float64) == (state.shape, renderer.dtype)
+        before = state.copy()
+        env.unwrapped.state[:] = 9
+        np.testing.assert_array_equal(state, before)
+
+
+@pytest.mark.parametrize("size", [(192, 288), (128, 192), (224, 224), (96, 96), (400, 300), (101, 203)])
+@pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
+def test_a_smaller_frame_is_the_large_one_with_areas_averaged(kind, size):
+    large, small = KINDS[kind](400, 600), KINDS[kind](*size)
+    states = some_states(large, 10)
+    for frame, of_large in zip(small.render(states), large.render(states), strict=True):
+        error = np.abs(frame - average_areas(of_large.astype(float), *size))
+        assert error.mean() < 0.05
+        assert error.max() <= 3
+
+
+def test_white_stays_white():
+    for size in ((192, 288), (96, 96), (1000, 1000)):
+        assert (CartPoleRenderer(*size).render([(0, 0)])[0, 0] == 255).all()
+
+
+@pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
+def test_a_larger_frame_shows_the_same(kind):
+    large, usual = KINDS[kind](800, 1200), KINDS[kind](400, 600)
+    states = some_states(large, 5)
+    for frame, expected in zip(large.render(states), usual.render(states), strict=True):
+        error = np.abs(average_areas(frame.astype(float), 400, 600) - expected)
+        assert error.mean() < 2
+
+
+@pytest.mark.parametrize("size", [(48, 64), (61, 37), (1, 1), (390, 10)])
+def test_frames_have_the_asked_size_and_layout(make, size):
+    frames = make(*size).render(some_states(make(*size), 3))
+    assert (frames.shape, frames.dtype) == ((3, *size, 3), np.uint8)
+    assert frames.flags.c_contiguous
+
+
+def test_no_states_give_no_frames(make):
+    renderer = make(32, 48)
+    assert renderer.render(np.empty((0, renderer.state_size))).shape == (0, 32, 48, 3)
+
+
+def test_a_frame_depends_on_its_state_alone(make):
+    renderer = make(96, 144)
+    states = some_states(renderer, 30)
+    frames = renderer.render(states)
+    np.testing.assert_array_equal(renderer.render(states[::-1]), frames[::-1])
+    np.testing.assert_array_equal(make(96, 144).render(states[7:8]), frames[7:8])
+
+
+def test_rendering_leaves_earlier_frames_alone(make):
+    renderer = make(48, 64)
+    states = some_states(renderer, 2)
+    first = renderer.render(states[:1])
+    kept = first.copy()
+    renderer.render(states[1:])
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_a_used_renderer_can_be_pickled_and_closed(make):
+    renderer = make(48, 64)
+    states = some_states(renderer, 4)
+    frames = renderer.render(states)
+    pickled = pickle.dumps(renderer)
+    assert len(pickled) < 1000
+    np.testing.assert_array_equal(pickle.loads(pickled).render(states), frames)
+    renderer.close()
+    renderer.close()
+    np.testing.assert_array_equal(renderer.render(states), frames)
+
+
+def test_nothing_opens_the_window_system(make):
+    pygame.display.quit()
+    make(48, 64).render(some_states(make(48, 64), 2))
+    assert not pygame.display.get_init()
+
+
+@pytest.mark.parametrize("far", [5.0, -40.0, 1e6, 1e300])
+def test_what_is_far_outside_is_not_seen(make, far):
+    renderer = make(96, 144)
+    at, other = (np.full((1, renderer.state_size), sign * far) for sign in (1, -1))
+    np.testing.assert_array_equal(renderer.render(at), renderer.render(other))
+
+
+@pytest.mark.parametrize(("height", "width", "name"), [(0, 10, "height"), (10, -1, "width"), (10.5, 10, "height")])
+def test_a_size_below_one_is_refused(make, height, width, name):
+    with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 1"):
+        make(height, width)
+
+
+def test_bad_states_are_refused(make):
+    renderer = make(16, 24)
+    for states in (np.zeros((2, renderer.state_size + 1)), np.zeros(renderer.state_size)):
+        with pytest.raises(ValueError, match="must have the shape"):
+            renderer.render(states)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="must be finite"):
+            renderer.render(np.full((1, renderer.state_size), bad))
+
+
+# The textured scene.
+
+
+def red(frame):
+    """Where a frame is red as the car is."""
+    return (frame[..., 0] > 110) & (frame[..., 1] < 60) & (frame[..., 2] < 60)
+
+
+def test_the_textured_car_is_where_the_position_is():
+    renderer = MountainCarRenderer(400, 600, textured=True)
+    positions = np.linspace(-1.1, 0.5, 17)
+    for position, frame in zip(positions, renderer.render(positions[:, None]), strict=True):
+        rows, columns = np.nonzero(red(frame))
+        x, y = (position + 1.2) / 1.8 * 600, (np.sin(3 * position) * 0.45 + 0.55) / 1.8 * 600
+        distance = np.hypot(columns.mean() - x, 400 - rows.mean() - y)
+        assert len(rows) > 300
+        assert 5 < distance < 20  # the body is above the wheels
+
+
+def test_nothing_red_is_in_the_scene_but_the_car():
+    assert not red(mountain_scene.background(400, 600)).any()
+
+
+@pytest.mark.parametrize("position", [-1.1, -0.9, -0.5236, -0.2, 0.2, 0.5236])
+def test_both_wheels_touch_the_track(position):
+    x, y, angle = mountain_scene.stand((position + 1.2) / 0.003)
+    along = np.linspace(-100, 700, 400_001)
+    track = (np.sin(3 * (along * 0.003 - 1.2)) * 0.45 + 0.55) / 0.003
+    for side in (-0.5, 0.5):
+        axle = np.array((x, y)) + side * mountain_scene.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
+        nearest = np.hypot(along - axle[0], track - axle[1]).min()
+        assert nearest == pytest.approx(mountain_scene.WHEEL_RADIUS, abs=0.02)
+
+
+def test_the_outline_of_the_mountain_is_the_track():
+    """What is far is bluish down to the curve, and the path, brown, begins there."""
+    scene = mountain_scene.background(800, 1200).astype(int)
+    columns = np.delete(np.arange(1200), np.s_[1090:1110])  # without the flag's pole
+    curve = (np.sin(3 * ((columns + 0.5) / 1200 * 1.8 - 1.2)) * 0.45 + 0.55) / 1.8 * 1200
+    red_over_blue = scene[..., 0] - scene[..., 2]
+    assert (red_over_blue[np.floor(800 - curve - 1.5).astype(int), columns] < 0).all()
+    assert (red_over_blue[np.ceil(800 - curve + 1.5).astype(int), columns] > 0).all()
+
+
+@pytest.mark.parametrize("size", [(400, 600), (192, 288), (96, 96)])
+def test_the_flag_is_yellow_at_the_goal(size):
+    for position in (-0.5, 0.45):
+        frame = MountainCarRenderer(*size, textured=True).render([(position,)])[0].astype(int)
+        yellow = (frame[..., 0] > 190) & (frame[..., 1] > 150) & (frame[..., 2] < 90)
+        rows, columns = np.nonzero(yellow)
+        assert len(rows) / yellow.size > 0.002
+        assert 550 - 4 < columns.min() * 600 / size[1] < 560  # at the pole
+        assert columns.max() * 600 / size[1] < 592
+        assert rows.max() * 400 / size[0] < 45  # above a car at the goal
+
+
+def test_textures_change_the_whole_picture():
+    plain, textured = (MountainCarRenderer(96, 144, textured=flag).render([(-0.5,)]) for flag in (False, True))
+    assert (plain != textured).any(3).mean() > 0.95
+
+
+def test_the_scene_is_always_the_same():
+    first = mountain_scene.background(64, 96)
+    mountain_scene.background.cache_clear()
+    np.testing.assert_array_equal(mountain_scene.background(64, 96), first)

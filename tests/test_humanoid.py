@@ -1,0 +1,115 @@
+"""The humanoid world."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_match import check_environments_match
+
+from vlmrm_gym.envs import Humanoid
+from vlmrm_gym.envs.humanoid_judges import JUDGES
+from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.tasks import PAPER_CAMERA
+
+
+@pytest.mark.parametrize("textured", [True, False])
+def test_observations_dynamics_rewards_and_seeding_are_the_base_environments(textured):
+    """Contract 9: to the bit."""
+    base = gym.make("Humanoid-v5", terminate_when_unhealthy=False)
+    world = Humanoid(textured=textured, task="kneel")
+    for seed in (0, 7):
+        check_environments_match(base, world, num_steps=60, seed=seed, info_comparison="superset")
+
+
+@pytest.mark.parametrize("textured", [True, False])
+def test_the_registered_task_matches_too(textured):
+    base = gym.make("Humanoid-v5", terminate_when_unhealthy=False)
+    env = gym.make("VLMRM/Humanoid-stand-v0", textured=textured)
+    check_environments_match(
+        base, env, num_steps=60, seed=3, skip_rew=True, skip_render=True, info_comparison="superset"
+    )
+
+
+def test_it_is_never_unhealthy():
+    env = gym.make("VLMRM/Humanoid-kneel-v0")
+    env.reset(seed=0)
+    heights = []
+    for step in range(100):
+        _, _, terminated, truncated, _ = env.step(np.zeros(17, dtype=np.float32))
+        heights.append(env.unwrapped.data.qpos[2])
+        assert not terminated
+        assert truncated == (step == 99)
+    assert min(heights) < 1.0  # Humanoid-v5 would have ended the episode
+
+
+@pytest.mark.parametrize(("task", "legs", "arms"), [("kneel", "kneel", "loose"), ("splits", "splits", "loose")])
+def test_success_judges_the_state_that_the_action_led_to(task, legs, arms):
+    env = gym.make(f"VLMRM/Humanoid-{task}-v0")
+    env.reset(seed=0)
+    assert env.step(np.zeros(17, dtype=np.float32))[4]["success"] is False
+    env.unwrapped.set_state(pose(legs, arms), np.zeros(23))
+    assert env.step(np.zeros(17, dtype=np.float32))[4]["success"] is True
+
+
+def test_without_a_task_nothing_succeeds():
+    env = gym.make("VLMRM/Humanoid-v0", prompt="a humanoid robot lying on its back")
+    env.reset(seed=0)
+    assert env.step(np.zeros(17, dtype=np.float32))[4]["success"] is False
+
+
+def test_textures_change_what_is_seen():
+    frames = {}
+    for textured in (True, False):
+        env = gym.make("VLMRM/Humanoid-stand-v0", textured=textured)
+        env.reset(seed=0)
+        frames[textured] = env.render().astype(int)
+        env.close()
+    assert np.abs(frames[True] - frames[False]).mean() > 20
+
+
+def test_the_papers_camera_is_the_default_and_any_other_can_be_chosen():
+    def frame(**kwargs):
+        env = gym.make("VLMRM/Humanoid-stand-v0", **kwargs)
+        env.reset(seed=0)
+        frame = env.render()
+        env.close()
+        return frame
+
+    assert PAPER_CAMERA == {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "elevation": -10.0, "azimuth": 180.0}
+    np.testing.assert_array_equal(frame(), frame(camera=dict(PAPER_CAMERA)))
+    others = [
+        frame(camera=camera) for camera in ({"azimuth": 90, "lookat": [0, 0, 1]}, "track", {"trackbodyid": "torso"})
+    ]
+    for other in others:
+        assert not np.array_equal(other, frame())
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error"),
+    [
+        ({"camera": {"zoom": 1}}, "no field 'zoom'. Valid fields: type, fixedcamid"),
+        ({"camera": "front"}, r"no camera 'front'\. Valid: 0 \('track'\), 1"),
+        ({"camera": {"trackbodyid": "nose"}}, r"no body 'nose'\. Valid: 0 \('world'\), 1 \('torso'\)"),
+        ({"quality": "4k"}, "`quality` must be one of 'fast', 'faithful'"),
+        ({"textured": "yes"}, "`textured` must be True or False. Received 'yes'"),
+        ({"task": "backflip"}, "`task` must be one of 'kneel', 'lotus'"),
+    ],
+)
+def test_bad_arguments(kwargs, error):
+    with pytest.raises(ValueError, match=error):
+        gym.make("VLMRM/Humanoid-stand-v0", **kwargs)
+
+
+def test_a_task_without_a_prompt_asks_for_one():
+    with pytest.raises(TypeError, match=r"`prompt` must be a text or a list of texts\. Received None"):
+        gym.make("VLMRM/Humanoid-v0")
+
+
+def test_options_that_a_world_does_not_have():
+    with pytest.raises(ValueError, match="`textured` is not for CartPole"):
+        gym.make("VLMRM/CartPole-v1", textured=True)
+    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
+        gym.make("VLMRM/CartPole-v1", camera={"distance": 3})
+
+
+def test_every_task_is_registered():
+    assert {f"VLMRM/Humanoid-{name}-v0" for name in JUDGES} | {"VLMRM/Humanoid-v0"} <= set(gym.registry)

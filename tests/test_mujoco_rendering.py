@@ -1,0 +1,285 @@
+"""MuJoCo scenes drawn from states."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.error import DependencyNotInstalled
+
+from vlmrm_gym.rendering import opengl
+from vlmrm_gym.rendering.cameras import make_camera
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, own_camera
+
+ENVS = [
+    "Ant-v5",
+    "HalfCheetah-v5",
+    "Hopper-v5",
+    "Humanoid-v5",
+    "HumanoidStandup-v5",
+    "InvertedDoublePendulum-v5",
+    "InvertedPendulum-v5",
+    "Pusher-v5",
+    "Reacher-v5",
+    "Swimmer-v5",
+    "Walker2d-v5",
+]
+ALL_THINGS = """
+<mujoco>
+  <worldbody>
+    <light pos="0 0 3" mode="targetbody" target="ball"/>
+    <camera name="watcher" pos="1 -2 1" mode="targetbody" target="ball"/>
+    <camera pos="0 -3 1" xyaxes="1 0 0 0 0 1"/>
+    <geom type="plane" size="3 3 .1" rgba=".6 .7 .6 1"/>
+    <body name="mover" mocap="true" pos=".3 0 .5"><geom type="box" size=".1 .1 .1" rgba="1 0 0 1"/></body>
+    <body name="ball" pos="0 0 .8">
+      <freejoint/><geom size=".15" rgba="0 0 1 1"/><site name="top" pos="0 0 .15"/>
+    </body>
+    <site name="hook" pos="0 0 1.5"/>
+  </worldbody>
+  <tendon><spatial name="rope" width=".02" rgba="0 1 0 1"><site site="hook"/><site site="top"/></spatial></tendon>
+  <actuator><muscle tendon="rope" ctrllimited="true" ctrlrange="0 1" lengthrange="0.1 2"/></actuator>
+</mujoco>
+"""
+"""Mocap body, tendon, muscle, and a light and a camera that follow a body."""
+
+
+def reference(model, data, height, width, camera):
+    """What MuJoCo's own renderer shows after `mj_forward`."""
+    mujoco.mj_forward(model, data)
+    with mujoco.Renderer(model, height, width) as renderer:
+        renderer.update_scene(data, camera)
+        return renderer.render()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def egl():
+    """MuJoCo's own renderer, the reference, needs to be told."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MUJOCO_GL", os.environ.get("MUJOCO_GL", "egl"))
+        yield
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("env_id", ENVS)
+def test_faithful_frames_are_gymnasiums_to_the_pixel_in_any_order(env_id, rng):
+    env = gym.make(env_id, render_mode="rgb_array", width=80, height=48)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    env.render()
+    camera = env.unwrapped.mujoco_renderer.viewer.cam
+    renderer = MuJoCoRenderer(env.unwrapped.model, 48, 80, camera=camera, quality="faithful")
+    states, frames = [], []
+    for _ in range(4):
+        env.step(env.action_space.sample())
+        mujoco.mj_forward(env.unwrapped.model, env.unwrapped.data)  # a step leaves positions one substep behind
+        states.append(renderer.capture(env))
+        frames.append(env.render())
+    order = rng.permutation(4)
+    np.testing.assert_array_equal(renderer.render(np.stack(states)[order]), np.stack(frames)[order])
+    assert not np.array_equal(frames[0], frames[-1])
+    env.close()
+    renderer.close()
+
+
+@pytest.mark.parametrize("env_id", ENVS)
+def test_own_camera_is_gymnasiums(env_id):
+    """But where Gymnasium looks at the middle of the first frame it draws, ours looks at that of the initial pose."""
+    env = gym.make(env_id, render_mode="rgb_array", width=16, height=16)
+    env.reset(seed=0)
+    env.unwrapped.set_state(env.unwrapped.init_qpos, env.unwrapped.init_qvel)
+    env.render()
+    ours, gymnasiums = own_camera(env.unwrapped), env.unwrapped.mujoco_renderer.viewer.cam
+    np.testing.assert_allclose(ours.lookat, gymnasiums.lookat, atol=1e-12)
+    for field in ("type", "fixedcamid", "trackbodyid", "distance", "azimuth", "elevation", "orthographic"):
+        assert getattr(ours, field) == getattr(gymnasiums, field)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "camera",
+    [
+        "watcher",
+        1,
+        {"type": "tracking", "trackbodyid": "ball", "distance": 2.0, "elevation": -20},
+        {"distance": 3.0, "lookat": (0, 0, 0.5), "azimuth": 30},
+    ],
+)
+def test_everything_that_a_model_needs_to_be_drawn_is_in_the_state(camera, rng):
+    """Mocap bodies, tendons, muscles, lights and cameras that follow: under fixed, tracking and free cameras."""
+    model = mujoco.MjModel.from_xml_string(ALL_THINGS)
+    renderer = MuJoCoRenderer(model, 60, 90, camera=camera, quality="faithful")
+    assert renderer.state_size == model.nq + 7 + model.na
+    env = type("Env", (), {})()
+    env.unwrapped = env
+    states, expected = [], []
+    for _ in range(3):
+        env.data = data = mujoco.MjData(model)
+        data.qpos[:3] = rng.uniform(-0.5, 0.5, 3) + np.array([0, 0, 0.8])
+        data.mocap_pos[0] = rng.uniform(-0.5, 0.5, 3) + np.array([0, 0, 0.6])
+        data.mocap_quat[0] = np.array([1, 0.5, 0, 0]) / np.sqrt(1.25)
+        data.act[:] = rng.uniform(0, 1)
+        states.append(renderer.capture(env))
+        expected.append(reference(model, data, 60, 90, make_camera(model, camera)))
+    np.testing.assert_array_equal(renderer.render(states[::-1]), expected[::-1])
+    renderer.close()
+
+
+def test_a_renderer_draws_the_same_in_another_process_and_after_close():
+    env = gym.make("Humanoid-v5")
+    env.reset(seed=0)
+    renderer = MuJoCoRenderer(env.unwrapped.model, 40, 40, camera={"distance": 3.0, "lookat": [0, 0, 1]})
+    states = renderer.capture(env)[None]
+    frames = renderer.render(states)
+    renderer.close()
+    np.testing.assert_array_equal(renderer.render(states), frames)
+    renderer.close()
+    again = pickle.loads(pickle.dumps(renderer))
+    np.testing.assert_array_equal(again.render(states), frames)
+    again.close()
+
+
+def test_a_captured_state_is_a_copy():
+    env = gym.make("Hopper-v5")
+    env.reset(seed=0)
+    renderer = MuJoCoRenderer(env.unwrapped.model, 40, 40)
+    state = renderer.capture(env)
+    before = state.copy()
+    env.step(env.action_space.sample())
+    np.testing.assert_array_equal(state, before)
+
+
+def test_the_callers_model_stays_as_it_is():
+    model = mujoco.MjModel.from_xml_string(ALL_THINGS)
+    samples, width = model.vis.quality.offsamples, model.vis.global_.offwidth
+    MuJoCoRenderer(model, 2000, 3000, quality="fast")
+    assert (model.vis.quality.offsamples, model.vis.global_.offwidth) == (samples, width)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (17, 33), (1024, 8)])
+def test_any_size(height, width):
+    model = mujoco.MjModel.from_xml_string(ALL_THINGS)
+    renderer = MuJoCoRenderer(model, height, width)
+    states = np.zeros((2, renderer.state_size))
+    frames = renderer.render(states)
+    assert frames.shape == (2, height, width, 3)
+    assert frames.dtype == np.uint8
+    assert frames.flags.c_contiguous
+    assert renderer.render(states[:0]).shape == (0, height, width, 3)
+    renderer.close()
+
+
+def test_fast_differs_from_faithful_a_little():
+    env = gym.make("Humanoid-v5")
+    env.reset(seed=0)
+    frames = []
+    for quality in ("fast", "faithful"):
+        renderer = MuJoCoRenderer(env.unwrapped.model, 96, 96, quality=quality)
+        frames.append(renderer.render(renderer.capture(env)[None]).astype(float))
+        renderer.close()
+    assert 0 < np.abs(frames[0] - frames[1]).mean() < 20
+
+
+@pytest.mark.parametrize(
+    ("states", "error"),
+    [
+        (np.zeros((2, 5)), r"`states` must have the shape \(B, 15\)\. Received \(2, 5\)"),
+        (np.zeros(15), r"`states` must have the shape \(B, 15\)\. Received \(15,\)"),
+        (np.full((1, 15), np.nan), "`states` must be finite"),
+        (np.full((1, 15), np.inf), "`states` must be finite"),
+    ],
+)
+def test_bad_states(states, error):
+    model = mujoco.MjModel.from_xml_string(ALL_THINGS)
+    with pytest.raises(ValueError, match=error):
+        MuJoCoRenderer(model, 8, 8).render(states)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"height": 0}, "`height` must be an integer of at least 1. Received 0"),
+        ({"width": -3}, "`width` must be an integer of at least 1. Received -3"),
+        ({"width": 2.5}, "`width` must be an integer of at least 1. Received 2.5"),
+        ({"quality": "best"}, "`quality` must be one of 'fast', 'faithful'. Received 'best'"),
+        ({"camera": "front"}, r"no camera 'front'\. Valid: 0 \('watcher'\), 1"),
+        ({"camera": 7}, r"no camera 7\. Valid: 0 \('watcher'\), 1"),
+        ({"camera": {"zoom": 2}}, "no field 'zoom'. Valid fields: type, fixedcamid, trackbodyid, lookat, distance"),
+        ({"camera": {"trackbodyid": "torso"}}, r"no body 'torso'\. Valid: 0 \('world'\), 1 \('mover'\), 2 \('ball'\)"),
+        ({"camera": {"type": "flying"}}, "type must be one of free, tracking, fixed. Received 'flying'"),
+        ({"camera": {"distance": 0}}, "distance must be positive. Received 0"),
+        ({"camera": {"azimuth": float("nan")}}, "azimuth must be finite. Received nan"),
+        ({"camera": {"lookat": [0, 0]}}, r"lookat must be three numbers. Received \[0, 0\]"),
+        ({"camera": {"type": "fixed"}}, "no camera None"),
+        ({"camera": 2.5}, "`camera` must be a mapping"),
+    ],
+)
+def test_bad_arguments(arguments, error):
+    model = mujoco.MjModel.from_xml_string(ALL_THINGS)
+    with pytest.raises(ValueError, match=error):
+        MuJoCoRenderer(model, **{"height": 8, "width": 8, **arguments})
+
+
+def test_a_tracked_body_with_a_lookat_is_a_free_camera_as_in_the_published_code():
+    model = mujoco.MjModel.from_xml_string(ALL_THINGS)
+    published = {"trackbodyid": 1, "distance": 3.5, "lookat": [0.0, 0.0, 1.0], "elevation": -10.0, "azimuth": 180.0}
+    assert make_camera(model, published).type == mujoco.mjtCamera.mjCAMERA_FREE
+    assert make_camera(model, {"trackbodyid": 1}).type == mujoco.mjtCamera.mjCAMERA_TRACKING
+    assert make_camera(model, {"fixedcamid": 0}).type == mujoco.mjtCamera.mjCAMERA_FIXED
+    assert make_camera(model, {"type": mujoco.mjtCamera.mjCAMERA_FREE}).type == mujoco.mjtCamera.mjCAMERA_FREE
+
+
+DRAW = (
+    "import gymnasium as gym\n"
+    "from vlmrm_gym.rendering.mujoco import MuJoCoRenderer\n"
+    "env = gym.make('Hopper-v5'); env.reset(seed=0)\n"
+    "renderer = MuJoCoRenderer(env.unwrapped.model, 48, 48, egl_device={device})\n"
+    "print(int(renderer.render(renderer.capture(env)[None]).sum()))\n"
+)
+
+
+def draw_in_a_process(device=None, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", DRAW.format(device=device)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def test_osmesa_draws_like_egl():
+    egl, osmesa = (int(draw_in_a_process(MUJOCO_GL=name).stdout) for name in ("egl", "osmesa"))
+    assert egl == pytest.approx(osmesa, rel=0.01)
+
+
+def test_egl_device_is_selectable():
+    assert draw_in_a_process(device=0, MUJOCO_GL="egl").returncode == 0
+    missing = draw_in_a_process(device=999, MUJOCO_GL="egl")
+    assert "`egl_device` is not the number of an EGL device." in missing.stderr
+
+
+def test_missing_opengl_names_the_package():
+    """PyOpenGL is told to use another platform, and fails as it does where the library is missing."""
+    missing = draw_in_a_process(MUJOCO_GL="egl", PYOPENGL_PLATFORM="osmesa")
+    assert "DependencyNotInstalled" in missing.stderr
+    assert "`apt-get install libegl1 libgl1-mesa-dri`" in missing.stderr
+    missing = draw_in_a_process(MUJOCO_GL="osmesa", PYOPENGL_PLATFORM="egl")
+    assert "`apt-get install libosmesa6`" in missing.stderr
+
+
+def test_a_library_that_cannot_be_loaded_names_the_package(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    monkeypatch.setitem(sys.modules, "mujoco.egl", None)
+    with pytest.raises(DependencyNotInstalled, match="apt-get install libegl1"):
+        opengl.make_context(8, 8)
+
+
+@pytest.mark.parametrize("device", [-1, 1.5, True, "0"])
+def test_bad_egl_device(monkeypatch, device):
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    with pytest.raises(ValueError, match="`egl_device` must be an integer of at least 0"):
+        opengl.make_context(8, 8, egl_device=device)

@@ -1,0 +1,85 @@
+"""Which environments are drawn from their states, and what becomes of the others."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import vlmrm_gym
+from vlmrm_gym.envs import CartPole, MountainCar
+from vlmrm_gym.rendering import is_drawn_from_states, make_renderer
+from vlmrm_gym.rendering.stored import StoredFrames
+
+
+class Redrawn(gym.Wrapper):
+    def render(self):
+        return 255 - self.env.render()
+
+
+def made(env_id, **kwargs):
+    return gym.make(env_id, render_mode="rgb_array", **kwargs)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "CartPole-v0", "MountainCarContinuous-v0", "Hopper-v5"])
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_drawn_from_states(env_id):
+    env = made(env_id)
+    assert is_drawn_from_states(env)
+    env.reset(seed=0)
+    renderer = make_renderer(env, lambda height, width: (height // 4, width // 4))
+    shape = env.render().shape
+    assert renderer.render(renderer.capture(env)[None]).shape == (1, shape[0] // 4, shape[1] // 4, 3)
+    assert renderer.state_size < 20
+
+
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Acrobot-v1", "MountainCar-v0"])
+def test_frames_of_others_are_stored(env_id):
+    env = made(env_id)
+    env.reset(seed=0)
+    assert not is_drawn_from_states(env)
+    renderer = make_renderer(env)
+    states = renderer.capture(env)[None]
+    assert states.dtype == np.uint8
+    np.testing.assert_array_equal(renderer.render(states)[0], env.render())
+
+
+def test_what_a_wrapper_or_a_subclass_changes_is_not_drawn_over():
+    class LongPole(CartPole):
+        def __init__(self):
+            super().__init__(render_mode="rgb_array")
+            self.length = 1.0
+
+    class OtherCar(MountainCar):
+        def render(self):
+            return np.zeros((4, 4, 3), dtype=np.uint8)
+
+    assert not is_drawn_from_states(Redrawn(made("CartPole-v1")))
+    assert not is_drawn_from_states(Redrawn(made("Hopper-v5")))
+    assert not is_drawn_from_states(LongPole())
+    assert not is_drawn_from_states(OtherCar(render_mode="rgb_array"))
+    assert is_drawn_from_states(gym.wrappers.TimeLimit(made("CartPole-v1"), 10))
+
+
+def test_stored_frames_keep_their_shape():
+    renderer = StoredFrames(4, 6)
+    states = np.arange(2 * 72, dtype=np.uint8).reshape(2, 72)
+    assert renderer.render(states).shape == (2, 4, 6, 3)
+    with pytest.raises(ValueError, match=r"`states` must have the shape \(B, 72\)\. Received \(2, 71\)"):
+        renderer.render(states[:, 1:])
+    with pytest.raises(ValueError, match="`height` must be an integer of at least 1"):
+        StoredFrames(0, 6)
+
+    class Growing(gym.Env):
+        def render(self):
+            return np.zeros((5, 6, 3), dtype=np.uint8)
+
+    with pytest.raises(ValueError, match=r"must return uint8 \(4, 6, 3\) at every step\. Received uint8 \(5, 6, 3\)"):
+        renderer.capture(Growing())
+
+
+def test_a_wrapped_environment_takes_a_camera():
+    env = vlmrm_gym.VLMReward(made("Hopper-v5"), prompt="a humanoid robot", camera={"distance": 9.0, "azimuth": 90})
+    plain = vlmrm_gym.VLMReward(made("Hopper-v5"), prompt="a humanoid robot")
+    env.reset(seed=0), plain.reset(seed=0)
+    assert not np.array_equal(env.render(), plain.render())
+    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
+        vlmrm_gym.VLMReward(made("FrozenLake-v1"), prompt="a frozen lake", camera="track")

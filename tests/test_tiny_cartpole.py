@@ -1,0 +1,96 @@
+"""What the bundled model is held to: cart-pole."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import HELD_OUT_FOLDER, TASK_PROMPT, cartpole_frame, embed, similarities
+from scipy.stats import spearmanr
+
+from vlmrm_gym import CLIPReward
+
+ANGLES = np.arange(-90, 91, 2)
+POSITIONS = np.linspace(-2, 2, 5)
+HELD_OUT: dict[str, list[str]] = json.loads((HELD_OUT_FOLDER / "cartpole.json").read_text())
+RELATED = [kind for kind in HELD_OUT if kind != "unrelated"]
+
+
+@pytest.fixture(scope="module")
+def leaning_frames():
+    """uint8 (positions * angles, 400, 600, 3), positions first."""
+    return np.stack([cartpole_frame(angle, position) for position in POSITIONS for angle in ANGLES])
+
+
+@pytest.fixture(scope="module")
+def embeddings(leaning_frames):
+    """Unit vectors of those frames: (positions, angles, D)."""
+    return embed(leaning_frames).reshape(len(POSITIONS), len(ANGLES), -1)
+
+
+@pytest.fixture(scope="module")
+def cart_embeddings():
+    """Unit vectors of carts along the track under an upright pole: (47, D)."""
+    return embed(np.stack([cartpole_frame(0, position) for position in np.linspace(-2.3, 2.3, 47)]))
+
+
+def test_task_reward_peaks_upright_and_falls_on_both_sides(leaning_frames):
+    rewards = CLIPReward(prompt=TASK_PROMPT)(leaning_frames).reshape(len(POSITIONS), len(ANGLES))
+    for position, row in zip(POSITIONS, rewards, strict=True):
+        rank = spearmanr(row, -abs(ANGLES)).statistic
+        print(f"cart at {position:+.0f}: peak at {ANGLES[row.argmax()]} degrees, Spearman {rank:.3f}")
+        assert abs(ANGLES[row.argmax()]) <= 2
+        assert rank >= 0.95
+        left, right = row[ANGLES <= 0], row[ANGLES >= 0]
+        assert spearmanr(left, np.arange(len(left))).statistic >= 0.99
+        assert spearmanr(right, -np.arange(len(right))).statistic >= 0.99
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0])
+def test_task_reward_peaks_upright_when_regularised(leaning_frames, alpha):
+    rewards = CLIPReward(prompt=TASK_PROMPT, baseline="pole and cart", alpha=alpha)(leaning_frames)
+    for row in rewards.reshape(len(POSITIONS), len(ANGLES)):
+        assert abs(ANGLES[row.argmax()]) <= 2
+        assert spearmanr(row, -abs(ANGLES)).statistic >= 0.95
+
+
+@pytest.mark.parametrize("verb", ["leaning", "fallen"])
+@pytest.mark.parametrize(("side", "sign"), [("left", -1), ("right", 1)])
+def test_sides(embeddings, verb, side, sign):
+    rewards = similarities(embeddings, [f"pole {verb} to the {side}"])[..., 0]
+    assert (ANGLES[rewards.argmax(1)] * sign > 10).all()
+
+
+def understood(kind, embeddings, cart_embeddings):
+    """bool (texts,): whether each held-out phrasing of a kind rewards the states it describes."""
+    texts = HELD_OUT[kind]
+    rewards = similarities(embeddings, texts).mean(0)
+    peak = ANGLES[rewards.argmax(0)]
+    place = np.linspace(-2.3, 2.3, 47)[similarities(cart_embeddings, texts).argmax(0)]
+    rank = np.array([spearmanr(reward, -abs(ANGLES)).statistic for reward in rewards.T])
+    return {
+        "upright": (abs(peak) <= 2) & (rank >= 0.95),
+        "lean_left": peak < -5,
+        "lean_right": peak > 5,
+        "fallen_left": peak < -45,
+        "fallen_right": peak > 45,
+        "fallen": (abs(peak) > 60) & (rank <= -0.7),
+        "cart_left": place < -0.8,
+        "cart_right": place > 0.8,
+        "cart_middle": abs(place) < 0.8,
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", RELATED)
+def test_held_out_phrasings_are_understood(kind, embeddings, cart_embeddings):
+    """Phrasings that no caption contains; README.md reports the share."""
+    right = understood(kind, embeddings, cart_embeddings)
+    print(
+        f"{kind}: {right.mean():.0%}",
+        *(text for text, ok in zip(HELD_OUT[kind], right, strict=True) if not ok),
+        sep="\n    ",
+    )
+    assert right.mean() >= 0.75
+
+
+def test_held_out_phrasings_are_understood_on_the_whole(embeddings, cart_embeddings):
+    assert np.concatenate([understood(kind, embeddings, cart_embeddings) for kind in RELATED]).mean() >= 0.85

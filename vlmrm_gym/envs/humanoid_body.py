@@ -1,0 +1,125 @@
+"""Where the parts of Gymnasium's humanoid are, from `qpos` alone. Knows nothing of tasks."""
+
+from functools import cache
+from pathlib import Path
+
+import gymnasium.envs.mujoco
+import mujoco
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+XML = Path(gymnasium.envs.mujoco.__file__).parent / "assets" / "humanoid.xml"
+
+Points = NDArray[np.float64]
+"""Points or vectors, float64 (N, 3), in metres."""
+Numbers = NDArray[np.float64]
+"""One number a state, float64 (N,)."""
+
+
+@cache
+def plain_model() -> mujoco.MjModel:
+    """Gymnasium's humanoid as it is, shared: not to be changed."""
+    return mujoco.MjModel.from_xml_path(str(XML))
+
+
+class Body:
+    """The parts of one humanoid in N states, each worked out when it is asked for.
+
+    Args:
+        qpos: float (N, 24): root position and orientation, then 17 joint angles in radians.
+
+    Raises:
+        ValueError: Another shape, or a NaN.
+    """
+
+    def __init__(self, qpos: ArrayLike) -> None:
+        model = plain_model()
+        states = np.asarray(qpos, dtype=np.float64)
+        if states.ndim != 2 or states.shape[1] != model.nq or not np.isfinite(states).all():
+            raise ValueError(f"`qpos` must be finite, of shape (N, {model.nq}). Received shape {states.shape}.")
+        data = mujoco.MjData(model)
+        self._positions = np.empty((len(states), model.ngeom, 3))
+        self._axes = np.empty((len(states), model.ngeom, 3))
+        self._frames = np.empty((len(states), model.nbody, 3, 3))
+        self._origins = np.empty((len(states), model.nbody, 3))
+        self.centre_of_mass: Points = np.empty((len(states), 3))
+        for i, state in enumerate(states):
+            data.qpos[:] = state
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_comPos(model, data)
+            self._positions[i] = data.geom_xpos
+            self._axes[i] = data.geom_xmat.reshape(-1, 3, 3)[:, :, 2]
+            self._frames[i] = data.xmat.reshape(-1, 3, 3)
+            self._origins[i] = data.xpos
+            self.centre_of_mass[i] = data.subtree_com[1]
+
+    def point(self, geom: str) -> Points:
+        """The centre of a geom."""
+        return self._positions[:, _geom(geom)]
+
+    def origin(self, body: str) -> Points:
+        """The origin of a body's frame; for shins, forearms ... that is the joint above."""
+        return self._origins[:, _body(body)]
+
+    def clearance(self, *geoms: str) -> Numbers:
+        """Height above the floor of the lowest point of some geoms, negative where they are in the floor."""
+        numbers = [_geom(geom) for geom in geoms]
+        model = plain_model()
+        radius, half = model.geom_size[numbers, 0], model.geom_size[numbers, 1]
+        half = np.where(model.geom_type[numbers] == mujoco.mjtGeom.mjGEOM_CAPSULE, half, 0.0)
+        lowest = self._positions[:, numbers, 2] - half * np.abs(self._axes[:, numbers, 2]) - radius
+        return lowest.min(axis=1)
+
+    def lowest(self) -> Numbers:
+        """Height above the floor of the lowest point of the whole body."""
+        model = plain_model()
+        return self.clearance(*(model.geom(i).name for i in range(model.ngeom) if i != model.geom("floor").id))
+
+    def up(self, body: str = "torso") -> Numbers:
+        """How upright a body is: 1 upright, 0 lying, -1 upside down (cosine of its tilt)."""
+        return self._frames[:, _body(body), 2, 2]
+
+    def direction(self, body: str, axis: int) -> Points:
+        """A unit vector of a body's frame in the world: axis 0 its front, 1 its left, 2 its top."""
+        return self._frames[:, _body(body), :, axis]
+
+    def leftward(self, vector: Points) -> Numbers:
+        """The part of vectors that points to the robot's left, level with the floor."""
+        left = self.direction("pelvis", 1)
+        return _level(vector, left)
+
+    def ahead(self, vector: Points) -> Numbers:
+        """The part of vectors that points to the robot's front, level with the floor."""
+        left = self.direction("pelvis", 1)
+        return _level(vector, np.stack([left[:, 1], -left[:, 0], left[:, 2]], axis=1))
+
+    def seen_from_torso(self, geom: str) -> tuple[Numbers, Numbers, Numbers]:
+        """Where the centre of a geom is for the torso: ahead, to the left, above."""
+        offset = self.point(geom) - self.origin("torso")
+        ahead, left, above = (np.einsum("ni,ni->n", offset, self.direction("torso", axis)) for axis in range(3))
+        return ahead, left, above
+
+    def forearm_distance(self) -> Numbers:
+        """The distance between the lines that the forearms lie on, hand included, at its smallest."""
+        along = np.linspace(0.0, 1.0, 9)[:, None]
+        left, right = (
+            self.origin(f"{side}_lower_arm")[:, None] * (1 - along) + self.point(f"{side}_hand")[:, None] * along
+            for side in ("left", "right")
+        )
+        return np.linalg.norm(left[:, :, None] - right[:, None], axis=-1).min(axis=(1, 2))
+
+
+def _level(vector: Points, towards: Points) -> Numbers:
+    """Components of vectors along the horizontal part of others."""
+    horizontal = towards[:, :2] / np.maximum(1e-9, np.linalg.norm(towards[:, :2], axis=1, keepdims=True))
+    return np.einsum("ni,ni->n", vector[:, :2], horizontal)
+
+
+@cache
+def _geom(name: str) -> int:
+    return plain_model().geom(name).id
+
+
+@cache
+def _body(name: str) -> int:
+    return plain_model().body(name).id

@@ -1,0 +1,278 @@
+"""Cart-pole and mountain car from their states, as Gymnasium draws them, at any size."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+import pygame
+from numpy.typing import ArrayLike, NDArray
+from pygame import gfxdraw
+
+from vlmrm_gym.checks import check_positive_integer
+from vlmrm_gym.rendering.mountain_scene import MountainScene
+from vlmrm_gym.rendering.renderer import check_states
+
+Color = tuple[int, int, int]
+BLACK, WHITE = (0, 0, 0), (255, 255, 255)
+
+
+class _Painter(Protocol):
+    """Paints on a surface of Gymnasium's 600x400 times a scale, upside down as Gymnasium does.
+
+    To paint upside down matters: pygame's polygons are not symmetric, and would differ by a pixel.
+    """
+
+    def background(self) -> pygame.Surface:
+        """What lies behind what moves, 32 bits deep."""
+        ...
+
+    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
+        """A box around what moves. Its edges cut no slanted line: pygame draws the part of one as another line."""
+        ...
+
+    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
+        """What moves."""
+        ...
+
+    def paint_in_front(self, surface: pygame.Surface) -> None:
+        """What lies before what moves."""
+        ...
+
+
+class _ClassicControlRenderer:
+    """Frames that a painter paints at Gymnasium's size or a multiple, and that are resized."""
+
+    dtype = np.dtype(np.float64)
+    state_size: int
+
+    def __init__(self, height: int, width: int, painter: Callable[[int], _Painter], oversampling: int = 1) -> None:
+        check_positive_integer("height", height)
+        check_positive_integer("width", width)
+        self.height, self.width = int(height), int(width)
+        self._painter, self._scale = painter, max(oversampling, math.ceil(max(height / 400, width / 600)))
+        self._canvas: _Canvas | None = None
+
+    def render(self, states: ArrayLike) -> NDArray[np.uint8]:
+        """Draw states (B, state_size): uint8 (B, height, width, 3).
+
+        Raises:
+            ValueError: States of another width, or with a NaN or an infinity.
+        """
+        checked = check_states(states, self.state_size)
+        if self._canvas is None:
+            self._canvas = _Canvas(self._painter(self._scale), self.height, self.width)
+        return self._canvas.draw(checked)
+
+    def close(self) -> None:
+        """Free the surfaces; drawing again makes others."""
+        self._canvas = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_canvas": None}
+
+
+class CartPoleRenderer(_ClassicControlRenderer):
+    """Draws states of CartPole: (cart position, pole angle).
+
+    At 600x400 a frame is Gymnasium's, to the pixel. At a smaller size it is that frame with areas averaged; at a larger
+    one it is drawn at a multiple first, with lines as thin.
+
+    Args:
+        height: Of the frames, in pixels.
+        width: Of the frames, in pixels.
+
+    Raises:
+        ValueError: A size below 1.
+    """
+
+    state_size = 2
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__(height, width, _CartPole)
+
+    def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
+        """The state of a `CartPoleEnv`, float64 (2,)."""
+        return np.array(env.unwrapped.state, dtype=np.float64)[[0, 2]]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class MountainCarRenderer(_ClassicControlRenderer):
+    """Draws states of MountainCarContinuous: (position,).
+
+    Args:
+        height: Of the frames, in pixels.
+        width: Of the frames, in pixels.
+        textured: True draws a car in the mountains, about as a photograph would show it. False draws as Gymnasium does,
+            with sizes as in `CartPoleRenderer`.
+
+    Raises:
+        ValueError: A size below 1.
+    """
+
+    state_size = 1
+
+    def __init__(self, height: int, width: int, *, textured: bool) -> None:
+        if textured:
+            super().__init__(height, width, MountainScene, oversampling=2)
+        else:
+            super().__init__(height, width, _MountainCar)
+
+    def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
+        """The position in a `Continuous_MountainCarEnv`, float64 (1,)."""
+        return np.array(env.unwrapped.state, dtype=np.float64)[:1]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Canvas:
+    """What a painter paints on, and the way from there to frames.
+
+    Per frame, only a box around what moves is painted and resized; the rest is copied from a frame without it.
+    """
+
+    def __init__(self, painter: _Painter, height: int, width: int) -> None:
+        self._painter, self._background = painter, painter.background()
+        self._surface = self._background.copy()
+        size = self._background.get_size()
+        # The smallest parts of canvas and frame, (x, y), whose edges coincide: what is made of them resizes by itself.
+        shared = math.gcd(size[0], width), math.gcd(size[1], height)
+        self._part = size[0] // shared[0], size[1] // shared[1]
+        self._resized_part = width // shared[0], height // shared[1]
+        # smoothscale rounds down, once per direction; what white loses by that is given back to every pixel.
+        white = pygame.Surface(size, depth=32)
+        white.fill(WHITE)
+        self._lost = (0, 0, 0)
+        resized = self._resize(white, white.get_rect())
+        self._lost = (255 - int(resized.min()),) * 3
+        painter.paint_in_front(self._surface)
+        self._still = np.ascontiguousarray(self._resize(self._surface, self._surface.get_rect()))
+
+    def draw(self, states: NDArray[np.float64]) -> NDArray[np.uint8]:
+        frames = np.empty((len(states), *self._still.shape), dtype=np.uint8)
+        frames[:] = self._still
+        for i, state in enumerate(states):
+            box = self._outward(self._painter.bounds(state).clip(self._surface.get_rect()))
+            if not box:
+                continue
+            self._surface.set_clip(box)
+            self._surface.blit(self._background, box, box)
+            self._painter.paint(self._surface, state)
+            self._painter.paint_in_front(self._surface)
+            resized = self._resize(self._surface, box)
+            height, width, _ = resized.shape
+            left = box.x // self._part[0] * self._resized_part[0]
+            top = len(self._still) - box.y // self._part[1] * self._resized_part[1] - height
+            frames[i, top : top + height, left : left + width] = resized
+        return frames
+
+    def _outward(self, box: pygame.Rect) -> pygame.Rect:
+        """The smallest box of whole parts around a box."""
+        if not box:
+            return box
+        (x, y), left, top = self._part, box.left // self._part[0], box.top // self._part[1]
+        return pygame.Rect(left * x, top * y, (-(-box.right // x) - left) * x, (-(-box.bottom // y) - top) * y)
+
+    def _resize(self, surface: pygame.Surface, box: pygame.Rect) -> NDArray[np.uint8]:
+        """A box of whole parts as pixels of a frame, with its top up."""
+        counts = box.w // self._part[0], box.h // self._part[1]
+        size = counts[0] * self._resized_part[0], counts[1] * self._resized_part[1]
+        resized = pygame.transform.smoothscale(surface.subsurface(box), size)
+        resized.fill(self._lost, special_flags=pygame.BLEND_RGB_ADD)
+        return pygame.surfarray.pixels3d(resized).swapaxes(0, 1)[::-1]
+
+
+class _CartPole:
+    def __init__(self, scale: int) -> None:
+        self._scale = scale
+
+    def background(self) -> pygame.Surface:
+        return _blank(self._scale)
+
+    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
+        tip = pygame.math.Vector2(0, 120).rotate_rad(-state[1])
+        pole = pygame.Rect(min(0, int(tip.x)), 107 + min(0, int(tip.y)), abs(int(tip.x)), abs(int(tip.y))).inflate(
+            20, 20
+        )
+        x, y, width, height = pole.union(pygame.Rect(-27, 83, 54, 34))
+        s = self._scale
+        return pygame.Rect(int(self._x(state)) + x * s, y * s, width * s, height * s)
+
+    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
+        s, x = self._scale, self._x(state)
+        y, axle = 100 * s, 107.5 * s
+        cart = [(-25 * s, -15 * s), (-25 * s, 15 * s), (25 * s, 15 * s), (25 * s, -15 * s)]
+        _polygon(surface, [(corner[0] + x, corner[1] + y) for corner in cart], BLACK)
+        pole = [(-5 * s, -5 * s), (-5 * s, 120 * s), (5 * s, 120 * s), (5 * s, -5 * s)]
+        turned = [pygame.math.Vector2(corner).rotate_rad(-state[1]) for corner in pole]
+        _polygon(surface, [(corner[0] + x, corner[1] + axle) for corner in turned], (202, 152, 101))
+        _circle(surface, int(x), int(axle), 5 * s, (129, 132, 203))
+
+    def paint_in_front(self, surface: pygame.Surface) -> None:
+        gfxdraw.hline(surface, 0, surface.get_width(), 100 * self._scale, BLACK)
+
+    def _x(self, state: NDArray[np.float64]) -> float:
+        # Farther outside, the cart is as little seen, and can be too far for pygame's integers.
+        return (float(np.clip(state[0], -4.8, 4.8)) * (600 / 4.8) + 600 / 2.0) * self._scale
+
+
+class _MountainCar:
+    def __init__(self, scale: int) -> None:
+        self._scale = scale
+        self._per_unit = 600 / (0.6 - -1.2) * scale
+        x, foot = self._place(0.45)
+        self._flag = int(x), int(foot), 50 * scale
+        self._flag_box = pygame.Rect(int(x) - scale, int(foot) - scale, 28 * scale, 53 * scale)
+
+    def background(self) -> pygame.Surface:
+        surface = _blank(self._scale)
+        track = [self._place(position) for position in np.linspace(-1.2, 0.6, 100)]
+        pygame.draw.aalines(surface, points=track, closed=False, color=BLACK)
+        return surface
+
+    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
+        x, y = self._place(_position(state))
+        box = pygame.Rect(int(x) - 42 * self._scale, int(y) - 42 * self._scale, 84 * self._scale, 84 * self._scale)
+        return box.union(self._flag_box) if box.colliderect(self._flag_box) else box
+
+    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
+        s, position = self._scale, _position(state)
+        x, y = self._place(position)
+        angle = math.cos(3 * position)  # not the slope's, but what Gymnasium takes
+        body = [(-20 * s, 0), (-20 * s, 20 * s), (20 * s, 20 * s), (20 * s, 0)]
+        turned = [pygame.math.Vector2(corner).rotate_rad(angle) for corner in body]
+        _polygon(surface, [(corner[0] + x, corner[1] + 10 * s + y) for corner in turned], BLACK)
+        for axle in ((10 * s, 0), (-10 * s, 0)):
+            hub = pygame.math.Vector2(axle).rotate_rad(angle)
+            _circle(surface, int(hub[0] + x), int(hub[1] + 10 * s + y), 8 * s, (128, 128, 128))
+
+    def paint_in_front(self, surface: pygame.Surface) -> None:
+        s, (x, foot, tall) = self._scale, self._flag
+        gfxdraw.vline(surface, x, foot, foot + tall, BLACK)
+        top = foot + tall
+        _polygon(surface, [(x, top), (x, top - 10 * s), (x + 25 * s, top - 5 * s)], (204, 204, 0))
+
+    def _place(self, position: Any) -> tuple[Any, Any]:
+        """Column and row of the track, in the type of the position."""
+        return (position - -1.2) * self._per_unit, (np.sin(3 * position) * 0.45 + 0.55) * self._per_unit
+
+
+def _position(state: NDArray[np.float64]) -> np.floating[Any]:
+    """The position in the type that Gymnasium has it in: float32 after a step, which can round to another pixel."""
+    position = np.clip(state[0], -2.1, 1.5)  # not seen from there on
+    single = np.float32(position)
+    return single if single == position else position
+
+
+def _blank(scale: int) -> pygame.Surface:
+    surface = pygame.Surface((600 * scale, 400 * scale), depth=32)
+    surface.fill(WHITE)
+    return surface
+
+
+def _polygon(surface: pygame.Surface, points: list[tuple[Any, Any]], color: Color) -> None:
+    gfxdraw.aapolygon(surface, points, color)
+    gfxdraw.filled_polygon(surface, points, color)
+
+
+def _circle(surface: pygame.Surface, x: int, y: int, radius: int, color: Color) -> None:
+    gfxdraw.aacircle(surface, x, y, radius, color)
+    gfxdraw.filled_circle(surface, x, y, radius, color)
