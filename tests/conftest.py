@@ -3,6 +3,7 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported
+os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported: its own renderer needs to be told
 
 from pathlib import Path
 

@@ -77,9 +77,11 @@ def test_stored_frames_keep_their_shape():
 
 
 def test_a_wrapped_environment_takes_a_camera():
-    env = vlmrm_gym.VLMReward(made("Hopper-v5"), prompt="a humanoid robot", camera={"distance": 9.0, "azimuth": 90})
-    plain = vlmrm_gym.VLMReward(made("Hopper-v5"), prompt="a humanoid robot")
+    env = vlmrm_gym.VLMReward(
+        made("Hopper-v5"), prompt="a humanoid robot standing up", camera={"distance": 9.0, "azimuth": 90}
+    )
+    plain = vlmrm_gym.VLMReward(made("Hopper-v5"), prompt="a humanoid robot standing up")
     env.reset(seed=0), plain.reset(seed=0)
     assert not np.array_equal(env.render(), plain.render())
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
-        vlmrm_gym.VLMReward(made("FrozenLake-v1"), prompt="a frozen lake", camera="track")
+        vlmrm_gym.VLMReward(made("FrozenLake-v1"), prompt="an upright pole", camera="track")

@@ -8,6 +8,7 @@ from gymnasium.envs.registration import EnvSpec
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
+from vlmrm_gym.rendering import make_renderer
 
 
 def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
@@ -15,10 +16,12 @@ def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=TASK_PROMPT)
     score = CLIPReward(prompt=TASK_PROMPT)
     env.reset(seed=0)
+    renderer = make_renderer(env.unwrapped, score.size_to_draw)
     terminated = False
     while not terminated:
         _, reward, terminated, _, info = env.step(0)
-        assert reward == pytest.approx(score(env.render()[None])[0], abs=1e-6)
+        assert reward == pytest.approx(score(renderer.render(renderer.capture(env)[None]))[0], abs=1e-6)
+        assert reward == pytest.approx(score(env.render()[None])[0], abs=0.02)
         assert info["task_reward"] == 1.0
 
 
@@ -72,7 +75,8 @@ def test_parameters_reach_the_reward():
     score = CLIPReward(prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")
     env.reset(seed=0)
     reward = env.step(0)[1]
-    assert reward == pytest.approx(score(env.render()[None])[0], abs=1e-6)
+    renderer = make_renderer(env.unwrapped, score.size_to_draw)
+    assert reward == pytest.approx(score(renderer.render(renderer.capture(env)[None]))[0], abs=1e-6)
 
 
 @pytest.mark.parametrize("render_mode", [None, "ansi"])

@@ -43,4 +43,4 @@ class Humanoid(HumanoidEnv):
         """Apply torques for 0.015 s."""
         observation, reward, terminated, truncated, info = super().step(action)
         success = self.task is not None and bool(succeeds(self.task, self.data.qpos[None])[0])
-        return observation, float(reward), terminated, truncated, {**info, "success": success}
+        return observation, reward, terminated, truncated, {**info, "success": success}
