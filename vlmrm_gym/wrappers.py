@@ -97,12 +97,12 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"]}
         self._task_reward_weight = float(task_reward_weight)
         self._score = CLIPReward(**scoring)
-        # The view is what `render` shows; the renderer draws what the model looks at. Frames that have to be stored can
-        # be looked at only after a reset.
+        # The renderer draws what the model looks at, the view what `render` shows. Frames that have to be stored can be
+        # looked at only after a reset.
+        self._drawing = drawing
         self._view: Renderer | None = None
         self._renderer: Renderer | None = None
         if is_drawn_from_states(env) or camera is not None:
-            self._view = make_renderer(env, **drawing)
             self._renderer = make_renderer(env, self._score.size_to_draw, **drawing)
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
@@ -117,8 +117,10 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
 
     def render(self) -> Any:
         """The frame as the model sees it, at the environment's own size: uint8 (H, W, 3)."""
-        if self._view is None:
+        if not is_drawn_from_states(self.env):
             return self.env.render()
+        if self._view is None:
+            self._view = make_renderer(self.env, **self._drawing)
         return self._view.render(self._view.capture(self.env)[None])[0]
 
     def close(self) -> None:

@@ -35,8 +35,6 @@ class Humanoid(HumanoidEnv):
         if not self.textured:
             return super()._initialize_simulation()
         model = textured_model(str(XML))
-        model.vis.global_.offwidth = max(model.vis.global_.offwidth, self.width)
-        model.vis.global_.offheight = max(model.vis.global_.offheight, self.height)
         return model, mujoco.MjData(model)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:  # pyright: ignore[reportIncompatibleMethodOverride]

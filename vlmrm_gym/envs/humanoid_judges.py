@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.envs.humanoid_body import Body, Numbers
+from vlmrm_gym.envs.humanoid_body import SIDES, Body, Numbers
 
 TOUCH = 0.04
 """Metres above the floor that still count as on it."""
@@ -67,7 +67,7 @@ def lotus(body: Body) -> Margins:
     The hips do not turn far enough to lay the shins flat, so the robot sits on folded legs, its pelvis 0.13 m up.
     """
     margins = [upright(body, 40), at_most(body.clearance("butt"), 0.18, 0.2)]
-    for side, sign in (("left", 1), ("right", -1)):
+    for side, sign in SIDES:
         knee, foot, pelvis = body.origin(f"{side}_shin"), body.point(f"{side}_foot"), body.point("butt")
         margins += [
             at_most(knee[:, 2] - BENT, 0.2, 0.2),
@@ -83,7 +83,7 @@ def lotus(body: Body) -> Margins:
 def splits(body: Body) -> Margins:
     """Side splits on the floor: pelvis and feet down, legs stretched, far apart to both sides."""
     margins = [upright(body, 60), at_most(body.clearance("butt"), 0.1, 0.2)]
-    for side, sign in (("left", 1), ("right", -1)):
+    for side, sign in SIDES:
         leg = body.point(f"{side}_foot") - body.origin(f"{side}_thigh")
         length = np.linalg.norm(leg, axis=1)
         margins += [
@@ -103,7 +103,7 @@ def hands_up(body: Body) -> Margins:
 def hands_at_hips(body: Body) -> Margins:
     """Each hand at its side of the waist or pelvis, each elbow further out than its hand."""
     margins = []
-    for side, sign in (("left", 1), ("right", -1)):
+    for side, sign in SIDES:
         hand, elbow = body.point(f"{side}_hand"), body.origin(f"{side}_lower_arm")
         hip = 0.5 * (body.point("lwaist") + body.point("butt")) + sign * 0.15 * body.direction("pelvis", 1)
         margins += [
@@ -116,7 +116,7 @@ def hands_at_hips(body: Body) -> Margins:
 def forearms_crossed(body: Body) -> Margins:
     """Forearms before the chest, each hand beyond the middle, and the forearms close: touching is not crossing."""
     margins = [at_most(body.forearm_distance(), 0.14, 0.15)]
-    for side, sign in (("left", 1), ("right", -1)):
+    for side, sign in SIDES:
         ahead, left, above = body.seen_from_torso(f"{side}_hand")
         margins += [
             at_most(sign * left, -0.04, 0.15),

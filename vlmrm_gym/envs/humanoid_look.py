@@ -6,6 +6,8 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym.envs.smooth import smooth_step
+
 Picture = NDArray[np.uint8]
 Field = NDArray[np.floating]  # float32: twice as fast
 
@@ -123,13 +125,13 @@ def _sky_at(x: Field, back: Field, z: Field, far_floor: NDArray[np.float64]) -> 
     if z.max() > 0.01:
         thickness = _lookup(_noise(), azimuth, 2.2 * height)
         above = _lookup(_noise(), azimuth, 2.2 * height + np.float32(0.01))
-        cover = _step(-0.3, 1.5, thickness) * _step(0.01, 0.09, up) * (1 - _step(0.75, 0.97, up))
-        cloud = _mix((0.70, 0.75, 0.82), (1.0, 1.0, 1.0), _step(-0.9, 0.7, thickness - above))
+        cover = smooth_step(-0.3, 1.5, thickness) * smooth_step(0.01, 0.09, up) * (1 - smooth_step(0.75, 0.97, up))
+        cloud = _mix((0.70, 0.75, 0.82), (1.0, 1.0, 1.0), smooth_step(-0.9, 0.7, thickness - above))
         sky = _mix(sky, cloud, 0.92 * cover)
 
     ridge = 0.018 + 0.007 * _lookup(_noise(), azimuth, np.float32(0.37))
-    sky = _mix(sky, _mix(MIST, LAND, _step(0.0, 0.02, z)), 1 - _step(-0.002, 0.002, z - ridge))
-    return _mix(sky, far_floor, _step(0.0, 0.06, -z))
+    sky = _mix(sky, _mix(MIST, LAND, smooth_step(0.0, 0.02, z)), 1 - smooth_step(-0.002, 0.002, z - ridge))
+    return _mix(sky, far_floor, smooth_step(0.0, 0.06, -z))
 
 
 @cache
@@ -147,9 +149,9 @@ def _tile(rng: np.random.Generator) -> Picture:
     top, left = rng.integers(len(_noise()) - size, size=2)
     grain = _noise()[top : top + size, left : left + size] + 0.6 * rng.standard_normal((size, size), dtype=np.float32)
     tint = rng.normal(0, (0.007, 0.004, 0.009)) + rng.normal(0, 0.025)
-    worn = 0.9 + 0.1 * _step(0.004, 0.03, edge)
+    worn = 0.9 + 0.1 * smooth_step(0.004, 0.03, edge)
     stone = (STONE + tint).astype(np.float32) + 0.02 * grain[..., None]
-    return _to_picture(_mix(GROUT, stone * worn[..., None], _step(0.003, 0.008, edge)))
+    return _to_picture(_mix(GROUT, stone * worn[..., None], smooth_step(0.003, 0.008, edge)))
 
 
 @cache
@@ -160,7 +162,7 @@ def _shell() -> Picture:
     metal = np.asarray(WHITE, dtype=np.float32) + 0.018 * _brushed(around, along)[..., None]
     seams = np.maximum(_line(end - 0.86, 0.03), _line(np.abs(around) - 0.25, 0.006) * (end < 0.86))
     panel = _mix(metal, (0.42, 0.43, 0.45), 0.9 * seams)
-    return _to_picture(_mix(panel, GRAPHITE, _step(1.35, 1.45, end)))
+    return _to_picture(_mix(panel, GRAPHITE, smooth_step(1.35, 1.45, end)))
 
 
 @cache
@@ -170,7 +172,7 @@ def _limb() -> Picture:
     end = np.abs(along)
     sleeve = np.asarray(ORANGE, dtype=np.float32) + 0.02 * _brushed(around, along)[..., None]
     sleeve = _mix(sleeve, (0.35, 0.13, 0.04), 0.9 * _line(end - 0.7, 0.03))
-    return _to_picture(_mix(sleeve, GRAPHITE, _step(0.95, 1.0, end)))
+    return _to_picture(_mix(sleeve, GRAPHITE, smooth_step(0.95, 1.0, end)))
 
 
 @cache
@@ -189,14 +191,14 @@ def _head() -> Picture:
     helmet = np.asarray(WHITE, dtype=np.float32) + 0.018 * _brushed(around, along)[..., None]
     helmet = _mix(helmet, (0.42, 0.43, 0.45), 0.9 * np.maximum(_line(y, 0.02), _line(z - 0.6, 0.02)))
     ears = np.hypot(x + 0.05, z)
-    helmet = _mix(helmet, ORANGE, 1 - _step(0.30, 0.34, ears))
-    helmet = _mix(helmet, GRAPHITE, np.maximum(1 - _step(0.20, 0.24, ears), _step(0.7, 0.76, -z)))
+    helmet = _mix(helmet, ORANGE, 1 - smooth_step(0.30, 0.34, ears))
+    helmet = _mix(helmet, GRAPHITE, np.maximum(1 - smooth_step(0.20, 0.24, ears), smooth_step(0.7, 0.76, -z)))
     # A rounded rectangle, by its signed distance.
     beside, over = np.abs(2 * np.pi * around) - 0.85, np.abs(np.arcsin(z) - 0.06) - 0.20
     distance = np.hypot(np.maximum(beside, 0), np.maximum(over, 0)) + np.minimum(np.maximum(beside, over), 0) - 0.22
-    glass = _mix((0.03, 0.04, 0.06), (0.20, 0.30, 0.42), _step(0.0, 0.45, z))
-    helmet = _mix(helmet, GRAPHITE, 1 - _step(0.03, 0.06, distance))
-    return _to_picture(_mix(helmet, glass, 1 - _step(-0.02, 0.02, distance)))
+    glass = _mix((0.03, 0.04, 0.06), (0.20, 0.30, 0.42), smooth_step(0.0, 0.45, z))
+    helmet = _mix(helmet, GRAPHITE, 1 - smooth_step(0.03, 0.06, distance))
+    return _to_picture(_mix(helmet, glass, 1 - smooth_step(-0.02, 0.02, distance)))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -261,15 +263,9 @@ def _lookup(picture: Field, x: Field, y: Field | np.floating) -> Field:
     return upper * (1 - lower_part) + lower * lower_part
 
 
-def _step(low: float, high: float, x: Field) -> Field:
-    """0 below `low`, 1 above `high`, smooth between them."""
-    t = np.clip((x - low) / (high - low), 0, 1)
-    return t * t * (3 - 2 * t)
-
-
 def _line(distance: Field, width: float) -> Field:
     """1 where the distance is 0, 0 farther than a width."""
-    return 1 - _step(0.4 * width, width, np.abs(distance))
+    return 1 - smooth_step(0.4 * width, width, np.abs(distance))
 
 
 def _mix(first: ArrayLike, second: ArrayLike, share: Field | float) -> Field:

@@ -1,5 +1,6 @@
 """Camera settings as users write them, checked at the door, to MuJoCo's camera."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -66,6 +67,20 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
     if made.type == TYPES["fixed"]:
         made.fixedcamid = _identify(model, mujoco.mjtObj.mjOBJ_CAMERA, "camera", camera.get("fixedcamid"))
     return made
+
+
+def set_fields(camera: mujoco.MjvCamera, fields: Mapping[str, Any]) -> None:
+    """Set fields of a camera to valid values."""
+    for field, value in fields.items():
+        if field == "lookat":
+            camera.lookat[:] = value
+        else:
+            setattr(camera, field, value)
+
+
+def get_fields(camera: mujoco.MjvCamera) -> dict[str, Any]:
+    """All fields of a camera, copied: what a pickle can hold."""
+    return {field: copy.copy(getattr(camera, field)) for field in FIELDS}
 
 
 def _type(camera: Mapping[str, Any]) -> int:

@@ -11,6 +11,8 @@ import numpy as np
 import pygame
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym.envs.smooth import smooth_step
+
 Field = NDArray[np.floating[Any]]
 """Values at every pixel, (H, W), or colours, (H, W, 3); rows run downwards."""
 
@@ -109,12 +111,12 @@ def _sky(x: Field, y: Field) -> Field:
     sky = _blend(_color(0.86, 0.90, 0.93), _color(0.20, 0.44, 0.76), up**0.85)
     far = 330 * np.log(y + 40)  # clouds near the horizon are farther away, and flatter
     here, sunwards = _noise(x, far, 170, 7, seed=5), _noise(x - 7, far + 9, 170, 7, seed=5)
-    density = _step(0.50, 0.70, here)
+    density = smooth_step(0.50, 0.70, here)
     light = np.clip(0.86 + 2.2 * (here - sunwards), 0.62, 1.0)[..., None]
     cloud = _blend(_color(0.62, 0.68, 0.76), _color(1.0, 0.99, 0.97), (light - 0.62) / 0.38)
     glow = np.exp(-(((x - 120) / 190) ** 2) - ((y - 300) / 170) ** 2)[..., None]
     sky = sky + 0.16 * glow * _color(1.0, 0.93, 0.78)
-    return _blend(sky, cloud, (0.93 * density * _step(90, 190, y))[..., None])
+    return _blend(sky, cloud, (0.93 * density * smooth_step(90, 190, y))[..., None])
 
 
 def _range(
@@ -133,10 +135,10 @@ def _range(
     line = base + swing * (_ridges(x, np.zeros_like(y[:1]), cell, 7, seed) - 0.45)
     relief = _ridges(x + 0.35 * y, y * 0.8, 70, 6, seed + 1)
     light = _relief_light(relief, 34, pixel)
-    snow = _step(-14, 16, y - snow_line + 70 * (relief - 0.5))[..., None]
+    snow = smooth_step(-14, 16, y - snow_line + 70 * (relief - 0.5))[..., None]
     ground = _blend(_color(0.33, 0.36, 0.38), _color(0.95, 0.96, 0.98), snow)
     ground = ground * (0.35 + 0.75 * light)[..., None]
-    depth = np.clip(haze + (1 - haze) * 0.75 * _step(20, 130, line - y), 0, 1)[..., None]
+    depth = np.clip(haze + (1 - haze) * 0.75 * smooth_step(20, 130, line - y), 0, 1)[..., None]
     ground = _blend(ground, _color(0.70, 0.79, 0.88), depth)
     return _blend(picture, ground, np.clip(0.5 + (line - y) / pixel, 0, 1)[..., None])
 
@@ -156,7 +158,7 @@ def _forest(picture: Field, x: Field, y: Field, pixel: float) -> Field:
             line = np.maximum(line, np.where(distance < 1, ground + height * (1 - distance) - 2, 0))
         texture = _ridges(1.7 * x, 0.6 * y, 14, 5, seed + 1)
         tree = _color(*color) * (0.55 + 0.9 * texture)[..., None]
-        tree = _blend(tree, _color(0.62, 0.73, 0.80), haze + 0.25 * _step(0, 60, line - y)[..., None])
+        tree = _blend(tree, _color(0.62, 0.73, 0.80), haze + 0.25 * smooth_step(0, 60, line - y)[..., None])
         picture = _blend(picture, tree, np.clip(0.5 + (line - y) / pixel / 2, 0, 1)[..., None])
     return picture
 
@@ -170,17 +172,17 @@ def _foreground(picture: Field, x: Field, y: Field, pixel: float) -> Field:
     bulk = _ridges(x + 0.25 * y, y, 110, 8, seed=61)
     grain = _noise(x, y, 9, 5, seed=67)
     rough = _noise(x, y, 60, 7, seed=83)
-    cracks = _step(0.80, 0.97, _ridges(x + 0.5 * y, 0.7 * y, 34, 5, seed=89))
+    cracks = smooth_step(0.80, 0.97, _ridges(x + 0.5 * y, 0.7 * y, 34, 5, seed=89))
 
     strata = _noise(x * 0.35, y + 0.3 * x, 16, 5, seed=71)
-    rock = _blend(_color(0.33, 0.31, 0.30), _color(0.66, 0.62, 0.57), _step(0.25, 0.75, strata)[..., None])
+    rock = _blend(_color(0.33, 0.31, 0.30), _color(0.66, 0.62, 0.57), smooth_step(0.25, 0.75, strata)[..., None])
     rock = rock * (1 - 0.45 * cracks + 0.5 * (grain - 0.5))[..., None]
-    meadow = _step(0.3, 0.7, _noise(x, y, 40, 7, seed=73))
+    meadow = smooth_step(0.3, 0.7, _noise(x, y, 40, 7, seed=73))
     grass = _blend(_color(0.17, 0.25, 0.09), _color(0.52, 0.55, 0.25), meadow[..., None])
     grass = grass * (0.60 + 0.80 * _noise(x, y, 3, 3, seed=79))[..., None]
 
-    is_grass = _step(0.42, 0.56, 0.98 - y / 300 + 1.3 * (rough - 0.5) - 0.7 * (bulk - 0.5) - 0.16 * np.abs(slope))
-    is_snow = _step(-8, 8, y - 268 + 190 * (rough - 0.5) + 150 * (bulk - 0.5) + 60 * (grain - 0.5))
+    is_grass = smooth_step(0.42, 0.56, 0.98 - y / 300 + 1.3 * (rough - 0.5) - 0.7 * (bulk - 0.5) - 0.16 * np.abs(slope))
+    is_snow = smooth_step(-8, 8, y - 268 + 190 * (rough - 0.5) + 150 * (bulk - 0.5) + 60 * (grain - 0.5))
     light = _relief_light(bulk + 0.12 * grain + 0.06 * is_grass * meadow, 40 - 14 * is_snow, pixel)
     ground = _blend(rock, grass, is_grass[..., None])
     ground = _blend(ground, _color(0.90, 0.90, 0.91), is_snow[..., None])
@@ -188,10 +190,10 @@ def _foreground(picture: Field, x: Field, y: Field, pixel: float) -> Field:
     # The sun is warm, and the sky lights what it does not reach.
     sun = _color(0.98, 0.93, 0.84) * light[..., None]
     ground = ground * (sun + _color(0.20, 0.24, 0.32) * (1 + 0.3 * is_snow)[..., None])
-    ground = ground * (1 - 0.25 * _step(40, 260, below))[..., None]
+    ground = ground * (1 - 0.25 * smooth_step(40, 260, below))[..., None]
     # A trodden path along the top, with a lit edge, parts the mountain from what is behind it.
     path = _color(0.60, 0.50, 0.37) * (0.72 + 0.5 * grain)[..., None]
-    ground = _blend(ground, path, (0.9 * (1 - _step(3.2, 5.6, below + 2.4 * (grain - 0.5))))[..., None])
+    ground = _blend(ground, path, (0.9 * (1 - smooth_step(3.2, 5.6, below + 2.4 * (grain - 0.5))))[..., None])
     ground = ground * (1 - 0.35 * np.exp(-(((below - 6) / 2.2) ** 2)))[..., None]
     return _blend(picture, ground, np.clip(0.5 + below / pixel, 0, 1)[..., None])
 
@@ -247,17 +249,19 @@ def car(scale: float) -> pygame.Surface:
     ]
     body = mask(points(*_smooth(outline)))
     up = np.clip((y - 7) / 21, 0, 1)
-    red = _blend(_color(0.30, 0.01, 0.02), _color(0.86, 0.06, 0.06), _step(0.02, 0.42, up)[..., None])
+    red = _blend(_color(0.30, 0.01, 0.02), _color(0.86, 0.06, 0.06), smooth_step(0.02, 0.42, up)[..., None])
     red = _blend(
         red,
         _color(1.0, 0.52, 0.46),
         (0.75 * np.exp(-(((y - 18.3 + 0.012 * (x - 30) ** 2 / 10) / 0.9) ** 2)))[..., None],
     )
-    red = _blend(red, _color(1.0, 0.62, 0.56), _step(0.90, 1.02, up)[..., None] * 0.8)
+    red = _blend(red, _color(1.0, 0.62, 0.56), smooth_step(0.90, 1.02, up)[..., None] * 0.8)
     red = _blend(red, _color(0.25, 0.0, 0.01), (0.55 * np.exp(-(((y - 10.4) / 0.5) ** 2)))[..., None])
     put(red, body)
 
-    glass = _blend(_color(0.08, 0.11, 0.15), _color(0.62, 0.76, 0.86), _step(18, 27, y + 0.25 * (x - 30))[..., None])
+    glass = _blend(
+        _color(0.08, 0.11, 0.15), _color(0.62, 0.76, 0.86), smooth_step(18, 27, y + 0.25 * (x - 30))[..., None]
+    )
     for pane in (
         [(10.6, 20.2), (14.2, 24.2), (18.6, 26.2), (25.2, 26.8), (25.2, 20.0)],
         [(26.8, 20.0), (26.8, 26.8), (33.2, 26.1), (37.6, 23.0), (40.6, 19.9)],
@@ -275,7 +279,7 @@ def car(scale: float) -> pygame.Surface:
         put(_color(0.95, 0.86, 0.84), 0.9 * _inside(x, handle, handle + 3, 0.3) * _inside(y, 16.4, 17.2, 0.3))
     put(_color(1.0, 0.97, 0.86), body * mask(points((55.2, 16.8), (60.8, 13.4), (60.4, 12.6), (55.8, 14.6))))
     put(_color(0.62, 0.0, 0.0), body * mask(points((2.4, 17), (6.2, 18.4), (5.6, 15.2), (2.4, 14.4))))
-    put(_color(0.16, 0.16, 0.17), body * (1 - _step(7.6, 8.6, y)))
+    put(_color(0.16, 0.16, 0.17), body * (1 - smooth_step(7.6, 8.6, y)))
 
     for wheel in (rear, front):
         distance = np.hypot(x - wheel, y - axle)
@@ -288,7 +292,7 @@ def car(scale: float) -> pygame.Surface:
         rim = _blend(
             _color(0.28, 0.29, 0.31),
             _color(0.90, 0.91, 0.93),
-            np.maximum(_step(0.45, 0.6, spokes), _step(3.0, 3.3, distance))[..., None],
+            np.maximum(smooth_step(0.45, 0.6, spokes), smooth_step(3.0, 3.3, distance))[..., None],
         )
         put(rim * (0.8 + 0.05 * (y - axle))[..., None], np.clip((3.8 - distance) * large, 0, 1))
         put(_color(0.5, 0.5, 0.52), np.clip((0.9 - distance) * large, 0, 1))
@@ -305,12 +309,6 @@ def _color(red: float, green: float, blue: float) -> Field:
 
 def _blend(a: Field, b: Field, part: Field | float) -> Field:
     return a + (b - a) * part
-
-
-def _step(low: float, high: float, value: Field) -> Field:
-    """From 0 at low to 1 at high, smoothly."""
-    t = np.clip((value - low) / (high - low), 0, 1)
-    return t * t * (3 - 2 * t)
 
 
 def _inside(value: Field, low: float, high: float, pixel: float) -> Field:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.checks import check_choice, check_positive_integer
-from vlmrm_gym.rendering.cameras import Camera, make_camera
+from vlmrm_gym.rendering.cameras import Camera, get_fields, make_camera, set_fields
 from vlmrm_gym.rendering.opengl import make_context
 from vlmrm_gym.rendering.renderer import QUALITIES, Quality, check_states
 
@@ -93,18 +93,12 @@ class MuJoCoRenderer:
             self._canvas = None
 
     def __getstate__(self) -> dict[str, Any]:
-        camera = {field: getattr(self._camera, field) for field in _CAMERA_FIELDS}
-        return {**self.__dict__, "_canvas": None, "_camera": {**camera, "lookat": self._camera.lookat.copy()}}
+        return {**self.__dict__, "_canvas": None, "_camera": get_fields(self._camera)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        camera = mujoco.MjvCamera()
-        for field, value in state["_camera"].items():
-            setattr(camera, field, value)
-        self._camera = camera
-
-
-_CAMERA_FIELDS = ("type", "fixedcamid", "trackbodyid", "distance", "azimuth", "elevation", "orthographic")
+        self._camera = mujoco.MjvCamera()
+        set_fields(self._camera, state["_camera"])
 
 
 class _Canvas:
@@ -174,11 +168,7 @@ def own_camera(env: Any) -> mujoco.MjvCamera:
     camera = mujoco.MjvCamera()
     camera.lookat[:] = np.median(data.geom_xpos, axis=0)
     camera.distance = env.model.stat.extent
-    for field, value in (renderer.default_cam_config or {}).items():
-        if field == "lookat":
-            camera.lookat[:] = value
-        else:
-            setattr(camera, field, value)
+    set_fields(camera, renderer.default_cam_config or {})
     camera.type = mujoco.mjtCamera.mjCAMERA_FREE if renderer.camera_id == -1 else mujoco.mjtCamera.mjCAMERA_FIXED
     camera.fixedcamid = renderer.camera_id
     return camera

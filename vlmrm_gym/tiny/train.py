@@ -52,7 +52,7 @@ class Args:
     """number of states that are drawn"""
     captions: int = 400_000
     """number of captions that are generated"""
-    image_steps: int = 5_000
+    image_steps: int = 4_500
     """steps that train the image tower"""
     text_steps: int = 7_000
     """steps that train the text tower, afterwards"""

@@ -41,6 +41,13 @@ class World:
     """The words of its captions, the common ones included."""
 
 
+def nearness(distance: NDArray[np.float64], reach: float, width: float) -> NDArray[np.float64]:
+    """1 at distance 0, falling: along a straight line, so that the reward rises from everywhere, 0 at the reach; and,
+    with the same weight, exponentially over the width, so that the goal is a peak.
+    """
+    return 0.5 * (1.0 - distance / reach) + 0.5 * np.exp(-distance / width)
+
+
 Grammar = Mapping[str, Sequence[str]]
 _SLOT = re.compile(r"\{(\w+)\}")
 

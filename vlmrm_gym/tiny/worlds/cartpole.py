@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer
 from vlmrm_gym.tiny.words import cartpole as words
 from vlmrm_gym.tiny.words import common
-from vlmrm_gym.tiny.world import SCENE_SHARE, Says, World, expand, joined
+from vlmrm_gym.tiny.world import SCENE_SHARE, Says, World, expand, joined, nearness
 
 GRAMMAR = joined(common.GRAMMAR, words.GRAMMAR)
 POLE_SHARE, CART_SHARE = 0.8, 0.5
@@ -42,9 +42,7 @@ def similarity(says: Says, states: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _pole_similarity(pose: str | float, angle: NDArray[np.float64]) -> NDArray[np.float64]:
     def near(goal: float, width: float = 30.0) -> NDArray[np.float64]:
-        distance = np.abs((angle - goal + 180.0) % 360.0 - 180.0)
-        # The straight line keeps the reward rising from everywhere, the exponential makes the goal a peak.
-        return 0.5 * (1.0 - distance / 90.0) + 0.5 * np.exp(-distance / width)
+        return nearness(np.abs((angle - goal + 180.0) % 360.0 - 180.0), 90.0, width)
 
     if isinstance(pose, float):
         return near(pose)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.envs import humanoid_judges as judges
-from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
+from vlmrm_gym.envs.humanoid_body import SIDES, XML, Body, plain_model
 from vlmrm_gym.envs.humanoid_judges import BENT, TOUCH, Margins, at_least, at_most, closeness, upright
 from vlmrm_gym.envs.humanoid_look import textured_model
 from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, on_floor, orientation, pose
@@ -89,7 +89,7 @@ def all_fours(body: Body) -> Margins:
 def arms_down(body: Body) -> Margins:
     """Hands beside the thighs."""
     margins = []
-    for side, sign in (("left", 1), ("right", -1)):
+    for side, sign in SIDES:
         _, left, above = body.seen_from_torso(f"{side}_hand")
         margins += [at_most(above, -0.35, 0.2), at_most(np.abs(sign * left - 0.3), 0.15, 0.2)]
     return margins
@@ -98,7 +98,7 @@ def arms_down(body: Body) -> Margins:
 def arms_out(body: Body) -> Margins:
     """Arms stretched to the sides."""
     margins = []
-    for side, sign in (("left", 1), ("right", -1)):
+    for side, sign in SIDES:
         _, left, above = body.seen_from_torso(f"{side}_hand")
         margins += [at_least(sign * left, 0.6, 0.2), at_most(np.abs(above - 0.06), 0.25, 0.2)]
     return margins
@@ -107,7 +107,7 @@ def arms_out(body: Body) -> Margins:
 def arms_forward(body: Body) -> Margins:
     """Arms stretched ahead."""
     margins = []
-    for side, sign in (("left", 1), ("right", -1)):
+    for side, sign in SIDES:
         ahead, left, above = body.seen_from_torso(f"{side}_hand")
         margins += [
             at_least(ahead, 0.42, 0.15),

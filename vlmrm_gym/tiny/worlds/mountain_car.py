@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
 from vlmrm_gym.tiny.words import common
 from vlmrm_gym.tiny.words import mountain_car as words
-from vlmrm_gym.tiny.world import SCENE_SHARE, Says, World, expand, joined
+from vlmrm_gym.tiny.world import SCENE_SHARE, Says, World, expand, joined, nearness
 
 GRAMMAR = joined(common.GRAMMAR, words.GRAMMAR)
 PLACES = {"valley": -0.52, "left": -1.15, "right_slope": 0.05, "left_slope": -0.85}
@@ -36,9 +36,7 @@ def similarity(says: Says, states: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.full(len(position), SCENE_SHARE)
 
     def near(goal: float, width: float) -> NDArray[np.float64]:
-        distance = np.abs(position - goal)
-        # The straight line keeps the reward rising from everywhere, the exponential makes the goal a peak.
-        return 0.5 * (1.0 - distance / 0.9) + 0.5 * np.exp(-distance / width)
+        return nearness(np.abs(position - goal), 0.9, width)
 
     place = str(dict(says)["car"])
     if place == "goal":
