@@ -14,15 +14,17 @@ from vlmrm_gym.tasks import TASKS
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards import CLIPReward as CLIPReward
+    from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward as VLMReward
 
 __version__ = "0.1.0"
-__all__ = ["CLIPReward", "VLMReward", "__version__"]
+__all__ = ["CLIPReward", "VLMReward", "VLMRewardVectorEnv", "__version__"]
 
 for _task in TASKS:
     gym.register(
         id=_task.id,
         entry_point="vlmrm_gym.wrappers:make_task",
+        vector_entry_point="vlmrm_gym.vector:make_vector_task",
         kwargs={
             "world": _task.world,
             "prompt": _task.prompt,
@@ -32,7 +34,11 @@ for _task in TASKS:
         },
     )
 
-_HOMES = {"CLIPReward": "vlmrm_gym.rewards", "VLMReward": "vlmrm_gym.wrappers"}
+_HOMES = {
+    "CLIPReward": "vlmrm_gym.rewards",
+    "VLMReward": "vlmrm_gym.wrappers",
+    "VLMRewardVectorEnv": "vlmrm_gym.vector",
+}
 
 
 def __getattr__(name: str) -> Any:

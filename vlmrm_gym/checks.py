@@ -1,13 +1,19 @@
 """Rules for parameters that more than one door has."""
 
+import math
 from collections.abc import Collection
 from numbers import Integral, Real
 
 
+def check_integer(parameter: str, value: object, *, least: int) -> None:
+    """Raise a ValueError unless a value is an integer, and not too small."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"`{parameter}` must be an integer of at least {least}. Received {value!r}.")
+
+
 def check_positive_integer(parameter: str, value: object) -> None:
     """Raise a ValueError unless a value is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"`{parameter}` must be an integer of at least 1. Received {value!r}.")
+    check_integer(parameter, value, least=1)
 
 
 def check_choice(parameter: str, value: object, choices: Collection[str]) -> None:
@@ -25,3 +31,9 @@ def check_flag(parameter: str, value: object) -> None:
     """Raise a ValueError unless a value is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"`{parameter}` must be True or False. Received {value!r}.")
+
+
+def check_weight(task_reward_weight: object) -> None:
+    """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
+    if not is_number(task_reward_weight) or not math.isfinite(task_reward_weight):  # pyright: ignore[reportArgumentType]
+        raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")

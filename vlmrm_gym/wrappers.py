@@ -4,15 +4,14 @@ import inspect
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.core import ActType, ObsType
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym import envs
-from vlmrm_gym.checks import check_positive_integer, is_number
-from vlmrm_gym.rendering import Quality, Renderer, is_drawn_from_states, make_renderer
+from vlmrm_gym.checks import check_positive_integer, check_weight
+from vlmrm_gym.rendering import Quality, Scene
 from vlmrm_gym.rewards import CLIPReward
 from vlmrm_gym.rewards.clip import Text
 from vlmrm_gym.rewards.models import Precision
@@ -75,13 +74,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         quality: Quality = "fast",
         task_reward_weight: float = 0.0,
     ) -> None:
-        if env.render_mode != "rgb_array":
-            raise ValueError(
-                '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
-                f'Received render_mode={env.render_mode!r}. Write gym.make(..., render_mode="rgb_array").'
-            )
-        if not is_number(task_reward_weight) or not np.isfinite(task_reward_weight):
-            raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
+        check_weight(task_reward_weight)
+        scene = Scene(env, camera, quality)
         scoring: dict[str, Any] = {
             "prompt": prompt,
             "baseline": baseline,
@@ -91,43 +85,31 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             "precision": precision,
             "resize_mode": resize_mode,
         }
-        drawing: dict[str, Any] = {"camera": camera, "quality": quality}
-        RecordConstructorArgs.__init__(self, **scoring, **drawing, task_reward_weight=task_reward_weight)
+        RecordConstructorArgs.__init__(
+            self, **scoring, camera=camera, quality=quality, task_reward_weight=task_reward_weight
+        )
         gym.Wrapper.__init__(self, env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"]}
         self._task_reward_weight = float(task_reward_weight)
         self._score = CLIPReward(**scoring)
-        # The renderer draws what the model looks at, the view what `render` shows. Frames that have to be stored can be
-        # looked at only after a reset.
-        self._drawing = drawing
-        self._view: Renderer | None = None
-        self._renderer: Renderer | None = None
-        if is_drawn_from_states(env) or camera is not None:
-            self._renderer = make_renderer(env, self._score.size_to_draw, **drawing)
+        self._scene = scene
+        self._renderer = scene.make_renderer(self._score.size_to_draw)
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
         """Step the environment, then score the frame of the state it is in now."""
         observation, task_reward, terminated, truncated, info = self.env.step(action)
-        if self._renderer is None:
-            self._renderer = make_renderer(self.env)
-        state = self._renderer.capture(self.env)
-        reward = float(self._score(self._renderer.render(state[None]))[0])
+        reward = float(self._score(self._renderer.render(self._scene.capture()[None]))[0])
         reward += self._task_reward_weight * float(task_reward)
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
 
     def render(self) -> Any:
         """The frame as the model sees it, at the environment's own size: uint8 (H, W, 3)."""
-        if not is_drawn_from_states(self.env):
-            return self.env.render()
-        if self._view is None:
-            self._view = make_renderer(self.env, **self._drawing)
-        return self._view.render(self._view.capture(self.env)[None])[0]
+        return self._scene.render()
 
     def close(self) -> None:
         """Let go of the environment and of what draws it."""
-        for renderer in (self._view, self._renderer):
-            if renderer is not None:
-                renderer.close()
+        self._scene.close()
+        self._renderer.close()
         super().close()
 
 
@@ -160,16 +142,38 @@ def make_task(
             `VLMReward` raises.
         TypeError: No prompt.
     """
-    check_positive_integer("episode_length", episode_length)
+    env = make_world(world, episode_length, render_mode, take_worldly(world, options))
+    return _RegisteredTask(env, said(prompt), **options)
+
+
+def said(prompt: Text | None) -> Text:
+    """The prompt; a TypeError if a task that has none of its own is not given one."""
     if prompt is None:
         raise TypeError("`prompt` must be a text or a list of texts. Received None. Say what the agent should do.")
-    make_world = getattr(envs, world)
+    return prompt
+
+
+def take_worldly(world: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Take the parameters of a world out of a task's.
+
+    Raises:
+        ValueError: One is not for this world.
+    """
     worldly = {name: options.pop(name) for name in ("textured", "task") if name in options}
     for name in worldly:
-        if name not in inspect.signature(make_world).parameters:
+        if name not in inspect.signature(getattr(envs, world)).parameters:
             raise ValueError(f"`{name}` is not for {world}, which has no such choice. Leave it out.")
-    env = make_world(render_mode=render_mode or "rgb_array", **worldly)
-    return _RegisteredTask(TimeLimit(env, int(episode_length)), prompt, **options)
+    return worldly
+
+
+def make_world(world: str, episode_length: int, render_mode: str | None, worldly: dict[str, Any]) -> gym.Env[Any, Any]:
+    """A world with its time limit, without a reward of ours.
+
+    Raises:
+        ValueError: `episode_length` is not an integer of at least 1.
+    """
+    check_positive_integer("episode_length", episode_length)
+    return TimeLimit(getattr(envs, world)(render_mode=render_mode or "rgb_array", **worldly), int(episode_length))
 
 
 # Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.

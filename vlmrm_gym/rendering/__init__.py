@@ -4,3 +4,6 @@ from vlmrm_gym.rendering.choice import is_drawn_from_states as is_drawn_from_sta
 from vlmrm_gym.rendering.choice import make_renderer as make_renderer
 from vlmrm_gym.rendering.renderer import Quality as Quality
 from vlmrm_gym.rendering.renderer import Renderer as Renderer
+from vlmrm_gym.rendering.scene import CaptureState as CaptureState
+from vlmrm_gym.rendering.scene import Scene as Scene
+from vlmrm_gym.rendering.vector import VectorScene as VectorScene

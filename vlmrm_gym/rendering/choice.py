@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
@@ -29,7 +28,7 @@ def make_renderer(
     mountain car are drawn from their states, at any size. Of any other environment the frames are stored as they are.
 
     Args:
-        env: An environment made with `render_mode="rgb_array"`, reset already where its frames have to be stored.
+        env: An environment made with `render_mode="rgb_array"`.
         size_to_draw: From height and width of the environment's own frames to those of the drawings, in pixels. None
             draws at the environment's own size.
         camera: MuJoCo only; see `cameras.make_camera`. None: the environment's own.
@@ -44,7 +43,7 @@ def make_renderer(
     if camera is not None and drawn_as != "mujoco":
         raise ValueError(f"`camera` is for MuJoCo environments. Received {camera!r} for {unwrapped}.")
     if drawn_as is None:
-        return StoredFrames(*np.asarray(env.render()).shape[:2])
+        return StoredFrames()
     height, width = _shape(unwrapped)
     if size_to_draw is not None:
         height, width = size_to_draw(height, width)

@@ -17,23 +17,15 @@ class Renderer(Protocol):
     A renderer can be pickled, without what it holds of a graphics system: states can be drawn in another process.
     """
 
-    height: int
-    """Of its frames, in pixels."""
-    width: int
-    state_size: int
-    """Numbers that determine a frame."""
-    dtype: np.dtype[Any]
-    """Of the states."""
-
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[Any]:
-        """What determines the frame that the environment shows now: (state_size,), a copy."""
+        """What determines the frame that the environment shows now; a copy."""
         ...
 
     def render(self, states: ArrayLike) -> NDArray[np.uint8]:
-        """Draw states (B, state_size): uint8 (B, height, width, 3), C-contiguous.
+        """Draw states (B, ...), stacked as they were captured: uint8 (B, H, W, 3), C-contiguous.
 
         Raises:
-            ValueError: States of another width, or with a NaN or an infinity.
+            ValueError: States of another shape, or with a NaN or an infinity.
         """
         ...
 

@@ -80,7 +80,7 @@ class CLIPReward:
 
         self.model = models.load(model, device, precision)
         self.batch_size = int(batch_size or (64 if self.model.device.type == "cpu" else 256))
-        self._preprocess = self.model.preprocessing(resize_mode)
+        self.preprocessing = self.model.preprocessing(resize_mode)
         goal = self._embed("prompt", prompts)
         self._reward = GoalBaseline.between(
             goal, None if baselines is None else self._embed("baseline", baselines), float(alpha)
@@ -115,7 +115,7 @@ class CLIPReward:
 
     def size_to_draw(self, height: int, width: int) -> tuple[int, int]:
         """How large to draw what an environment shows at (height, width), for this model to look at."""
-        return self._preprocess.size_to_draw(height, width)
+        return self.preprocessing.size_to_draw(height, width)
 
     def _score(self, frames: torch.Tensor) -> torch.Tensor:
         rewards = torch.empty(len(frames), device=self.model.device)
@@ -123,7 +123,7 @@ class CLIPReward:
         while start < len(frames):
             batch = frames[start : start + self.batch_size]
             try:
-                images = self._preprocess(batch.to(self.model.device, non_blocking=True))
+                images = self.preprocessing(batch.to(self.model.device, non_blocking=True))
                 rewards[start : start + len(batch)] = self._reward(self.model.encode_image(images))
                 start += len(batch)
                 continue

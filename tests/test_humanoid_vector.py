@@ -1,0 +1,263 @@
+"""Many humanoids on a thread pool: what Gymnasium's own vector environment makes of them, to the bit."""
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from vlmrm_gym.envs import Humanoid
+from vlmrm_gym.envs.humanoid_judges import succeeds
+from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+from vlmrm_gym.rendering.scene import STATE_KEY
+
+N = 3
+ALL_BUT_FIRST = np.array([False, True, True])
+LAST = np.array([False, False, True])
+
+
+class Recorded(Humanoid):
+    """Remembers the state that the last step led to, which a reset in the same step would overwrite."""
+
+    def step(self, action):
+        result = super().step(action)
+        self.led_to = self.data.qpos.copy()
+        return result
+
+
+def make_pair(mode=AutoresetMode.NEXT_STEP, *, num_envs=N, task=None, textured=False, episode_length=20, threads=2):
+    reference = SyncVectorEnv(
+        [
+            lambda: TimeLimit(Recorded(render_mode="rgb_array", task=task, textured=textured), episode_length)
+            for _ in range(num_envs)
+        ],
+        autoreset_mode=mode,
+    )
+    ours = HumanoidVectorEnv(
+        num_envs,
+        task=task,
+        textured=textured,
+        episode_length=episode_length,
+        autoreset_mode=mode,
+        threads=threads,
+    )
+    return reference, ours
+
+
+def take_states(infos):
+    """The states and their mask, out of the infos."""
+    return infos.pop(STATE_KEY, None), infos.pop(f"_{STATE_KEY}", None)
+
+
+def check_states(infos, expected, which):
+    states, mask = take_states(infos)
+    if not which.any():
+        assert states is None
+        assert mask is None
+        return
+    assert states.dtype == object
+    np.testing.assert_array_equal(mask, which)
+    for state, qpos, is_there in zip(states, expected, which, strict=True):
+        if is_there:
+            assert state.dtype == np.float64
+            np.testing.assert_array_equal(state, qpos)
+        else:
+            assert state is None
+
+
+def check_same(theirs, ours):
+    """Types, keys, shapes, dtypes and every bit, the sign of a zero included."""
+    assert type(theirs) is type(ours)
+    if isinstance(theirs, dict):
+        assert theirs.keys() == ours.keys()
+        for key in theirs:
+            check_same(theirs[key], ours[key])
+    elif isinstance(theirs, tuple) or (isinstance(theirs, np.ndarray) and theirs.dtype == object):
+        assert len(theirs) == len(ours)
+        for their_part, our_part in zip(theirs, ours, strict=True):
+            check_same(their_part, our_part)
+    elif theirs is not None:
+        assert theirs.dtype == ours.dtype
+        np.testing.assert_array_equal(theirs, ours)
+        assert theirs.tobytes() == ours.tobytes()
+
+
+def check_step(reference, ours, actions, ended):
+    """Step both; compare everything; return who has ended."""
+    theirs, mine = reference.step(actions), ours.step(actions)
+    expected = [env.unwrapped.led_to for env in reference.envs]
+    over, infos, nobody = theirs[3], mine[4], np.zeros(len(ended), dtype=bool)
+    same_step = ours.autoreset_mode == AutoresetMode.SAME_STEP
+    check_states(infos, expected, ~over if same_step else ~ended)
+    if same_step and over.any():
+        check_states(infos["final_info"], expected, over)
+    check_same(theirs, mine)
+    return nobody if same_step else over
+
+
+def actions_of(rng, num_envs=N):
+    return rng.uniform(-0.4, 0.4, (num_envs, 17)).astype(np.float32)
+
+
+def test_spaces_and_attributes_are_the_same():
+    reference, ours = make_pair()
+    for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
+        assert getattr(ours, name) == getattr(reference, name)
+    for name in ("metadata", "render_mode", "num_envs", "spec", "autoreset_mode"):
+        assert getattr(ours, name) == getattr(reference, name)
+    assert "autoreset_mode" not in HumanoidVectorEnv.metadata
+    assert isinstance(ours.single_env, Humanoid)
+
+
+@pytest.mark.parametrize("textured", [True, False])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_everything_is_the_same_to_the_bit_over_autoresets(mode, textured, rng):
+    """Episodes end together at first, and out of step after a reset of some."""
+    reference, ours = make_pair(mode, task="stand", textured=textured)
+    check_same(reference.reset(seed=5), ours.reset(seed=5))
+    assert ours.np_random_seed == reference.np_random_seed == (5, 6, 7)
+    ended = np.zeros(N, dtype=bool)
+    for step in range(70):
+        if step in (27, 33):
+            mask = ALL_BUT_FIRST if step == 27 else LAST
+            check_same(
+                reference.reset(options={"reset_mask": mask.copy()}), ours.reset(options={"reset_mask": mask.copy()})
+            )
+            ended = ended & ~mask
+        ended = check_step(reference, ours, actions_of(rng), ended)
+    for theirs, mine in zip(reference.np_random, ours.np_random, strict=True):
+        assert theirs.bit_generator.state == mine.bit_generator.state
+
+
+def test_everything_is_the_same_without_autoresets(rng):
+    reference, ours = make_pair(AutoresetMode.DISABLED)
+    check_same(reference.reset(seed=[3, 1, 4]), ours.reset(seed=[3, 1, 4]))
+    ended = np.zeros(N, dtype=bool)
+    for step in range(60):
+        mask = ended | (step == 7) * LAST
+        if mask.any():
+            seed = [None, 9, None] if step == 20 else None
+            options = {"reset_mask": mask}
+            check_same(reference.reset(seed=seed, options=dict(options)), ours.reset(seed=seed, options=options))
+            assert list(options) == ["reset_mask"]  # the caller's; SyncVectorEnv takes it out
+        ended = check_step(reference, ours, actions_of(rng), np.zeros(N, dtype=bool))
+
+
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+def test_contacts_of_fallen_humanoids_are_the_same_to_the_bit(strength, rng):
+    reference, ours = make_pair(episode_length=150)
+    check_same(reference.reset(seed=0), ours.reset(seed=0))
+    contact_costs = []
+    for _ in range(125):
+        check_step(reference, ours, np.float32(strength) * actions_of(rng), np.zeros(N, dtype=bool))
+        contact_costs.append([env.unwrapped.contact_cost for env in reference.envs])
+    assert (np.array(contact_costs) > 0).any(axis=0).all()
+    assert all(env.unwrapped.data.qpos[2] < 0.5 for env in reference.envs)
+
+
+@pytest.mark.parametrize("num_envs", [1, 2, 5])
+@pytest.mark.parametrize("threads", [1, 2, None])
+def test_neither_their_number_nor_that_of_threads_changes_anything(num_envs, threads, rng):
+    reference, ours = make_pair(num_envs=num_envs, threads=threads, episode_length=4)
+    check_same(reference.reset(seed=1), ours.reset(seed=1))
+    ended = np.zeros(num_envs, dtype=bool)
+    for _ in range(7):
+        ended = check_step(reference, ours, actions_of(rng, num_envs), ended)
+
+
+def test_random_numbers_go_on_over_resets_and_differ_without_a_seed():
+    reference, ours = make_pair()
+    check_same(reference.reset(seed=8), ours.reset(seed=8))
+    check_same(reference.reset(), ours.reset())
+    assert not np.array_equal(HumanoidVectorEnv(2, textured=False).reset()[0], ours.reset()[0][:2])
+    assert len(set(HumanoidVectorEnv(2, textured=False).np_random_seed)) == 2
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_autoreset_modes_by_name(mode):
+    assert HumanoidVectorEnv(1, textured=False, autoreset_mode=mode.value).metadata["autoreset_mode"] is mode
+
+
+def test_success_is_judged_too():
+    """Without torques a humanoid lands on its feet, stands for a while, then falls."""
+    reference, ours = make_pair(task="stand", episode_length=60)
+    check_same(reference.reset(seed=0), ours.reset(seed=0))
+    still, successes = np.zeros((N, 17), dtype=np.float32), []
+    for _ in range(60):
+        check_step(reference, ours, still, np.zeros(N, dtype=bool))
+        successes.append(succeeds("stand", [env.unwrapped.led_to for env in reference.envs]))
+    assert (np.any(successes, axis=0) & ~np.all(successes, axis=0)).all()
+    assert not successes[0].any()
+    assert not successes[-1].any()
+
+
+def test_a_simulation_that_diverges_does_so_in_the_same_way(rng, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
+    reference, ours = make_pair()
+    check_same(reference.reset(seed=0), ours.reset(seed=0))
+    check_step(reference, ours, np.full((N, 17), np.nan), np.zeros(N, dtype=bool))
+    for _ in range(5):
+        check_step(reference, ours, 1e6 * actions_of(rng), np.zeros(N, dtype=bool))
+
+
+def test_what_was_returned_stays_as_it_was(rng):
+    ours = make_pair()[1]
+    ours.reset(seed=0)
+    first = ours.step(actions_of(rng))
+    kept = deepcopy(first)
+    ours.step(actions_of(rng))
+    ours.reset()
+    check_same(kept, first)
+
+
+def test_frames_are_those_of_the_states(rng):
+    reference, ours = make_pair(num_envs=2)
+    reference.reset(seed=0)
+    ours.reset(seed=0)
+    frames, expected = ours.render(), reference.render()
+    assert isinstance(frames, tuple)
+    assert [(frame.shape, frame.dtype) for frame in frames] == [((480, 480, 3), np.dtype(np.uint8))] * 2
+    np.testing.assert_array_equal(frames, expected)
+    reference.close()
+    ours.close()
+
+
+def test_bad_arguments():
+    for kwargs, error in (
+        ({"num_envs": 0}, "`num_envs` must be an integer of at least 1. Received 0"),
+        ({"task": "backflip"}, "`task` must be one of 'kneel', 'lotus'"),
+        ({"textured": "yes"}, "`textured` must be True or False. Received 'yes'"),
+        ({"episode_length": 0}, "`episode_length` must be an integer of at least 1. Received 0"),
+        ({"autoreset_mode": "bogus"}, "`autoreset_mode` must be one of 'NextStep', 'SameStep', 'Disabled'"),
+        ({"threads": 0}, "`threads` must be an integer of at least 1. Received 0"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            HumanoidVectorEnv(**{"num_envs": 2, **kwargs})
+
+
+def test_bad_calls():
+    ours = make_pair(AutoresetMode.DISABLED, num_envs=2, episode_length=1)[1]
+    actions = np.zeros((2, 17), dtype=np.float32)
+    with pytest.raises(ResetNeeded, match=r"`reset` must be called before `step` for environments \[0 1\]"):
+        ours.step(actions)
+    with pytest.raises(ValueError, match=r"`seed` must be an integer or a list of 2\. Received \[1\]"):
+        ours.reset(seed=[1])
+    for mask in ([True, False], np.array([True]), np.array([1, 0]), np.array([False, False])):
+        with pytest.raises(
+            ValueError, match=r'`options\["reset_mask"\]` must be a NumPy array of dtype bool and shape'
+        ):
+            ours.reset(options={"reset_mask": mask})
+    ours.reset()
+    with pytest.raises(ValueError, match=r"`actions` must be of shape \(2, 17\)\. Received shape \(17,\)"):
+        ours.step(actions[0])
+    ours.step(actions)
+    ours.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(ResetNeeded, match=r"for environments \[1\]"):
+        ours.step(actions)
+    ours.close()
+    ours.close()
+    for call in (ours.reset, ours.render, lambda: ours.step(actions)):
+        with pytest.raises(ClosedEnvironmentError, match="has been closed"):
+            call()

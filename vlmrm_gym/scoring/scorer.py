@@ -1,0 +1,91 @@
+"""What turns states into rewards, and the kind that works in this process."""
+
+import queue
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rendering import Renderer
+from vlmrm_gym.rewards import CLIPReward
+
+Rewards = NDArray[np.float32]
+
+IN_FLIGHT = 2
+"""Batches that a scorer is given at once: one is drawn while the one before it is encoded."""
+
+
+class Scorer(Protocol):
+    """Scores batches of states, in the order in which they are sent. All but `abort` are called by one thread."""
+
+    def send(self, states: NDArray[Any]) -> None:
+        """Hand over a batch, (B, ...). Never raises: what goes wrong is told by `receive`."""
+        ...
+
+    def receive(self) -> Rewards:
+        """Wait for the rewards, float32 (B,), of the first batch that is not answered yet; or raise what went wrong."""
+        ...
+
+    def abort(self) -> None:
+        """End a `receive` that is waiting, if that can be done. Called by another thread, before `close`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class LocalScorer:
+    """Draws states on the thread that sends them, and encodes the frames on a thread of its own.
+
+    The two overlap: on a GPU, and on a CPU with more than one core.
+    """
+
+    def __init__(self, reward: CLIPReward, renderer: Renderer) -> None:
+        self._reward, self._renderer = reward, renderer
+        self._unanswered: deque[Future[Rewards]] = deque()
+        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | Exception, Future[Rewards]] | None]
+        self._drawn = queue.SimpleQueue()
+        # A daemon, unlike an executor's thread: the end of the program does not wait for a batch that nobody wants.
+        self._encoder = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
+        self._encoder.start()
+
+    def submit(self, states: NDArray[Any]) -> Future[Rewards]:
+        """Draw a batch; when this returns, it waits to be encoded. The futures are done in the order of the batches."""
+        future: Future[Rewards] = Future()
+        try:
+            frames = self._renderer.render(states)
+        except Exception as error:
+            frames = error
+        self._drawn.put((frames, future))
+        return future
+
+    def send(self, states: NDArray[Any]) -> None:
+        """Draw a batch, for `receive`."""
+        self._unanswered.append(self.submit(states))
+
+    def receive(self) -> Rewards:
+        """Wait for the rewards of the first batch that is not answered yet."""
+        return self._unanswered.popleft().result()
+
+    def abort(self) -> None:
+        """Nothing to be done: a batch that was begun is finished."""
+
+    def close(self) -> None:
+        """End the encoding, after the batch that it is at, and free what draws."""
+        self._drawn.put(None)
+        self._encoder.join()
+        self._renderer.close()
+
+    def _encode(self) -> None:
+        while (drawn := self._drawn.get()) is not None:
+            frames, future = drawn
+            try:
+                if isinstance(frames, Exception):
+                    raise frames
+                future.set_result(self._reward(frames))
+            except Exception as error:
+                future.set_exception(error)

@@ -1,0 +1,308 @@
+"""Many environments, scored when their episodes end, or in one batch at every step."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, get_args
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import ClosedEnvironmentError
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+from vlmrm_gym.checks import check_choice, check_flag, check_positive_integer, check_weight
+from vlmrm_gym.rendering import Quality, VectorScene
+from vlmrm_gym.rewards.clip import Text
+from vlmrm_gym.rewards.models import Precision
+from vlmrm_gym.rewards.preprocessing import ResizeMode
+from vlmrm_gym.scoring import Backlog, Request, start_scoring
+from vlmrm_gym.wrappers import make_world, said, take_worldly
+
+ScoringMode = Literal["episode", "step"]
+
+
+class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Replaces the rewards of many environments by how well what they render matches a sentence (VLM-RM).
+
+    With `scoring="episode"` nothing is drawn or scored while an episode goes on. Its rewards are NaN until it ends;
+    then they arrive all at once:
+
+    - `infos["vlm_rewards"]`: object array (num_envs,), float32 (T,) where an episode has been scored, else None. These
+      are the rewards of that environment's oldest transitions that have not been told theirs: every NaN gets one, in
+      order.
+    - `infos["_vlm_rewards"]`: bool (num_envs,), where.
+    - `infos["vlm_episode"]`: int64 (num_envs,), the number of that episode in its environment, from 0.
+
+    With `overlap=True` the environments go on while episodes are scored, and an episode's rewards arrive in the infos
+    of a later step; `flush` waits for all. With `scoring="step"` rewards are ordinary ones. How they are scored never
+    changes their value.
+
+    `infos["task_reward"]` has the environments' own rewards. Where a step only resets (next-step autoreset), there is
+    no transition: the reward is 0, as in Gymnasium, and there will be no other.
+
+    >>> import gymnasium as gym, numpy as np, vlmrm_gym
+    >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=3)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> for _ in range(3):
+    ...     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> np.isnan(rewards).all(), [scored.shape for scored in infos["vlm_rewards"]]
+    (np.True_, [(3,), (3,)])
+    >>> envs.close()
+
+    Args:
+        env: A vector environment whose environments were made with `render_mode="rgb_array"`, or a list of functions
+            that make such environments. A `SyncVectorEnv`'s are read as they are; those of one with processes of its
+            own put into `vlmrm_gym.rendering.CaptureState`, so that states, not frames, come out of the processes. Of
+            any other vector environment the rendered frames are stored, which needs next-step autoreset or none.
+        prompt: What the agent should bring about: a text or a list of texts.
+        baseline: The scene without the goal, a text or a list of texts; needed for `alpha` above 0.
+        alpha: Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1.
+        model: The vision-language model; `CLIPReward` lists the forms.
+        device: "auto" (all GPUs for workers, one without; the CPU if there is none), "cpu", "cuda", "cuda:1", "mps".
+        precision: "auto", "fp32", "bf16" or "fp16".
+        batch_size: The most frames that are encoded at once; None chooses. It never changes a reward.
+        resize_mode: "squash" (None), "shortest" (crop) or "longest" (pad).
+        camera: MuJoCo environments only; see `VLMReward`.
+        quality: MuJoCo environments only; see `VLMReward`.
+        task_reward_weight: Rewards are the model's plus this many times the environments' own.
+        scoring: "episode" or "step".
+        num_workers: Processes that draw and score; 0 does it in this one.
+        devices: Where the workers score, such as `["cuda:0", "cuda:1"]`, taken in turn. None: see `device`.
+        overlap: Score in the background; episodes only.
+        max_pending_bytes: The most memory for states that wait to be scored. Where it is used up, long episodes are
+            scored in pieces, and `step` waits.
+        autoreset_mode: For a list of functions: when an environment that has ended is reset. None is next-step.
+
+    Raises:
+        ValueError: A parameter out of its range, or environments that cannot be scored; the message names it.
+        TypeError: A prompt that is no text.
+        DependencyNotInstalled, FileNotFoundError, RuntimeError: As in `VLMReward`.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
+        prompt: Text,
+        *,
+        baseline: Text | None = None,
+        alpha: float = 0.0,
+        model: str = "tiny",
+        device: str = "auto",
+        precision: Precision = "auto",
+        batch_size: int | None = None,
+        resize_mode: ResizeMode | None = None,
+        camera: Any = None,
+        quality: Quality = "fast",
+        task_reward_weight: float = 0.0,
+        scoring: ScoringMode = "episode",
+        num_workers: int = 0,
+        devices: Sequence[str] | None = None,
+        overlap: bool = False,
+        max_pending_bytes: int = 2**30,
+        autoreset_mode: AutoresetMode | str | None = None,
+    ) -> None:
+        check_weight(task_reward_weight)
+        check_choice("scoring", scoring, get_args(ScoringMode))
+        check_flag("overlap", overlap)
+        if overlap and scoring == "step":
+            raise ValueError(
+                '`overlap` needs scoring="episode": the reward of a step cannot come later. Received "step".'
+            )
+        check_positive_integer("max_pending_bytes", max_pending_bytes)
+        super().__init__(_vectorized(env, autoreset_mode))
+        self._by_step, self._overlap, self._weight = scoring == "step", overlap, float(task_reward_weight)
+        self._scene = VectorScene(self.env, camera, quality)
+        self._frames_are_checked = False
+        reward = {
+            "prompt": prompt,
+            "baseline": baseline,
+            "alpha": alpha,
+            "model": model,
+            "precision": precision,
+            "batch_size": batch_size,
+            "resize_mode": resize_mode,
+        }
+        self._queue = start_scoring(
+            reward,
+            self._scene.make_renderer,
+            num_workers=num_workers,
+            devices=devices,
+            device=device,
+            max_pending_bytes=max_pending_bytes // 2,
+        )
+        # Also runs when the program ends, or when nobody has closed this and nobody uses it any more.
+        self._stop_scoring = weakref.finalize(self, self._queue.close)
+        # What waits in the environments' backlogs is as much as waits in the queue, at the most.
+        share = max(1, max_pending_bytes // 2 // self.num_envs)
+        self._backlogs = [
+            Backlog(self._queue, share, self._queue.batch_size if overlap else None) for _ in range(self.num_envs)
+        ]
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or with `options={"reset_mask": ...}` some.
+
+        What has been begun is scored all the same: its rewards arrive as at the end of an episode.
+        """
+        self._check_open()
+        mask = (options or {}).get("reset_mask")
+        observations, infos = self.env.reset(seed=seed, options=options)
+        if not self._frames_are_checked:
+            self._scene.check_frames()
+            self._frames_are_checked = True
+        if self._by_step:
+            return observations, infos
+        for number, backlog in enumerate(self._backlogs):
+            if mask is None or mask[number]:
+                backlog.end_episode()
+        return observations, self._deliver(infos, Backlog.next_episode, wait=not self._overlap)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step the environments.
+
+        Returns:
+            Observations; rewards float64 (num_envs,), NaN where they come later; terminations and truncations, bool
+            (num_envs,); infos, see the class.
+
+        Raises:
+            WorkerDied: Three workers died over the same states. They are kept: `flush` and further steps try again.
+            Exception: What an environment or scoring raised. Nothing that has been scored is lost.
+        """
+        self._check_open()
+        observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
+        ends = terminations | truncations
+        states, stepped, infos = self._scene.capture(ends, infos)
+        task_rewards = np.asarray(task_rewards, dtype=np.float64)
+        infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
+        if self._by_step:
+            rewards = np.zeros(self.num_envs)
+            if stepped.any():
+                rewards[stepped] = self._score(states[stepped]) + self._weight * task_rewards[stepped]
+            return observations, rewards, terminations, truncations, infos
+        for number in np.flatnonzero(stepped):
+            self._backlogs[number].append(states[number], self._weight * task_rewards[number])
+        for number in np.flatnonzero(stepped & ends):
+            self._backlogs[number].end_episode()
+        infos = self._deliver(infos, Backlog.next_episode, wait=not self._overlap)
+        return observations, np.where(stepped, np.nan, 0.0), terminations, truncations, infos
+
+    def flush(self) -> dict[str, Any]:
+        """Score all that is pending, unfinished episodes too, and wait for it.
+
+        For learners that need rewards in the middle of an episode, and for the end of training. What is still to come
+        of an episode comes when it ends.
+
+        Returns:
+            Infos as of a step. Where several episodes of one environment were pending, `vlm_rewards` has their rewards
+            one after the other, and `vlm_episode` the number of the first.
+
+        Raises:
+            Exception: As `step`.
+        """
+        self._check_open()
+        for backlog in self._backlogs:
+            backlog.hand_over()
+        return {} if self._by_step else self._deliver({}, Backlog.everything, wait=True)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Memory of all states that are not scored yet, in bytes."""
+        return self._queue.pending_bytes + sum(backlog.nbytes for backlog in self._backlogs)
+
+    def close(self, **kwargs: Any) -> None:
+        """Stop scoring, and close the environments. Rewards that have not been delivered are dropped: `flush` first."""
+        self._stop_scoring()
+        super().close(**kwargs)
+
+    def _score(self, states: NDArray[Any]) -> NDArray[np.float32]:
+        request = Request(states)
+        self._queue.submit(request)
+        if error := request.error():
+            raise error
+        return request.rewards
+
+    def _deliver(
+        self, infos: dict[str, Any], take: Callable[[Backlog], tuple[int, NDArray[np.float32]] | None], *, wait: bool
+    ) -> dict[str, Any]:
+        """Infos with the rewards that are there; all of them are, or none, if this raises."""
+        for backlog in self._backlogs:
+            backlog.settle(wait=wait)
+        scored, rewards = np.zeros(self.num_envs, dtype=np.bool_), np.full(self.num_envs, None, dtype=object)
+        episodes = np.zeros(self.num_envs, dtype=np.int64)
+        for number, backlog in enumerate(self._backlogs):
+            if taken := take(backlog):
+                scored[number], (episodes[number], rewards[number]) = True, taken
+        return {
+            **infos,
+            "vlm_rewards": rewards,
+            "_vlm_rewards": scored,
+            "vlm_episode": episodes,
+            "_vlm_episode": scored.copy(),
+        }
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
+
+
+def make_vector_task(
+    *,
+    num_envs: int,
+    world: str,
+    episode_length: int,
+    prompt: Text | None = None,
+    autoreset_mode: AutoresetMode | str | None = None,
+    render_mode: str | None = None,
+    **options: Any,
+) -> VLMRewardVectorEnv:
+    """The vector entry point of every registered ID: many worlds with a time limit, and their rewards.
+
+    Args:
+        num_envs: How many.
+        world: The class of `vlmrm_gym.envs` with the dynamics.
+        episode_length: Steps after which an episode is truncated.
+        prompt: What the agent should bring about; None is an error, for the tasks that have no prompt of their own.
+        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value.
+        render_mode: "rgb_array", which is needed for scoring (None is the same).
+        options: The keyword arguments of `VLMRewardVectorEnv`, and those of the world (`textured`, `task`).
+
+    Raises:
+        ValueError: A parameter out of its range; and all that `VLMRewardVectorEnv` raises.
+        TypeError: No prompt.
+    """
+    check_positive_integer("num_envs", num_envs)
+    mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
+    make_one = partial(make_world, world, episode_length, render_mode, take_worldly(world, options))
+    return VLMRewardVectorEnv(SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode), said(prompt), **options)
+
+
+def _vectorized(
+    env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
+    autoreset_mode: AutoresetMode | str | None,
+) -> VectorEnv[Any, Any, Any]:
+    """The vector environment, made of a list of functions if it has to be."""
+    mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
+    if not isinstance(env, VectorEnv):
+        if isinstance(env, str) or not isinstance(env, Sequence) or not env or not all(map(callable, env)):
+            raise ValueError(
+                "`env` must be a vector environment, or a list of functions that make environments, at least one. "
+                f"Received {env!r}."
+            )
+        return SyncVectorEnv(env, autoreset_mode=mode or AutoresetMode.NEXT_STEP)
+    if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
+        raise ValueError(
+            f"`autoreset_mode` is a vector environment's own. Received {mode.value!r}, but {env} has "
+            f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
+        )
+    return env
+
+
+def check_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
+    """The mode that a name means; a ValueError if there is none of that name."""
+    try:
+        return AutoresetMode(autoreset_mode)
+    except ValueError:
+        names = ", ".join(repr(mode.value) for mode in AutoresetMode)
+        raise ValueError(f"`autoreset_mode` must be one of {names}. Received {autoreset_mode!r}.") from None
