@@ -9,8 +9,8 @@ ARG BASE=nvidia/cuda:13.2.1-base-ubuntu24.04
 FROM ${BASE}
 
 # What MuJoCo draws with: the EGL loader, libOpenGL (PyOpenGL looks it up), and Mesa for machines without a GPU. On
-# others the container toolkit mounts the driver's EGL, if asked for "graphics", but not always the vendor file that tells
-# the loader of it. Where the driver is missing, the loader goes on to Mesa. Certificates are for downloads.
+# others the container toolkit mounts the driver's EGL, if asked for "graphics", but not always the vendor file that
+# tells the loader of it. Where the driver is missing, the loader goes on to Mesa. Certificates are for downloads.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends \
         ca-certificates python3-venv libegl1 libopengl0 libgl1-mesa-dri \

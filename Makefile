@@ -19,7 +19,7 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt
 	touch $@
 
 opengl:  ## the system libraries that MuJoCo draws with, on Debian and Ubuntu (as root)
-	apt-get update && apt-get install -y --no-install-recommends libegl1 libgl1-mesa-dri libosmesa6
+	apt-get update && apt-get install -y --no-install-recommends libegl1 libopengl0 libgl1-mesa-dri libosmesa6
 
 demo: $(VENV)/.installed-train  ## train cart-pole from a sentence, then plot and film it (minutes, CPU)
 	$(BIN)/python examples/dqn_cartpole.py

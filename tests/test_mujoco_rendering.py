@@ -260,7 +260,7 @@ def test_missing_opengl_names_the_package():
     """PyOpenGL is told to use another platform, and fails as it does where the library is missing."""
     missing = draw_in_a_process(MUJOCO_GL="egl", PYOPENGL_PLATFORM="osmesa")
     assert "DependencyNotInstalled" in missing.stderr
-    assert "`apt-get install libegl1 libgl1-mesa-dri`" in missing.stderr
+    assert "`apt-get install libegl1 libopengl0 libgl1-mesa-dri`" in missing.stderr
     missing = draw_in_a_process(MUJOCO_GL="osmesa", PYOPENGL_PLATFORM="egl")
     assert "`apt-get install libosmesa6`" in missing.stderr
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.checks import check_choice, check_flag, check_positive_integer, check_weight
 from vlmrm_gym.rendering import Quality, VectorScene
+from vlmrm_gym.rewards import CLIPReward
 from vlmrm_gym.rewards.clip import Text
 from vlmrm_gym.rewards.models import Precision
 from vlmrm_gym.rewards.preprocessing import ResizeMode
@@ -34,9 +35,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     - `infos["_vlm_rewards"]`: bool (num_envs,), where.
     - `infos["vlm_episode"]`: int64 (num_envs,), the number of that episode in its environment, from 0.
 
-    With `overlap=True` the environments go on while episodes are scored, and an episode's rewards arrive in the infos
-    of a later step; `flush` waits for all. With `scoring="step"` rewards are ordinary ones. How they are scored never
-    changes their value.
+    With `overlap=True` an environment goes on while its episode is scored: the rewards arrive in the infos of a later
+    step, at the latest when the next episode ends, which waits for them; `flush` waits for all. With `scoring="step"`
+    rewards are ordinary ones. How they are scored never changes their value.
 
     `infos["task_reward"]` has the environments' own rewards. Where a step only resets (next-step autoreset), there is
     no transition: the reward is 0, as in Gymnasium, and there will be no other.
@@ -111,20 +112,22 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             )
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         super().__init__(_vectorized(env, autoreset_mode))
-        self._by_step, self._overlap, self._weight = scoring == "step", overlap, float(task_reward_weight)
+        self._by_step, self._weight = scoring == "step", float(task_reward_weight)
+        # The episodes of an environment that nothing waits for: the one that has just ended, and the one that goes on.
+        self._lag = 2 if overlap else 0
         self._scene = VectorScene(self.env, camera, quality)
-        self._frames_are_checked = False
-        reward = {
-            "prompt": prompt,
-            "baseline": baseline,
-            "alpha": alpha,
-            "model": model,
-            "precision": precision,
-            "batch_size": batch_size,
-            "resize_mode": resize_mode,
-        }
+        make_reward = partial(
+            CLIPReward,
+            model,
+            prompt=prompt,
+            baseline=baseline,
+            alpha=alpha,
+            precision=precision,
+            batch_size=batch_size,
+            resize_mode=resize_mode,
+        )
         self._queue = start_scoring(
-            reward,
+            make_reward,
             self._scene.make_renderer,
             num_workers=num_workers,
             devices=devices,
@@ -147,15 +150,14 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self._check_open()
         mask = (options or {}).get("reset_mask")
         observations, infos = self.env.reset(seed=seed, options=options)
-        if not self._frames_are_checked:
+        if mask is None:
             self._scene.check_frames()
-            self._frames_are_checked = True
         if self._by_step:
             return observations, infos
         for number, backlog in enumerate(self._backlogs):
             if mask is None or mask[number]:
                 backlog.end_episode()
-        return observations, self._deliver(infos, Backlog.next_episode, wait=not self._overlap)
+        return observations, self._deliver(infos, Backlog.next_episode, lag=self._lag)
 
     def step(
         self, actions: Any
@@ -185,7 +187,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._backlogs[number].append(states[number], self._weight * task_rewards[number])
         for number in np.flatnonzero(stepped & ends):
             self._backlogs[number].end_episode()
-        infos = self._deliver(infos, Backlog.next_episode, wait=not self._overlap)
+        infos = self._deliver(infos, Backlog.next_episode, lag=self._lag)
         return observations, np.where(stepped, np.nan, 0.0), terminations, truncations, infos
 
     def flush(self) -> dict[str, Any]:
@@ -204,7 +206,12 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self._check_open()
         for backlog in self._backlogs:
             backlog.hand_over()
-        return {} if self._by_step else self._deliver({}, Backlog.everything, wait=True)
+        return {} if self._by_step else self._deliver({}, Backlog.everything, lag=0)
+
+    def render(self) -> Any:
+        """The frames as the model sees them, at the environments' own size: a tuple of uint8 (H, W, 3)."""
+        self._check_open()
+        return self._scene.render()
 
     @property
     def pending_bytes(self) -> int:
@@ -214,6 +221,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     def close(self, **kwargs: Any) -> None:
         """Stop scoring, and close the environments. Rewards that have not been delivered are dropped: `flush` first."""
         self._stop_scoring()
+        self._scene.close()
         super().close(**kwargs)
 
     def _score(self, states: NDArray[Any]) -> NDArray[np.float32]:
@@ -224,11 +232,11 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         return request.rewards
 
     def _deliver(
-        self, infos: dict[str, Any], take: Callable[[Backlog], tuple[int, NDArray[np.float32]] | None], *, wait: bool
+        self, infos: dict[str, Any], take: Callable[[Backlog], tuple[int, NDArray[np.float32]] | None], *, lag: int
     ) -> dict[str, Any]:
         """Infos with the rewards that are there; all of them are, or none, if this raises."""
         for backlog in self._backlogs:
-            backlog.settle(wait=wait)
+            backlog.settle(lag=lag)
         scored, rewards = np.zeros(self.num_envs, dtype=np.bool_), np.full(self.num_envs, None, dtype=object)
         episodes = np.zeros(self.num_envs, dtype=np.int64)
         for number, backlog in enumerate(self._backlogs):
@@ -274,8 +282,16 @@ def make_vector_task(
     """
     check_positive_integer("num_envs", num_envs)
     mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
-    make_one = partial(make_world, world, episode_length, render_mode, take_worldly(world, options))
-    return VLMRewardVectorEnv(SyncVectorEnv([make_one] * num_envs, autoreset_mode=mode), said(prompt), **options)
+    worldly = take_worldly(world, options)
+    if world == "Humanoid":
+        from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+
+        vector = HumanoidVectorEnv(num_envs, episode_length=episode_length, autoreset_mode=mode, **worldly)
+    else:
+        vector = SyncVectorEnv(
+            [partial(make_world, world, episode_length, render_mode, worldly)] * num_envs, autoreset_mode=mode
+        )
+    return VLMRewardVectorEnv(vector, said(prompt), **options)
 
 
 def _vectorized(

@@ -33,8 +33,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
     Observations, rewards, infos, seeding and autoresets are those of
     `SyncVectorEnv([lambda: TimeLimit(Humanoid(...), episode_length)] * num_envs, autoreset_mode=autoreset_mode)`. Infos
-    of steps also have the states that the actions led to: `infos["vlm_state"]`, object (N,) of `qpos`, float64 (24,),
-    with the mask `infos["_vlm_state"]`. Under SAME_STEP the last state of an episode is in `infos["final_info"]`.
+    of steps also have what `CaptureState` would put there: the states that the actions led to.
 
     Args:
         num_envs: How many humanoids.
@@ -72,7 +71,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
         self.single_env = Humanoid(render_mode=self.render_mode, task=task, textured=textured)
         """Has the model, the spaces and the rules of all; its own state is what resets are worked out in."""
-        self.metadata = {**self.single_env.metadata, "autoreset_mode": self.autoreset_mode}
+        self.metadata = {**self.single_env.metadata, STATE_KEY: True, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = self.single_env.observation_space
         self.single_action_space = self.single_env.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -167,7 +166,12 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
     def render(self) -> tuple[NDArray[np.uint8], ...]:
         """The states as Gymnasium's humanoid shows them: N frames, uint8 (480, 480, 3)."""
         self._check_open()
-        return tuple(self._view.render(self._batch.qpos))
+        return tuple(self._view.render(self.states))
+
+    @property
+    def states(self) -> Floats:
+        """What determines the frames that are shown now: `qpos`, float64 (N, 24), a copy."""
+        return self._batch.qpos.copy()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Let go of the threads and of what draws."""
@@ -238,7 +242,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
             "reward_ctrl": -control,
             "reward_contact": -contact,
             "success": np.zeros(self.num_envs, dtype=np.bool_) if env.task is None else succeeds(env.task, qpos),
-            STATE_KEY: _objects(qpos),
+            STATE_KEY: qpos,
         }
 
     def _contact_forces(self, stepped: Flags) -> Floats:

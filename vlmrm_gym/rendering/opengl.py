@@ -6,6 +6,7 @@
 import importlib
 import os
 import sys
+from ctypes import ArgumentError
 from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
@@ -14,10 +15,10 @@ _MISSING = (
     "MuJoCo scenes cannot be drawn: OpenGL ({backend}) is not usable here ({error}). On Debian and Ubuntu run "
     "`apt-get install {packages}`{otherwise}"
 )
-_PACKAGES = {"egl": "libegl1 libgl1-mesa-dri", "osmesa": "libosmesa6"}
+_PACKAGES = {"egl": "libegl1 libopengl0 libgl1-mesa-dri", "osmesa": "libosmesa6"}
 _OTHERWISE = {
     "egl": ", or `apt-get install libosmesa6` and set MUJOCO_GL=osmesa. An NVIDIA driver has its own EGL.",
-    "osmesa": ", or `apt-get install libegl1 libgl1-mesa-dri` and set MUJOCO_GL=egl.",
+    "osmesa": ", or `apt-get install libegl1 libopengl0 libgl1-mesa-dri` and set MUJOCO_GL=egl.",
 }
 
 _started_in: int | None = None
@@ -61,7 +62,12 @@ def make_context(width: int, height: int, egl_device: int | None = None) -> Any:
         if "MUJOCO_EGL_DEVICE_ID" in str(error):
             raise ValueError(f"`egl_device` is not the number of an EGL device. {error}") from error
         raise
-    except (ImportError, AttributeError, OSError) as error:  # what PyOpenGL raises where a library is missing
+    except (
+        ImportError,
+        AttributeError,
+        OSError,
+        ArgumentError,
+    ) as error:  # what PyOpenGL raises where a library is missing
         if name not in _PACKAGES:
             raise
         raise DependencyNotInstalled(

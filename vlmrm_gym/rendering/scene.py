@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.choice import is_drawn_from_states, make_renderer
@@ -44,7 +45,11 @@ class Scene:
         """The frame as a model sees it, at the environment's own size: uint8 (H, W, 3)."""
         if not is_drawn_from_states(self._env):
             return self._env.render()
-        return self._view.render(self.capture()[None])[0]
+        return self.draw(self.capture()[None])[0]
+
+    def draw(self, states: NDArray[Any]) -> NDArray[np.uint8]:
+        """States (B, ...) at the environment's own size: uint8 (B, H, W, 3)."""
+        return self._view.render(states)
 
     def close(self) -> None:
         """Let go of what draws; the environment stays open."""
@@ -87,6 +92,11 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         """Step the environment, then read its state."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, reward, terminated, truncated, {**info, STATE_KEY: self._scene.capture()}
+
+    @property
+    def stores_frames(self) -> bool:
+        """Whether the states are the rendered frames."""
+        return not is_drawn_from_states(self.env)
 
     def make_renderer(self, size_to_draw: Callable[[int, int], tuple[int, int]]) -> Renderer:
         """What draws the states."""

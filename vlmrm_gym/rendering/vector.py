@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.renderer import Quality, Renderer
-from vlmrm_gym.rendering.scene import STATE_KEY, CaptureState
+from vlmrm_gym.rendering.scene import STATE_KEY, CaptureState, Scene
 from vlmrm_gym.rendering.stored import StoredFrames, check_frame
 
 Flags = NDArray[np.bool_]
@@ -20,13 +20,13 @@ class VectorScene:
     """Reads the states of a vector environment after its steps.
 
     Three kinds are told apart. The environments of a `SyncVectorEnv` are put into `CaptureState`. Of a vector
-    environment whose metadata say that it captures states (its environments are in `CaptureState` already) they are in
-    the infos. Of any other the rendered frames are the states.
+    environment whose metadata say that it captures states (its environments are in `CaptureState` already, or it is
+    `HumanoidVectorEnv`) they are in the infos. Of any other the rendered frames are the states.
 
     Args:
         env: A vector environment, of environments made with `render_mode="rgb_array"`.
-        camera: See `make_renderer`; for a `SyncVectorEnv`.
-        quality: See `make_renderer`; for a `SyncVectorEnv`.
+        camera: See `make_renderer`.
+        quality: See `make_renderer`.
 
     Raises:
         ValueError: The environments do not render arrays, or their last states cannot be read; the message says why.
@@ -35,7 +35,10 @@ class VectorScene:
     def __init__(self, env: VectorEnv[Any, Any, Any], camera: Any = None, quality: Quality = "fast") -> None:
         self._env: VectorEnv[Any, Any, Any] = env
         self._base: Any = env.unwrapped
-        if isinstance(self._base, SyncVectorEnv):
+        self._scene: Scene | None = None
+        if hasattr(self._base, "single_env"):
+            self._scene = Scene(self._base.single_env, camera, quality)
+        elif isinstance(self._base, SyncVectorEnv):
             self._base.envs = [_capturing(one, camera, quality) for one in self._base.envs]
         elif camera is not None or quality != "fast":
             raise ValueError(
@@ -59,6 +62,8 @@ class VectorScene:
         """
         if not self._captures:
             return StoredFrames()
+        if self._scene is not None:
+            return self._scene.make_renderer(size_to_draw)
         renderers = self._base.call("make_renderer", size_to_draw)
         first = pickle.dumps(renderers[0])
         for number, renderer in enumerate(renderers):
@@ -71,9 +76,20 @@ class VectorScene:
 
     def check_frames(self) -> None:
         """Raise a ValueError unless all environments, which have been reset, render frames of one size."""
+        if self._scene is not None or (self._captures and not self._base.call("stores_frames")[0]):
+            return
         shapes = [check_frame(frame).shape for frame in self._env.render() or ()]
         if len(set(shapes)) > 1:
             raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
+
+    def render(self) -> Any:
+        """A tuple of the frames as a model sees them, at the environments' own size: uint8 (H, W, 3) each."""
+        return self._env.render() if self._scene is None else tuple(self._scene.draw(self._base.states))
+
+    def close(self) -> None:
+        """Let go of what draws; the environments stay open."""
+        if self._scene is not None:
+            self._scene.close()
 
     def capture(self, ends: Flags, infos: dict[str, Any]) -> tuple[NDArray[Any], Flags, dict[str, Any]]:
         """Read the states that a step led to.

@@ -1,7 +1,7 @@
 """CLIPReward: frames in, rewards out."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import overload
 
 import numpy as np
@@ -80,7 +80,7 @@ class CLIPReward:
 
         self.model = models.load(model, device, precision)
         self.batch_size = int(batch_size or (64 if self.model.device.type == "cpu" else 256))
-        self.preprocessing = self.model.preprocessing(resize_mode)
+        self._preprocess = self.model.preprocessing(resize_mode)
         goal = self._embed("prompt", prompts)
         self._reward = GoalBaseline.between(
             goal, None if baselines is None else self._embed("baseline", baselines), float(alpha)
@@ -113,9 +113,10 @@ class CLIPReward:
             frames = frames.copy()  # torch takes neither; MuJoCo's frames are upside down in memory
         return self._score(torch.from_numpy(frames)).cpu().numpy()
 
-    def size_to_draw(self, height: int, width: int) -> tuple[int, int]:
-        """How large to draw what an environment shows at (height, width), for this model to look at."""
-        return self.preprocessing.size_to_draw(height, width)
+    @property
+    def size_to_draw(self) -> Callable[[int, int], tuple[int, int]]:
+        """From (height, width) of what an environment shows to how large to draw it for this model to look at."""
+        return self._preprocess.size_to_draw
 
     def _score(self, frames: torch.Tensor) -> torch.Tensor:
         rewards = torch.empty(len(frames), device=self.model.device)
@@ -123,7 +124,7 @@ class CLIPReward:
         while start < len(frames):
             batch = frames[start : start + self.batch_size]
             try:
-                images = self.preprocessing(batch.to(self.model.device, non_blocking=True))
+                images = self._preprocess(batch.to(self.model.device, non_blocking=True))
                 rewards[start : start + len(batch)] = self._reward(self.model.encode_image(images))
                 start += len(batch)
                 continue

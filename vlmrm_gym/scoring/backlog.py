@@ -78,13 +78,14 @@ class Backlog:
             self._states, self._added, self._length = None, np.empty(0, dtype=np.float32), 0
         self._submit()
 
-    def settle(self, *, wait: bool) -> None:
-        """Take the rewards that have arrived; with `wait`, all that was handed over.
+    def settle(self, *, lag: int) -> None:
+        """Take the rewards that have arrived, and wait for those of all episodes but the `lag` newest.
 
         Raises what went wrong with some of it. Nothing is lost by that, and the next call tries again.
         """
         self._submit()
-        for episode in self._episodes:
+        for number, episode in enumerate(self._episodes):
+            wait = number < len(self._episodes) - lag
             while episode.handed_over and (wait or episode.handed_over[0][0].done()):
                 request, added = episode.handed_over[0]
                 if error := request.error():

@@ -8,12 +8,13 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import Renderer
-from vlmrm_gym.scoring.scorer import Rewards
+from vlmrm_gym.scoring.scorer import RewardModel, Rewards
 from vlmrm_gym.scoring.worker import Ready
 
 ATTEMPTS = 3
@@ -34,17 +35,17 @@ class WorkerProcess:
     """A `Scorer` in a process of its own. It is started afresh, so CUDA and OpenGL work in it whatever was done before.
 
     Args:
-        reward: The arguments of its `CLIPReward`.
+        make_reward: Makes its reward model; has to be importable there, and what is bound to it picklable.
         environment: Environment variables to set in it.
     """
 
-    def __init__(self, reward: dict[str, Any], environment: dict[str, str]) -> None:
-        self._reward, self._environment = reward, {**os.environ, **environment}
+    def __init__(self, make_reward: Callable[[], RewardModel], environment: dict[str, str]) -> None:
+        self._make_reward, self._environment = make_reward, {**os.environ, **environment}
         self._renderer: Renderer | None = None
         self._unanswered: deque[NDArray[Any]] = deque()
         self._closed, self._replacing = False, threading.Lock()
         self._process = _Process(self._environment)
-        self._process.write(reward)
+        self._process.write(make_reward)
 
     def wait_until_ready(self) -> Ready:
         """Wait until the model is loaded.
@@ -108,7 +109,7 @@ class WorkerProcess:
                 return
             self._process.bury()
             self._process = _Process(self._environment)
-        for message in (self._reward, self._renderer, *self._unanswered):
+        for message in (self._make_reward, self._renderer, *self._unanswered):
             self._process.write(message)
 
 

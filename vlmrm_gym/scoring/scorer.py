@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -10,12 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import Renderer
-from vlmrm_gym.rewards import CLIPReward
 
 Rewards = NDArray[np.float32]
 
 IN_FLIGHT = 2
 """Batches that a scorer is given at once: one is drawn while the one before it is encoded."""
+
+
+class RewardModel(Protocol):
+    """Scores frames; `CLIPReward` is one."""
+
+    batch_size: int
+    """How many frames it takes at once, at the most."""
+
+    @property
+    def size_to_draw(self) -> Callable[[int, int], tuple[int, int]]:
+        """From (height, width) of what an environment shows to how large to draw it. Can be pickled."""
+        ...
+
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Frames, uint8 (B, H, W, 3), to rewards, float32 (B,)."""
+        ...
 
 
 class Scorer(Protocol):
@@ -44,7 +60,7 @@ class LocalScorer:
     The two overlap: on a GPU, and on a CPU with more than one core.
     """
 
-    def __init__(self, reward: CLIPReward, renderer: Renderer) -> None:
+    def __init__(self, reward: RewardModel, renderer: Renderer) -> None:
         self._reward, self._renderer = reward, renderer
         self._unanswered: deque[Future[Rewards]] = deque()
         self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | Exception, Future[Rewards]] | None]

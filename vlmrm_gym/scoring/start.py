@@ -4,21 +4,21 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
 
 from vlmrm_gym.checks import check_integer
 from vlmrm_gym.rendering import Renderer
-from vlmrm_gym.rewards import CLIPReward
 from vlmrm_gym.rewards.models import resolve_device
 from vlmrm_gym.scoring.process import WorkerProcess
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.scorer import LocalScorer, Scorer
+from vlmrm_gym.scoring.scorer import LocalScorer, RewardModel, Scorer
 
+MakeReward = Callable[..., RewardModel]
 MakeRenderer = Callable[[Callable[[int, int], tuple[int, int]]], Renderer]
 
 
 def start_scoring(
-    reward: dict[str, Any],
+    make_reward: MakeReward,
     make_renderer: MakeRenderer,
     *,
     num_workers: int,
@@ -29,7 +29,7 @@ def start_scoring(
     """Load models, here or in workers, and wait until all can score.
 
     Args:
-        reward: The arguments of `CLIPReward`, without `device`.
+        make_reward: Makes the reward model on the device that it is given.
         make_renderer: From a model's `size_to_draw` to what draws the states.
         num_workers: Processes that score; 0 scores on threads of this one.
         devices: Where: the workers take them in turn. None: `device`.
@@ -38,16 +38,16 @@ def start_scoring(
 
     Raises:
         ValueError: A parameter out of its range; the message names it.
-        Exception: What `CLIPReward` raises, in a worker too.
+        Exception: What making the reward model raises, in a worker too.
     """
     places = choose_devices(num_workers, devices, device)
     scorers: Sequence[Scorer]
     if num_workers == 0:
-        model = CLIPReward(**reward, device=places[0])
+        model = make_reward(device=places[0])
         scorers, batch_size = [LocalScorer(model, make_renderer(model.size_to_draw))], model.batch_size
     else:
         scorers, batch_size = _start_workers(
-            reward, make_renderer, [places[n % len(places)] for n in range(num_workers)]
+            make_reward, make_renderer, [places[n % len(places)] for n in range(num_workers)]
         )
     return ScoringQueue(scorers, batch_size=batch_size, max_pending_bytes=max_pending_bytes)
 
@@ -80,18 +80,18 @@ def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str)
 
 
 def _start_workers(
-    reward: dict[str, Any], make_renderer: MakeRenderer, devices: Sequence[str]
+    make_reward: MakeReward, make_renderer: MakeRenderer, devices: Sequence[str]
 ) -> tuple[list[Scorer], int]:
     threads = max(1, usable_cores() // len(devices))
     with ExitStack() as undo:
         workers = []
         for device in devices:
             kind, environment = device.partition(":")[0], _environment(device, threads)
-            worker = WorkerProcess({**reward, "device": kind}, environment)
+            worker = WorkerProcess(partial(make_reward, device=kind), environment)
             undo.callback(worker.close)
             workers.append(worker)
         ready = [worker.wait_until_ready() for worker in workers]
-        renderer = make_renderer(ready[0].preprocessing.size_to_draw)
+        renderer = make_renderer(ready[0].size_to_draw)
         for worker in workers:
             worker.set_renderer(renderer)
         for message in dict.fromkeys(message for one in ready for message in one.warnings):

@@ -1,7 +1,7 @@
 """The scoring worker: a process that reads states from its standard input and writes rewards to its standard output.
 
-`process.WorkerProcess` is the other side. Pickles come in: what to score with, then the renderer, then states. Pickles
-go out: ("ready", `Ready`), then for each batch ("rewards", array) or ("error", exception).
+`process.WorkerProcess` is the other side. Pickles come in: a function that makes the reward model, then the renderer,
+then states. Pickles go out: ("ready", `Ready`), then for each batch ("rewards", array) or ("error", exception).
 """
 
 import faulthandler
@@ -13,12 +13,11 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from vlmrm_gym.rewards import CLIPReward
-from vlmrm_gym.rewards.preprocessing import Preprocessing
 from vlmrm_gym.scoring.scorer import LocalScorer, Rewards
 
 
@@ -26,7 +25,7 @@ from vlmrm_gym.scoring.scorer import LocalScorer, Rewards
 class Ready:
     """What a worker tells when it has loaded its model."""
 
-    preprocessing: Preprocessing
+    size_to_draw: Callable[[int, int], tuple[int, int]]
     batch_size: int
     warnings: list[str]
 
@@ -50,9 +49,9 @@ def main() -> None:
 def _answer(requests: BinaryIO, replies: BinaryIO) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        reward = CLIPReward(**pickle.load(requests))
+        reward = pickle.load(requests)()
     said = [str(warning.message) for warning in caught if warning.category is UserWarning]
-    _reply(replies, "ready", Ready(reward.preprocessing, reward.batch_size, said))
+    _reply(replies, "ready", Ready(reward.size_to_draw, reward.batch_size, said))
 
     def answer(future: Future[Rewards]) -> None:
         error = future.exception()
