@@ -19,6 +19,7 @@ class _Episode:
     """In the order of the transitions; what follows has been handed over, or not yet."""
     handed_over: deque[tuple[Request, Rewards]] = field(default_factory=deque)
     """Each with what is added to its rewards."""
+    begun: bool = False
     ended: bool = False
 
 
@@ -53,18 +54,21 @@ class Backlog:
             self._resize(max(self._usual_length, self._length + max(16, self._length // 8)))
         self._states[self._length], self._added[self._length] = state, added
         self._length += 1
+        self._episodes[-1].begun = True
         if self._length == self._piece:
             self.hand_over()
 
     def end_episode(self) -> None:
         """No more transitions of this episode; has it scored."""
         episode = self._episodes[-1]
+        if not episode.begun:
+            return
         self.hand_over()
         if episode.handed_over or episode.scored:
             episode.ended = True
-            self._episodes.append(_Episode(episode.number + 1))
         else:  # a flush has told all of it
-            episode.number += 1
+            self._episodes.pop()
+        self._episodes.append(_Episode(episode.number + 1))
 
     def hand_over(self) -> None:
         """Have scored what there is. Blocks while too much is pending."""

@@ -8,7 +8,6 @@ from functools import partial
 
 from vlmrm_gym.checks import check_integer
 from vlmrm_gym.rendering import Renderer
-from vlmrm_gym.rewards.models import resolve_device
 from vlmrm_gym.scoring.process import WorkerProcess
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import LocalScorer, RewardModel, Scorer
@@ -58,6 +57,8 @@ def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str)
     Raises:
         ValueError: One does not exist here, or there are more than can be used.
     """
+    from vlmrm_gym.rewards.models import resolve_device  # here, because a worker need not import torch for this file
+
     check_integer("num_workers", num_workers, least=0)
     if devices is None:
         first = resolve_device(device)

@@ -1,0 +1,52 @@
+"""An environment whose frames say which environment, episode and step they show."""
+
+import gymnasium as gym
+import numpy as np
+
+
+class Counting(gym.Env):
+    """Episodes of given lengths, in turn. The frame encodes a count of all steps, from `first` on, see `PixelReward`.
+
+    Args:
+        lengths: Of the episodes. The last step terminates those of odd length, and truncates those of even length.
+        first: What the first frame encodes.
+        fails_at: The step, counted over all episodes, that raises.
+    """
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def __init__(self, lengths=(3,), first=0, fails_at=None, size=2):
+        self.observation_space = gym.spaces.Box(0, 2**24, (1,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self.lengths, self.count, self.fails_at, self.size = list(lengths), first, fails_at, size
+        self.episode, self.step_of_episode, self.steps = -1, 0, 0
+        self.led_to = []
+        """What all steps led to: the rewards that are due, in order."""
+        self.episodes = []
+        """The episode of each."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode += 1
+        self.step_of_episode = 0
+        self.count += 1
+        return np.array([self.count], dtype=np.float64), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == self.fails_at:
+            raise ZeroDivisionError("the environment's own bug")
+        self.count += 1
+        self.step_of_episode += 1
+        self.led_to.append(self.count)
+        self.episodes.append(self.episode)
+        length = self.lengths[self.episode % len(self.lengths)]
+        over = self.step_of_episode == length
+        odd = length % 2 == 1
+        return np.array([self.count], dtype=np.float64), 0.5, over and odd, over and not odd, {}
+
+    def render(self):
+        frame = np.zeros((self.size, self.size, 3), dtype=np.uint8)
+        frame[0, 0] = self.count % 256, self.count // 256 % 256, self.count // 65536
+        return frame
