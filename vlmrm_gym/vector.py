@@ -205,7 +205,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         """
         self._check_open()
         for backlog in self._backlogs:
-            backlog.hand_over()
+            backlog.cut()
         return {} if self._by_step else self._deliver({}, Backlog.everything, lag=0)
 
     def render(self) -> Any:
@@ -235,6 +235,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self, infos: dict[str, Any], take: Callable[[Backlog], tuple[int, NDArray[np.float32]] | None], *, lag: int
     ) -> dict[str, Any]:
         """Infos with the rewards that are there; all of them are, or none, if this raises."""
+        for backlog in self._backlogs:
+            backlog.submit()
         for backlog in self._backlogs:
             backlog.settle(lag=lag)
         scored, rewards = np.zeros(self.num_envs, dtype=np.bool_), np.full(self.num_envs, None, dtype=object)

@@ -1,6 +1,5 @@
 """Many humanoids, stepped together on a thread pool. Knows nothing of reward models."""
 
-import os
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.checks import check_choice, check_positive_integer
+from vlmrm_gym.cores import usable_cores
 from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_judges import succeeds
 from vlmrm_gym.rendering import Renderer, make_renderer
@@ -64,7 +64,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         if not isinstance(autoreset_mode, AutoresetMode):
             check_choice("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
         if threads is None:
-            threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            threads = usable_cores()
         check_positive_integer("threads", threads)
         self.num_envs, self.episode_length = int(num_envs), int(episode_length)
         self.autoreset_mode = AutoresetMode(autoreset_mode)

@@ -16,9 +16,9 @@ from vlmrm_gym.scoring.scorer import Rewards
 class _Episode:
     number: int
     scored: list[Rewards] = field(default_factory=list)
-    """In the order of the transitions; what follows has been handed over, or not yet."""
-    handed_over: deque[tuple[Request, Rewards]] = field(default_factory=deque)
-    """Each with what is added to its rewards."""
+    """In the order of the transitions; pieces follow, and what is not cut yet."""
+    pieces: deque[tuple[Request, Rewards]] = field(default_factory=deque)
+    """Not settled yet, each with what is added to its rewards."""
     begun: bool = False
     ended: bool = False
 
@@ -28,8 +28,8 @@ class Backlog:
 
     Args:
         queue: Where states are scored.
-        max_bytes: The most memory for states that are not handed over; a longer episode is, in pieces, before it ends.
-        piece: The most states that are not handed over; None: any number.
+        max_bytes: The most memory for a piece: longer episodes are cut before they end.
+        piece: The most states of a piece; None: any number.
     """
 
     def __init__(self, queue: ScoringQueue, max_bytes: int, piece: int | None = None) -> None:
@@ -42,7 +42,7 @@ class Backlog:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the states that have not been handed over, in bytes."""
+        """Memory of the states that are not cut into pieces yet, in bytes."""
         return self._added.nbytes + (0 if self._states is None else self._states.nbytes)
 
     def append(self, state: NDArray[Any], added: float) -> None:
@@ -56,53 +56,57 @@ class Backlog:
         self._length += 1
         self._episodes[-1].begun = True
         if self._length == self._piece:
-            self.hand_over()
+            self.cut()
 
     def end_episode(self) -> None:
-        """No more transitions of this episode; has it scored."""
+        """No more transitions of this episode."""
         episode = self._episodes[-1]
         if not episode.begun:
             return
-        self.hand_over()
-        if episode.handed_over or episode.scored:
+        self.cut()
+        if episode.pieces or episode.scored:
             episode.ended = True
         else:  # a flush has told all of it
             self._episodes.pop()
         self._episodes.append(_Episode(episode.number + 1))
 
-    def hand_over(self) -> None:
-        """Have scored what there is. Blocks while too much is pending."""
+    def cut(self) -> None:
+        """Make what there is of the episode a piece that can be submitted."""
         if self._length:
             assert self._states is not None
             self._usual_length = self._length
             self._resize(self._length)
             request = Request(self._states)
-            self._episodes[-1].handed_over.append((request, self._added))
+            self._episodes[-1].pieces.append((request, self._added))
             self._unsubmitted.append(request)
             self._states, self._added, self._length = None, np.empty(0, dtype=np.float32), 0
-        self._submit()
+
+    def submit(self) -> None:
+        """Have all pieces scored; those that failed, again. Blocks while too much is pending."""
+        while self._unsubmitted:
+            self._queue.submit(self._unsubmitted[0])
+            self._unsubmitted.popleft()
 
     def settle(self, *, lag: int) -> None:
         """Take the rewards that have arrived, and wait for those of all episodes but the `lag` newest.
 
-        Raises what went wrong with some of it. Nothing is lost by that, and the next call tries again.
+        Raises what went wrong with some of it. Nothing is lost by that; `submit` tries again.
         """
-        self._submit()
         for number, episode in enumerate(self._episodes):
             wait = number < len(self._episodes) - lag
-            while episode.handed_over and (wait or episode.handed_over[0][0].done()):
-                request, added = episode.handed_over[0]
+            while episode.pieces and (wait or episode.pieces[0][0].done()):
+                request, added = episode.pieces[0]
                 if error := request.error():
                     if request not in self._unsubmitted:
                         self._unsubmitted.append(request)
                     raise error
                 episode.scored.append(request.rewards + added)
-                episode.handed_over.popleft()
+                episode.pieces.popleft()
 
     def next_episode(self) -> tuple[int, Rewards] | None:
         """Number and rewards, float32 (T,), of the oldest episode, if it has ended and is settled."""
         episode = self._episodes[0]
-        if not episode.ended or episode.handed_over:
+        if not episode.ended or episode.pieces:
             return None
         self._episodes.popleft()
         return episode.number, np.concatenate(episode.scored)
@@ -114,11 +118,6 @@ class Backlog:
             self._episodes.popleft()
         self._episodes[0].scored.clear()
         return (told[0][0], np.concatenate([rewards for _, rewards in told])) if told else None
-
-    def _submit(self) -> None:
-        while self._unsubmitted:
-            self._queue.submit(self._unsubmitted[0])
-            self._unsubmitted.popleft()
 
     def _resize(self, length: int) -> None:
         length = min(length, self._piece)

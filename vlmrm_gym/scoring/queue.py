@@ -3,6 +3,7 @@
 import math
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -13,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.scoring.scorer import IN_FLIGHT, Rewards, Scorer
+
+PATIENCE = 2.0
+"""Seconds that closing waits for the batches that are being scored."""
 
 
 class Request:
@@ -116,8 +120,10 @@ class ScoringQueue:
             self._changed.notify_all()
         for scorer in self._scorers:
             scorer.abort()
+        # A batch in this process cannot be stopped; its thread lets go of everything when it is done.
+        until = time.monotonic() + PATIENCE
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - time.monotonic()))
         for request in list(self._waiting):
             self._fail(request, _ended())
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from vlmrm_gym.checks import check_integer
+from vlmrm_gym.cores import usable_cores
 from vlmrm_gym.rendering import Renderer
 from vlmrm_gym.scoring.process import WorkerProcess
 from vlmrm_gym.scoring.queue import ScoringQueue
@@ -99,11 +100,6 @@ def _start_workers(
             warnings.warn(message, stacklevel=5)
         undo.pop_all()
     return workers, min(one.batch_size for one in ready)
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _environment(device: str, threads: int) -> dict[str, str]:
