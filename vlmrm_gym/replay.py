@@ -1,0 +1,176 @@
+"""A replay buffer whose transitions wait for their rewards. Needs no RL library; for single-file scripts."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from vlmrm_gym.checks import check_positive_integer
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Transitions to learn from; tensors on the buffer's device, B of each."""
+
+    observations: torch.Tensor
+    actions: torch.Tensor
+    next_observations: torch.Tensor
+    """Of the state that the action led to, an episode's last one included."""
+    rewards: torch.Tensor
+    """float32 (B,)."""
+    terminations: torch.Tensor
+    """float32 (B,), 1 where the task ended there; a time limit does not end it."""
+
+
+class ReplayBuffer:
+    """The newest transitions of a `VLMRewardVectorEnv`, each with the reward that it was told; never one without.
+
+    A transition is held back, with its environment's others, until `infos["vlm_rewards"]` brings its reward. Where a
+    step only resets an environment, there is none. With `scoring="step"` nothing has to wait.
+
+    >>> import gymnasium as gym, vlmrm_gym
+    >>> from vlmrm_gym.replay import ReplayBuffer
+    >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=10)
+    >>> buffer = ReplayBuffer(1_000, envs)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> for _ in range(10):
+    ...     actions = envs.action_space.sample()
+    ...     next_observations, rewards, terminations, truncations, infos = envs.step(actions)
+    ...     buffer.add(observations, actions, next_observations, rewards, terminations, truncations, infos)
+    ...     observations = next_observations
+    >>> len(buffer), buffer.sample(4).rewards.shape
+    (20, torch.Size([4]))
+
+    Args:
+        capacity: The most transitions; the oldest make room for the newest.
+        envs: The environments; both spaces must be boxes or discrete.
+        device: Where samples are wanted.
+        seed: Of the choice of samples.
+
+    Raises:
+        ValueError: A capacity below 1, or spaces of another kind.
+    """
+
+    def __init__(
+        self, capacity: int, envs: VectorEnv[Any, Any, Any], *, device: torch.device | str = "cpu", seed: int = 0
+    ) -> None:
+        check_positive_integer("capacity", capacity)
+        self.capacity, self.device = int(capacity), torch.device(device)
+        self._same_step = AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.SAME_STEP
+        self._observations = self._room("observation", envs.single_observation_space)
+        self._next_observations = torch.empty_like(self._observations)
+        self._actions = self._room("action", envs.single_action_space)
+        self._rewards = torch.empty(self.capacity, device=self.device)
+        self._terminations = torch.empty(self.capacity, device=self.device)
+        self._stored = 0
+        self._held: list[deque[_Transition]] = [deque() for _ in range(envs.num_envs)]
+        self._generator = torch.Generator(self.device).manual_seed(seed)
+
+    def __len__(self) -> int:
+        """How many transitions can be sampled."""
+        return min(self._stored, self.capacity)
+
+    @property
+    def held(self) -> int:
+        """How many transitions wait for their rewards."""
+        return sum(map(len, self._held))
+
+    def add(
+        self,
+        observations: NDArray[Any],
+        actions: NDArray[Any],
+        next_observations: NDArray[Any],
+        rewards: NDArray[np.float64],
+        terminations: NDArray[np.bool_],
+        truncations: NDArray[np.bool_],
+        infos: Mapping[str, Any],
+    ) -> None:
+        """Take in a step: what the policy saw, what it did, and what `envs.step` returned, unchanged.
+
+        Observations of the next step may be written into the same arrays: they are copied.
+
+        Raises:
+            RuntimeError: Rewards came for transitions that were never added.
+        """
+        next_observations = np.array(next_observations)
+        if self._same_step:  # what was returned for an environment that has ended is the next episode's first
+            for i in np.flatnonzero(terminations | truncations):
+                next_observations[i] = infos["final_obs"][i]
+        observations, actions = np.array(observations), np.array(actions)
+        stepped = np.flatnonzero(infos["_task_reward"])
+        for i in stepped:
+            self._held[i].append((observations[i], actions[i], next_observations[i], bool(terminations[i])))
+        if "vlm_rewards" in infos:
+            self.release(infos)
+        else:
+            for i in stepped.tolist():
+                self._store(i, rewards[i : i + 1])
+
+    def release(self, infos: Mapping[str, Any]) -> None:
+        """Take in rewards that came otherwise than by a step: the infos of `envs.flush()` or `envs.reset()`.
+
+        Raises:
+            RuntimeError: Rewards came for transitions that were never added.
+        """
+        for i in np.flatnonzero(infos["_vlm_rewards"]).tolist():
+            self._store(i, infos["vlm_rewards"][i])
+
+    def sample(self, batch_size: int) -> Batch:
+        """Choose transitions at random, each as likely as the others, with replacement.
+
+        Raises:
+            RuntimeError: None has its reward yet.
+        """
+        if not self._stored:
+            raise RuntimeError(
+                f"There is nothing to sample: {self.held} transitions wait for their rewards, which come when an "
+                "episode ends. Start to learn after at least one episode of every environment."
+            )
+        i = torch.randint(len(self), (batch_size,), generator=self._generator, device=self.device)
+        return Batch(
+            self._observations[i], self._actions[i], self._next_observations[i], self._rewards[i], self._terminations[i]
+        )
+
+    def _store(self, number: int, rewards: NDArray[Any]) -> None:
+        """Give the oldest held transitions of an environment their rewards."""
+        held = self._held[number]
+        if len(rewards) > len(held):
+            raise RuntimeError(
+                f"{len(rewards)} rewards came for environment {number}, of which {len(held)} transitions wait. "
+                "Every step has to be added."
+            )
+        told = [held.popleft() for _ in range(len(rewards))]
+        if not np.isfinite(rewards).all():
+            raise RuntimeError(f"Rewards of environment {number} are not finite: {rewards}.")
+        newest = slice(max(0, len(told) - self.capacity), None)
+        observations, actions, next_observations, terminations = zip(*told[newest], strict=True)
+        i = (self._stored + torch.arange(len(told))[newest]).to(self.device) % self.capacity
+        for room, values in (
+            (self._observations, observations),
+            (self._actions, actions),
+            (self._next_observations, next_observations),
+            (self._rewards, rewards[newest]),
+            (self._terminations, terminations),
+        ):
+            room[i] = torch.as_tensor(np.array(values)).to(room)
+        self._stored += len(told)
+
+    def _room(self, what: str, space: gym.Space[Any]) -> torch.Tensor:
+        if not isinstance(
+            space, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
+        ):
+            raise ValueError(f"`envs` must have a box or discrete {what} space. Received {space}.")
+        assert space.dtype is not None
+        assert space.shape is not None
+        dtype = torch.float32 if space.dtype.kind == "f" else torch.as_tensor(np.empty(0, space.dtype)).dtype
+        return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
+
+
+_Transition = tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]
+"""Observation, action, next observation, termination."""
