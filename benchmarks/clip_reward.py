@@ -54,7 +54,7 @@ def take_turns(
 ) -> dict[str, float]:
     """Median seconds of each function; they run in turn, so that a busy machine slows all of them alike."""
     seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for i in tqdm(range(rounds + 2), leave=False):
+    for i in tqdm(range(rounds + 2), leave=False, disable=None):
         for name, function in functions.items():
             start = time.perf_counter()
             function()

@@ -1,6 +1,6 @@
-"""What `benchmarks/fps.py` gives the scoring workers instead of the real thing, to time one stage without the others.
+"""Stand-ins for `benchmarks/fps.py`: what it gives the scoring workers, to time one stage without the others.
 
-Workers import this module; it has to be a file beside the benchmark.
+A file of its own, because the workers import it.
 """
 
 from collections.abc import Callable
@@ -11,24 +11,24 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import vlmrm_gym  # its CLIPReward is looked up where it is used: drawing needs no torch
 from vlmrm_gym.rendering import Renderer
-from vlmrm_gym.rewards import CLIPReward
 
 SizeToDraw = Callable[[int, int], tuple[int, int]]
 
 
 class DrawOnly:
-    """A reward model that looks at nothing but the shape of the frames; all rewards are 0.
+    """A reward model that does not look at the frames: all rewards are 0.
 
     Args:
-        size_to_draw: Of the model that it stands for.
-        batch_size: Of the model that it stands for.
+        size_to_draw: That of the model that it stands for.
+        frames_at_once: The `batch_size` of the model that it stands for.
         ignored: What `CLIPReward` takes.
         also_ignored: What `CLIPReward` takes.
     """
 
-    def __init__(self, size_to_draw: SizeToDraw, batch_size: int, *ignored: object, **also_ignored: object) -> None:
-        self.size_to_draw, self.batch_size = size_to_draw, batch_size
+    def __init__(self, size_to_draw: SizeToDraw, frames_at_once: int, *ignored: object, **also_ignored: object) -> None:
+        self.size_to_draw, self.batch_size = size_to_draw, frames_at_once
 
     def __call__(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Frames, uint8 (B, H, W, 3), to zeros, float32 (B,)."""
@@ -36,7 +36,7 @@ class DrawOnly:
 
 
 class ReadyFrames:
-    """Draws one state once; from then on that frame is what every state looks like, without being drawn.
+    """Draws one state, once; every state is then said to look like that, and nothing is drawn.
 
     Args:
         renderer: What draws it.
@@ -62,23 +62,23 @@ class ReadyFrames:
         self._renderer.close()
 
 
-class DrawnAtHeight(CLIPReward):
-    """A `CLIPReward` that asks for drawings of another height than its model does.
+class DrawnAtHeight:
+    """A `CLIPReward` that asks for drawings of another size than its model does.
 
     Args:
-        height: In pixels; the shape stays the environment's.
+        height: In pixels; the width follows, so that the shape stays the environment's.
         model: See `CLIPReward`.
         options: See `CLIPReward`.
     """
 
     def __init__(self, height: int, model: str = "tiny", **options: Any) -> None:
-        super().__init__(model, **options)
-        self._height = height
+        self.size_to_draw = _Height(height)
+        self._score = vlmrm_gym.CLIPReward(model, **options)
+        self.model, self.batch_size = self._score.model, self._score.batch_size
 
-    @property
-    def size_to_draw(self) -> SizeToDraw:
-        """From (height, width) of what an environment shows to how large to draw it."""
-        return _Height(self._height)
+    def __call__(self, frames: Any) -> Any:
+        """Frames, uint8 (B, H, W, 3), to rewards, float32 (B,)."""
+        return self._score(frames)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,10 @@ class ScoringQueue:
                 return []
             if self._closed or not self._untaken:
                 return []
-            room = min(self.batch_size, math.ceil(self._untaken / (self._idle or len(self._scorers))))
+            # The idle share what there is. The busy take ahead less than their share, so that they end together.
+            share = self._untaken / (self._idle or 2 * len(self._scorers))
+            least = min(self._untaken, self.batch_size // 8)
+            room = min(self.batch_size, max(least, math.ceil(share)))
             if not unanswered:
                 self._idle -= 1
             self._untaken -= room
