@@ -22,6 +22,8 @@ class Task:
     """The baseline prompt, used when alpha is above 0."""
     episode_length: int
     """Steps after which an episode is truncated."""
+    success_share: float
+    """Of an episode's steps, how many must succeed for the episode to be a success."""
     options: Mapping[str, Any]
     """Further keyword arguments of `make_task`: what this world can be told beside the above, with the defaults."""
 
@@ -45,6 +47,7 @@ TASKS: tuple[Task, ...] = (
         prompt="pole vertically upright on top of the cart",
         baseline="pole and cart",
         episode_length=200,
+        success_share=1.0,
         options={},
     ),
     Task(
@@ -53,6 +56,7 @@ TASKS: tuple[Task, ...] = (
         prompt="a car at the peak of the mountain, next to the yellow flag",
         baseline="a car in the mountain",
         episode_length=200,
+        success_share=1e-6,  # to arrive is enough
         options={"textured": True},
     ),
     *(
@@ -62,6 +66,7 @@ TASKS: tuple[Task, ...] = (
             prompt=prompt,
             baseline="a humanoid robot",
             episode_length=100,
+            success_share=0.5,  # the paper's Table 2
             options={"task": name, "textured": True, "camera": dict(PAPER_CAMERA)},
         )
         for name, prompt in {**HUMANOID_PROMPTS, None: None}.items()

@@ -1,0 +1,402 @@
+"""Stable-Baselines3, unmodified: a VecEnv, buffers that wait for rewards, and a callback that logs (extra "sb3").
+
+    from stable_baselines3 import SAC
+    from vlmrm_gym.sb3 import DeferredReplayBuffer, make_vec_env
+
+    envs = make_vec_env("VLMRM/Humanoid-stand-v0", num_envs=8, num_workers=2)
+    SAC("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=800).learn(100_000)
+
+Off-policy algorithms (SAC, TD3, DDPG, DQN; TQC, CrossQ and QR-DQN of sb3-contrib) take `DeferredReplayBuffer`, PPO and
+A2C `DeferredRolloutBuffer`. Without them they get NaN rewards, and fail at once, instead of learning from zeros.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.vector import VLMRewardVectorEnv
+
+
+def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwargs: Any) -> "VLMVecEnv":
+    """Environments of a registered ID, for Stable-Baselines3.
+
+    Args:
+        id: Such as "VLMRM/Humanoid-kneel-v0".
+        num_envs: How many.
+        seed: Of the first environment; the others' count on from it.
+        kwargs: What `gym.make_vec` takes for the ID: `model`, `num_workers`, `overlap`, ...
+
+    Raises:
+        ValueError: An `autoreset_mode`, which is Stable-Baselines3's own; and all that `VLMRewardVectorEnv` raises.
+    """
+    if "autoreset_mode" in kwargs:
+        raise ValueError(
+            "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step. "
+            f"Received {kwargs['autoreset_mode']!r}. Leave it out."
+        )
+    envs = gym.make_vec(id, num_envs, autoreset_mode="SameStep", **kwargs)
+    share = next((task.success_share for task in TASKS if task.id == id), 0.5)
+    adapted = VLMVecEnv(cast(VLMRewardVectorEnv, envs), success_share=share)
+    if seed is not None:
+        adapted.seed(seed)
+    return adapted
+
+
+class VLMVecEnv(VecEnv):
+    """A `VLMRewardVectorEnv` as Stable-Baselines3 wants it.
+
+    Infos always have `vlm_transition`, the number of the transition, counted in each environment from 0. Where rewards
+    have arrived, `vlm_rewards` are they (float32 (T,)), and `vlm_first` the number of the transition that the first of
+    them belongs to. When an episode's rewards are complete, `episode` sums it up, as `Monitor` would: `r` (scored
+    return), `l` (steps), `t` (seconds), and also `task_return` and `success` (the share of its steps that succeeded).
+
+    Args:
+        envs: With same-step autoreset.
+        success_share: Of an episode's steps that must succeed for `is_success`.
+
+    Raises:
+        ValueError: Another autoreset mode.
+    """
+
+    def __init__(self, envs: VLMRewardVectorEnv, *, success_share: float = 0.5) -> None:
+        mode = AutoresetMode(envs.metadata["autoreset_mode"])
+        if mode != AutoresetMode.SAME_STEP:
+            raise ValueError(
+                f"`envs` must reset in the same step, as Stable-Baselines3 does. Received {mode.value!r}. "
+                'Make them with autoreset_mode="SameStep".'
+            )
+        self.envs, self.success_share = envs, success_share
+        self._started = time.monotonic()
+        self._actions: Any = None
+        self._ledgers = [_Ledger() for _ in range(envs.num_envs)]
+        self._recent: list[deque[float]] | None = None
+        """The newest rewards of each environment, if a rollout buffer wants them."""
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+
+    def reset(self) -> NDArray[Any]:
+        """Start episodes. Rewards of those that this cuts off arrive with the next step."""
+        seeds = None if self._seeds[0] is None else self._seeds
+        observations, infos = self.envs.reset(seed=seeds, options=next(filter(None, self._options), None))
+        self._reset_seeds()
+        self._reset_options()
+        for ledger in self._ledgers:
+            ledger.end_episode()
+        self._take(infos)
+        return observations
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Remember the actions."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Step.
+
+        Returns:
+            Observations; rewards float32 (num_envs,), NaN where they come later (0 if a `DeferredRolloutBuffer` fills
+            them in); ends of episodes, bool (num_envs,); infos.
+        """
+        observations, rewards, terminations, truncations, infos = self.envs.step(self._actions)
+        dones = terminations | truncations
+        told = [_of_environment(infos, i) for i in range(self.num_envs)]
+        for i, (info, ledger) in enumerate(zip(told, self._ledgers, strict=True)):
+            info["TimeLimit.truncated"] = bool(truncations[i] and not terminations[i])
+            if dones[i]:
+                info["terminal_observation"] = info.pop("final_obs")
+                info.update(info.pop("final_info"))
+            info["vlm_transition"] = ledger.transitions
+            share = ledger.step(info["task_reward"], info.get("success", False))
+            if dones[i]:
+                ledger.end_episode()
+                if "success" in info:
+                    info["is_success"] = share >= self.success_share
+        if "vlm_rewards" not in infos:  # scored at every step
+            infos = {"vlm_rewards": rewards[:, None].astype(np.float32), "_vlm_rewards": np.full(self.num_envs, True)}
+        self._take(infos)
+        for info, ledger in zip(told, self._ledgers, strict=True):
+            info.update(ledger.news(time.monotonic() - self._started))
+        if self._recent is not None:
+            rewards = np.nan_to_num(rewards)
+        return observations, rewards.astype(np.float32), dones, told
+
+    def last_rewards(self, count: int) -> NDArray[np.float32]:
+        """Have all that is pending scored: the newest rewards of each environment, float32 (count, num_envs)."""
+        assert self._recent is not None
+        if infos := self.envs.flush():
+            self._take(infos)
+        return np.array([list(recent)[-count:] for recent in self._recent], dtype=np.float32).T
+
+    def keep_rewards(self, count: int) -> None:
+        """Promise that rewards are filled in from `last_rewards`: from now on, placeholders are 0 instead of NaN."""
+        self._recent = [deque(maxlen=count) for _ in range(self.num_envs)]
+
+    def close(self) -> None:
+        """Stop scoring, and close the environments."""
+        self.envs.close()
+
+    def get_images(self) -> Sequence[NDArray[np.uint8]]:
+        """The frames as the model sees them: uint8 (H, W, 3) each."""
+        return self.envs.render()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute that all environments share."""
+        value = getattr(self.envs, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Not possible: the environments are one object.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no attributes to set.")
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        """Not possible: the environments are one object.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no methods to call.")
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
+        """Whether a wrapper of Gymnasium's is around single environments: none is, as far as can be seen from here."""
+        return [False for _ in self._get_indices(indices)]
+
+    def _take(self, infos: dict[str, Any]) -> None:
+        """Take in the rewards of infos."""
+        for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
+            self._ledgers[i].tell(infos["vlm_rewards"][i])
+            if self._recent is not None:
+                self._recent[i].extend(infos["vlm_rewards"][i].tolist())
+
+
+def _of_environment(infos: dict[str, Any], i: int) -> dict[str, Any]:
+    """The info of one environment, without rewards."""
+    return {
+        name: _of_environment(value, i) if isinstance(value, dict) else value[i]
+        for name, value in infos.items()
+        if not name.startswith(("_", "vlm_")) and infos[f"_{name}"][i]
+    }
+
+
+@dataclass
+class _Episode:
+    steps: int = 0
+    scored: int = 0
+    vlm_return: float = 0.0
+    task_return: float = 0.0
+    successes: int = 0
+    ended: bool = False
+
+
+class _Ledger:
+    """What has happened in one environment, and what is known of its rewards."""
+
+    def __init__(self) -> None:
+        self.transitions = 0
+        self._scored = 0
+        self._episodes = deque([_Episode()])
+        self._news: list[NDArray[np.float32]] = []
+
+    def step(self, task_reward: float, success: bool) -> float:
+        """One more transition; returns the share of the episode's steps that have succeeded."""
+        self.transitions += 1
+        episode = self._episodes[-1]
+        episode.steps += 1
+        episode.task_return += float(task_reward)
+        episode.successes += bool(success)
+        return episode.successes / episode.steps
+
+    def end_episode(self) -> None:
+        if self._episodes[-1].steps:
+            self._episodes[-1].ended = True
+            self._episodes.append(_Episode())
+
+    def tell(self, rewards: NDArray[np.float32]) -> None:
+        """Rewards of the oldest transitions that have none."""
+        self._news.append(rewards)
+        for episode in self._episodes:
+            own, rewards = np.split(rewards, [episode.steps - episode.scored])
+            episode.vlm_return += float(own.sum())
+            episode.scored += len(own)
+
+    def news(self, seconds: float) -> dict[str, Any]:
+        """What an info says of the rewards that have come since the last one."""
+        info: dict[str, Any] = {}
+        if self._news:
+            info = {"vlm_rewards": np.concatenate(self._news), "vlm_first": self._scored}
+            self._scored += len(info["vlm_rewards"])
+            self._news.clear()
+        oldest = self._episodes[0]
+        if oldest.ended and oldest.scored == oldest.steps:
+            self._episodes.popleft()
+            info["episode"] = {
+                "r": oldest.vlm_return,
+                "l": oldest.steps,
+                "t": seconds,
+                "task_return": oldest.task_return,
+                "success": oldest.successes / oldest.steps,
+            }
+        return info
+
+
+class DeferredReplayBuffer(ReplayBuffer):
+    """A replay buffer whose transitions wait for their rewards; only those that have one are sampled.
+
+    For `replay_buffer_class` of Stable-Baselines3's off-policy algorithms, on a `VLMVecEnv`. Set `learning_starts` to
+    at least one episode of every environment.
+
+    Raises:
+        ValueError: `optimize_memory_usage`, which needs transitions in the order in which they happen.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: gym.spaces.Space[Any],
+        action_space: gym.spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+    ) -> None:
+        if optimize_memory_usage:
+            raise ValueError(
+                "`optimize_memory_usage` must be False with DeferredReplayBuffer: transitions are stored when their "
+                "rewards arrive, not one after the other. Received True."
+            )
+        # One row of storage: rewards of different environments arrive at different times.
+        super().__init__(buffer_size, observation_space, action_space, device, 1, False, handle_timeout_termination)
+        self._held: list[deque[_Held]] = [deque() for _ in range(n_envs)]
+
+    @property
+    def held(self) -> int:
+        """How many transitions wait for their rewards."""
+        return sum(map(len, self._held))
+
+    def add(
+        self,
+        obs: NDArray[Any],
+        next_obs: NDArray[Any],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Hold transitions back, and store those whose rewards the infos bring.
+
+        Raises:
+            RuntimeError: The infos are not a `VLMVecEnv`'s.
+        """
+        for i, info in enumerate(infos):
+            if "vlm_transition" not in info:
+                raise RuntimeError("DeferredReplayBuffer needs the infos of a VLMVecEnv; see `make_vec_env`.")
+            timeout = info.get("TimeLimit.truncated", False)
+            row = (np.array(obs[i]), np.array(next_obs[i]), np.array(action[i]), float(done[i]), float(timeout))
+            self._held[i].append((info["vlm_transition"], row))
+            if "vlm_rewards" in info:
+                self._store(self._held[i], info["vlm_first"], info["vlm_rewards"])
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """Sample from the transitions that have their rewards.
+
+        Raises:
+            RuntimeError: None has.
+        """
+        if not self.size():
+            raise RuntimeError(
+                f"There is nothing to sample: {self.held} transitions wait for their rewards, which come when an "
+                "episode ends. Set `learning_starts` to at least one episode of every environment."
+            )
+        return super().sample(batch_size, env)
+
+    def _store(self, held: "deque[_Held]", first: int, rewards: NDArray[np.float32]) -> None:
+        # A transition may be missing: a callback that ends the training keeps the last one from being added.
+        told = []
+        while held and held[0][0] < first + len(rewards):
+            number, row = held.popleft()
+            if number >= first:
+                told.append((*row, rewards[number - first]))
+        if not told:
+            return
+        told = told[-self.buffer_size :]
+        rooms = (self.observations, self.next_observations, self.actions, self.dones, self.timeouts, self.rewards)
+        at = (self.pos + np.arange(len(told))) % self.buffer_size
+        for room, values in zip(rooms, zip(*told, strict=True), strict=True):
+            room[at, 0] = np.array(values).reshape(len(told), *room.shape[2:])
+        self.full = self.full or self.pos + len(told) >= self.buffer_size
+        self.pos = (self.pos + len(told)) % self.buffer_size
+
+
+_Held = tuple[int, tuple[NDArray[Any], NDArray[Any], NDArray[Any], float, float]]
+"""The number of a transition; its observation, next observation, action, end and time limit."""
+
+
+class RewardSource:
+    """Where a `DeferredRolloutBuffer` gets its rewards: `rollout_buffer_kwargs={"rewards": RewardSource(envs)}`.
+
+    It is pickled with a model, but without the environments; pass another one to `load`.
+    """
+
+    def __init__(self, envs: VLMVecEnv) -> None:
+        self.envs: VLMVecEnv | None = envs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"envs": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RewardSource":
+        return self
+
+
+class DeferredRolloutBuffer(RolloutBuffer):
+    """A rollout buffer that fills in the rewards before advantages are computed, of unfinished episodes too.
+
+    For `rollout_buffer_class` of PPO and A2C, on a `VLMVecEnv`.
+
+    Args:
+        rewards: Of the environments that the algorithm trains on.
+    """
+
+    def __init__(self, *args: Any, rewards: RewardSource, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if rewards.envs is None:
+            raise ValueError(
+                "`rewards` must be a RewardSource with its environments. Received one that was loaded from a file: "
+                'pass rollout_buffer_kwargs={"rewards": RewardSource(envs)} to `load`.'
+            )
+        self._source = rewards.envs
+        self._source.keep_rewards(self.buffer_size)
+
+    def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: NDArray[Any]) -> None:
+        """Wait for the rewards of the rollout, then compute advantages from them."""
+        # What is there are values at time limits, which the algorithm has added to the placeholders.
+        self.rewards += self._source.last_rewards(self.buffer_size)
+        super().compute_returns_and_advantage(last_values, dones)
+
+
+class LogReturns(BaseCallback):
+    """Logs what `rollout/ep_rew_mean` does not say: task return, and the share of steps and episodes that succeed.
+
+    As `rollout/task_return`, `rollout/success_share`; Stable-Baselines3 itself logs `rollout/success_rate`.
+    """
+
+    def _on_step(self) -> bool:
+        for info in self.locals["infos"]:
+            if episode := info.get("episode"):
+                self.logger.record_mean("rollout/vlm_return", episode["r"])
+                self.logger.record_mean("rollout/task_return", episode["task_return"])
+                self.logger.record_mean("rollout/success_share", episode["success"])
+        return True
