@@ -137,6 +137,20 @@ class ReplayBuffer:
             self._observations[i], self._actions[i], self._next_observations[i], self._rewards[i], self._terminations[i]
         )
 
+    def state_dict(self) -> dict[str, Any]:
+        """All that has been stored, to be saved; what is held back is not, as no other environment has its rewards."""
+        stored = {name: getattr(self, f"_{name}")[: len(self)] for name in _ROOMS}
+        return {**stored, "stored": self._stored, "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what `state_dict` gave, of a buffer with the same capacity and spaces."""
+        for name in _ROOMS:
+            getattr(self, f"_{name}")[: len(state[name])] = state[name].to(self.device)
+        self._stored = state["stored"]
+        self._generator.set_state(state["generator"])
+        for held in self._held:
+            held.clear()
+
     def _store(self, number: int, rewards: NDArray[Any]) -> None:
         """Give the oldest held transitions of an environment their rewards."""
         held = self._held[number]
@@ -171,6 +185,8 @@ class ReplayBuffer:
         dtype = torch.float32 if space.dtype.kind == "f" else torch.as_tensor(np.empty(0, space.dtype)).dtype
         return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
 
+
+_ROOMS = ("observations", "actions", "next_observations", "rewards", "terminations")
 
 _Transition = tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]
 """Observation, action, next observation, termination."""
