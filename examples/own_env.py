@@ -1,0 +1,24 @@
+"""A reward for an environment of your own: anything that renders arrays.
+
+python examples/own_env.py
+"""
+
+import gymnasium as gym
+
+import vlmrm_gym
+
+
+class Pendulum(gym.Wrapper):
+    """Stands for your environment: Gymnasium's, of which vlmrm_gym knows nothing, so its frames are looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("Pendulum-v1", render_mode="rgb_array", max_episode_steps=50))
+
+
+# The bundled model knows only its own scenes. With a network: model="ViT-B-32/laion2b_s34b_b79k".
+envs = vlmrm_gym.VLMRewardVectorEnv([Pendulum] * 4, prompt="an upright pole")
+observations, infos = envs.reset(seed=0)
+while not infos["_vlm_rewards"].all():  # the rewards of an episode come when it ends
+    observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+print("Scored returns:", [f"{episode.sum():.2f}" for episode in infos["vlm_rewards"]])
+envs.close()
