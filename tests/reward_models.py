@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vlmrm_gym.rendering.stored import StoredFrames
+
 
 def same_size(height, width):
     return height, width
@@ -51,3 +53,31 @@ class FaultyReward(PixelReward):
         if 7 in rewards and not Path(self.prompt).exists():
             raise ArithmeticError("seven cannot be scored")
         return rewards
+
+
+class ExitingReward(PixelReward):
+    """Leaves."""
+
+    def __call__(self, frames):
+        sys.exit("goodbye")
+
+
+class TorchReward(PixelReward):
+    """Takes some 20 ms of torch for a frame."""
+
+    def __call__(self, frames):
+        import torch
+
+        until = time.monotonic() + 0.02 * len(frames)
+        while time.monotonic() < until:
+            torch.nn.functional.conv2d(torch.ones(8, 16, 96, 96), torch.ones(16, 16, 3, 3))
+        return super().__call__(frames)
+
+
+class DeadlyFrames(StoredFrames):
+    """Frames; to draw one that encodes 7 is deadly."""
+
+    def render(self, states):
+        if 7 in states[:, 0, 0, 0]:
+            os._exit(5)
+        return super().render(states)

@@ -1,8 +1,10 @@
 """Scoring survives: killed workers, errors, Ctrl-C, full queues; and leaves nothing behind."""
 
+import contextlib
 import functools
 import gc
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -14,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from counting_env import Counting
-from reward_models import FaultyReward, MortalReward, PixelReward, SlowReward
+from reward_models import DeadlyFrames, ExitingReward, FaultyReward, MortalReward, PixelReward, SlowReward
 
 import vlmrm_gym
 from vlmrm_gym.rendering.stored import StoredFrames
@@ -43,8 +45,11 @@ def start(model, num_workers, *, prompt="", batch_size=8, max_pending_bytes=2**2
 
 def processes():
     """The process IDs of the children of this process, zombies included."""
-    tasks = Path("/proc/self/task").iterdir()
-    return {int(child) for task in tasks for child in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            found |= {int(child) for child in (task / "children").read_text().split()}
+    return found
 
 
 @pytest.fixture(autouse=True)
@@ -82,10 +87,12 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
 
     def kill():
         rng = np.random.default_rng(0)
-        while not stop.wait(rng.uniform(0.8, 1.5)):  # a replacement has the time to do something
-            victim = rng.choice(sorted(processes()))
-            os.kill(victim, signal.SIGKILL)
-            killed.append(victim)
+        while not stop.wait(rng.uniform(0.3, 0.8)):
+            done = sum(request.done() for request in requests)
+            victims = sorted(processes())
+            if victims and done > len(killed):  # not three times in a row over the same states
+                killed.append(rng.choice(victims))
+                os.kill(killed[-1], signal.SIGKILL)
 
     killer = threading.Thread(target=kill)
     killer.start()
@@ -132,7 +139,7 @@ def test_an_exception_arrives_with_its_traceback_and_loses_nothing(monkeypatch, 
         autoreset_mode="SameStep",
     )
     envs.reset(seed=0)
-    told = [[], []]
+    told, nans = [[], []], np.zeros(2, dtype=int)
 
     def take(infos):
         for own, rewards in zip(told, infos["vlm_rewards"], strict=True):
@@ -140,18 +147,22 @@ def test_an_exception_arrives_with_its_traceback_and_loses_nothing(monkeypatch, 
 
     def step():
         for _ in range(30):
-            take(envs.step(np.zeros(2, dtype=int))[4])
+            _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
+            nans[:] += np.isnan(rewards)
+            take(infos)
             time.sleep(0.01)
 
     with pytest.raises(ArithmeticError, match="seven cannot be scored") as raised:
         step()
     if num_workers:
         assert "in __call__\n    raise ArithmeticError" in raised.value.__notes__[0]
+    assert len(told[0]) >= 9, "the failure of one does not keep others' rewards"
     with pytest.raises(ArithmeticError):
         envs.flush()
     cure.touch()
     take(envs.flush())
     assert told == [bases[0].led_to, bases[1].led_to]
+    assert nans.tolist() == [len(own) for own in told], "what was raised is not what a step has returned"
     envs.close()
 
 
@@ -249,16 +260,110 @@ def test_however_a_program_ends_its_workers_end(how, num_workers, tmp_path):
         text=True,
     )
     assert program.stdout is not None
-    assert program.stdout.readline() == "busy\n"
-    children = {int(pid) for pid in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()}
-    begun = time.perf_counter()
-    if how != "end":
-        assert len(children) == num_workers
-        os.kill(program.pid, getattr(signal, how))
-    _, errors = program.communicate(timeout=5)
-    while any(Path(f"/proc/{child}").exists() for child in children):
-        assert time.perf_counter() - begun < 5
-        time.sleep(0.05)
+    try:
+        assert program.stdout.readline() == "busy\n"
+        children = {int(pid) for pid in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()}
+        begun = time.perf_counter()
+        if how != "end":
+            assert len(children) == num_workers
+            os.kill(program.pid, getattr(signal, how))
+        while any(Path(f"/proc/{child}").exists() for child in children):
+            assert time.perf_counter() - begun < 5
+            time.sleep(0.05)
+        _, errors = program.communicate(timeout=20)
+    finally:
+        program.kill()
     assert ("KeyboardInterrupt" in errors) == (how == "SIGINT")
     if how == "end":
         assert program.returncode == 0, errors
+
+
+TORCH_SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import vlmrm_gym, vlmrm_gym.vector
+import numpy as np
+from counting_env import Counting
+from reward_models import TorchReward
+
+vlmrm_gym.vector.CLIPReward = TorchReward
+envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([400])], "count", overlap=True, batch_size=100)
+envs.reset(seed=0)
+for _ in range(300):
+    envs.step(np.zeros(1, dtype=int))
+print("busy", flush=True)
+"""
+
+
+def test_a_program_that_ends_in_the_middle_of_a_slow_batch_ends_well(tmp_path):
+    """A thread that were inside torch when the interpreter ends would abort the program."""
+    script = tmp_path / "script.py"
+    script.write_text(TORCH_SCRIPT)
+    ended = subprocess.run(
+        [sys.executable, str(script), str(Path(__file__).parent)], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout) == (0, "busy\n"), ended.stderr
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_model_that_exits_is_an_error(num_workers):
+    queue = start(ExitingReward, num_workers)
+    request = Request(frames_of([1]))
+    queue.submit(request)
+    assert isinstance(request.error(), RuntimeError)
+    assert "SystemExit" in str(request.error())
+    queue.close()
+
+
+def test_deaths_are_blamed_on_the_batch_that_was_deadly(tmp_path):
+    """Not on the one before it, which was being encoded while the deadly one was being drawn."""
+    queue = start_scoring(
+        functools.partial(PixelReward, batch_size=2),
+        lambda size_to_draw: DeadlyFrames(),
+        num_workers=1,
+        devices=None,
+        device="cpu",
+        max_pending_bytes=2**20,
+    )
+    requests = [Request(frames_of(numbers)) for numbers in ([1, 2], [7, 3], [4, 5])]
+    for request in requests:
+        queue.submit(request)
+    assert [type(request.error()) for request in requests] == [type(None), WorkerDied, type(None)]
+    queue.close()
+
+
+def test_states_of_differing_shapes_are_an_error():
+    queue = start(PixelReward, 0)
+    requests = [Request(np.zeros((1, size, size, 3), dtype=np.uint8)) for size in (1, 2, 3)]
+    for request in requests:
+        queue.submit(request)
+    assert all(request.error() is None or isinstance(request.error(), ValueError) for request in requests)
+    queue.close()
+
+
+def test_a_reward_model_that_cannot_be_pickled_starts_no_process():
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        start_scoring(
+            lambda device: PixelReward(),
+            lambda size_to_draw: StoredFrames(),
+            num_workers=1,
+            devices=None,
+            device="cpu",
+            max_pending_bytes=1,
+        )
+
+
+def test_a_fork_says_that_it_cannot_score():
+    queue = start(PixelReward, 0)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            queue.submit(Request(frames_of([1])))
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert b"was forked from the one that scores" in os.read(reader, 1000)
+    os.close(reader), os.close(writer)
+    queue.close()

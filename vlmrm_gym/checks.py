@@ -4,6 +4,8 @@ import math
 from collections.abc import Collection
 from numbers import Integral, Real
 
+from gymnasium.vector import AutoresetMode
+
 
 def check_integer(parameter: str, value: object, *, least: int) -> None:
     """Raise a ValueError unless a value is an integer, and not too small."""
@@ -37,3 +39,12 @@ def check_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
     if not is_number(task_reward_weight) or not math.isfinite(task_reward_weight):  # pyright: ignore[reportArgumentType]
         raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
+
+
+def check_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
+    """The mode that a name means; a ValueError if there is none of that name."""
+    try:
+        return AutoresetMode(autoreset_mode)
+    except ValueError:
+        names = ", ".join(repr(mode.value) for mode in AutoresetMode)
+        raise ValueError(f"`autoreset_mode` must be one of {names}. Received {autoreset_mode!r}.") from None

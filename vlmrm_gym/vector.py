@@ -11,13 +11,14 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from vlmrm_gym.checks import check_choice, check_flag, check_positive_integer, check_weight
+from vlmrm_gym.checks import check_autoreset_mode, check_choice, check_flag, check_positive_integer, check_weight
 from vlmrm_gym.rendering import Quality, VectorScene
 from vlmrm_gym.rewards import CLIPReward
 from vlmrm_gym.rewards.clip import Text
 from vlmrm_gym.rewards.models import Precision
 from vlmrm_gym.rewards.preprocessing import ResizeMode
 from vlmrm_gym.scoring import Backlog, Request, start_scoring
+from vlmrm_gym.scoring.interrupts import interrupts_later
 from vlmrm_gym.wrappers import make_world, said, take_worldly
 
 ScoringMode = Literal["episode", "step"]
@@ -26,8 +27,8 @@ ScoringMode = Literal["episode", "step"]
 class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     """Replaces the rewards of many environments by how well what they render matches a sentence (VLM-RM).
 
-    With `scoring="episode"` nothing is drawn or scored while an episode goes on. Its rewards are NaN until it ends;
-    then they arrive all at once:
+    With `scoring="episode"` rewards are NaN until an episode ends; then all of its states are drawn and scored, and its
+    rewards arrive at once:
 
     - `infos["vlm_rewards"]`: object array (num_envs,), float32 (T,) where an episode has been scored, else None. These
       are the rewards of that environment's oldest transitions that have not been told theirs: every NaN gets one, in
@@ -37,7 +38,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     With `overlap=True` an environment goes on while its episode is scored: the rewards arrive in the infos of a later
     step, at the latest when the next episode ends, which waits for them; `flush` waits for all. With `scoring="step"`
-    rewards are ordinary ones. How they are scored never changes their value.
+    rewards are ordinary ones, and a step whose scoring fails is not scored again. How rewards are scored never changes
+    their value.
 
     `infos["task_reward"]` has the environments' own rewards. Where a step only resets (next-step autoreset), there is
     no transition: the reward is 0, as in Gymnasium, and there will be no other.
@@ -115,6 +117,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self._by_step, self._weight = scoring == "step", float(task_reward_weight)
         # The episodes of an environment that nothing waits for: the one that has just ended, and the one that goes on.
         self._lag = 2 if overlap else 0
+        self._failure: Exception | None = None
         self._scene = VectorScene(self.env, camera, quality)
         make_reward = partial(
             CLIPReward,
@@ -147,17 +150,17 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         What has been begun is scored all the same: its rewards arrive as at the end of an episode.
         """
-        self._check_open()
+        self._check()
         mask = (options or {}).get("reset_mask")
         observations, infos = self.env.reset(seed=seed, options=options)
-        if mask is None:
-            self._scene.check_frames()
+        self._scene.reset(mask)
         if self._by_step:
             return observations, infos
-        for number, backlog in enumerate(self._backlogs):
-            if mask is None or mask[number]:
-                backlog.end_episode()
-        return observations, self._deliver(infos, Backlog.next_episode, lag=self._lag)
+        with interrupts_later():
+            for number, backlog in enumerate(self._backlogs):
+                if mask is None or mask[number]:
+                    backlog.end_episode()
+        return observations, self._deliver(infos)
 
     def step(
         self, actions: Any
@@ -169,10 +172,11 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             (num_envs,); infos, see the class.
 
         Raises:
-            WorkerDied: Three workers died over the same states. They are kept: `flush` and further steps try again.
-            Exception: What an environment or scoring raised. Nothing that has been scored is lost.
+            WorkerDied: Three workers died over the same states.
+            Exception: What an environment or scoring raised. What scoring by episodes raised comes with the next call,
+                before that does anything: no result is lost. The states are kept, and scored again.
         """
-        self._check_open()
+        self._check()
         observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
         ends = terminations | truncations
         states, stepped, infos = self._scene.capture(ends, infos)
@@ -181,14 +185,15 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         if self._by_step:
             rewards = np.zeros(self.num_envs)
             if stepped.any():
-                rewards[stepped] = self._score(states[stepped]) + self._weight * task_rewards[stepped]
+                added = (self._weight * task_rewards[stepped]).astype(np.float32)
+                rewards[stepped] = self._score(states[stepped]) + added
             return observations, rewards, terminations, truncations, infos
-        for number in np.flatnonzero(stepped):
-            self._backlogs[number].append(states[number], self._weight * task_rewards[number])
-        for number in np.flatnonzero(stepped & ends):
-            self._backlogs[number].end_episode()
-        infos = self._deliver(infos, Backlog.next_episode, lag=self._lag)
-        return observations, np.where(stepped, np.nan, 0.0), terminations, truncations, infos
+        with interrupts_later():
+            for number in np.flatnonzero(stepped):
+                self._backlogs[number].append(states[number], self._weight * task_rewards[number])
+            for number in np.flatnonzero(stepped & ends):
+                self._backlogs[number].end_episode()
+        return observations, np.where(stepped, np.nan, 0.0), terminations, truncations, self._deliver(infos)
 
     def flush(self) -> dict[str, Any]:
         """Score all that is pending, unfinished episodes too, and wait for it.
@@ -201,16 +206,19 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             one after the other, and `vlm_episode` the number of the first.
 
         Raises:
-            Exception: As `step`.
+            Exception: As `step`; what has been scored is kept for the next call.
         """
-        self._check_open()
-        for backlog in self._backlogs:
-            backlog.cut()
-        return {} if self._by_step else self._deliver({}, Backlog.everything, lag=0)
+        self._check()
+        with interrupts_later():
+            for backlog in self._backlogs:
+                backlog.cut()
+        self._settle(lag=0)
+        self._raise_failure()
+        return self._told({}, Backlog.everything)
 
     def render(self) -> Any:
         """The frames as the model sees them, at the environments' own size: a tuple of uint8 (H, W, 3)."""
-        self._check_open()
+        self._check()
         return self._scene.render()
 
     @property
@@ -231,19 +239,30 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             raise error
         return request.rewards
 
-    def _deliver(
-        self, infos: dict[str, Any], take: Callable[[Backlog], tuple[int, NDArray[np.float32]] | None], *, lag: int
-    ) -> dict[str, Any]:
-        """Infos with the rewards that are there; all of them are, or none, if this raises."""
+    def _deliver(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """Infos with the episodes that are scored. What goes wrong is raised by the next call."""
+        self._settle(lag=self._lag)
+        return self._told(infos, Backlog.next_episode)
+
+    def _settle(self, *, lag: int) -> None:
         for backlog in self._backlogs:
             backlog.submit()
         for backlog in self._backlogs:
-            backlog.settle(lag=lag)
+            try:
+                backlog.settle(lag=lag)
+            except Exception as error:
+                self._failure = error
+
+    def _told(
+        self, infos: dict[str, Any], take: Callable[[Backlog], tuple[int, NDArray[np.float32]] | None]
+    ) -> dict[str, Any]:
+        """Infos with what can be taken from the backlogs."""
         scored, rewards = np.zeros(self.num_envs, dtype=np.bool_), np.full(self.num_envs, None, dtype=object)
         episodes = np.zeros(self.num_envs, dtype=np.int64)
-        for number, backlog in enumerate(self._backlogs):
-            if taken := take(backlog):
-                scored[number], (episodes[number], rewards[number]) = True, taken
+        with interrupts_later():
+            for number, backlog in enumerate(self._backlogs):
+                if taken := take(backlog):
+                    scored[number], (episodes[number], rewards[number]) = True, taken
         return {
             **infos,
             "vlm_rewards": rewards,
@@ -252,9 +271,16 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             "_vlm_episode": scored.copy(),
         }
 
-    def _check_open(self) -> None:
+    def _check(self) -> None:
+        """Raise if this is closed, or what went wrong in the last call."""
         if self.closed:
             raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
 
 def make_vector_task(
@@ -284,6 +310,8 @@ def make_vector_task(
     """
     check_positive_integer("num_envs", num_envs)
     mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
     worldly = take_worldly(world, options)
     if world == "Humanoid":
         from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
@@ -308,19 +336,13 @@ def _vectorized(
                 "`env` must be a vector environment, or a list of functions that make environments, at least one. "
                 f"Received {env!r}."
             )
-        return SyncVectorEnv(env, autoreset_mode=mode or AutoresetMode.NEXT_STEP)
+        for one in (made := [make() for make in env]):
+            if not isinstance(one, gym.Env):
+                raise ValueError(f"`env` must be a list of functions that make environments. One made {one!r}.")
+        return SyncVectorEnv([lambda one=one: one for one in made], autoreset_mode=mode or AutoresetMode.NEXT_STEP)
     if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
         raise ValueError(
             f"`autoreset_mode` is a vector environment's own. Received {mode.value!r}, but {env} has "
             f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
         )
     return env
-
-
-def check_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
-    """The mode that a name means; a ValueError if there is none of that name."""
-    try:
-        return AutoresetMode(autoreset_mode)
-    except ValueError:
-        names = ", ".join(repr(mode.value) for mode in AutoresetMode)
-        raise ValueError(f"`autoreset_mode` must be one of {names}. Received {autoreset_mode!r}.") from None

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.checks import check_choice, check_positive_integer
+from vlmrm_gym.checks import check_autoreset_mode, check_positive_integer
 from vlmrm_gym.cores import usable_cores
 from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_judges import succeeds
@@ -61,13 +61,11 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
     ) -> None:
         check_positive_integer("num_envs", num_envs)
         check_positive_integer("episode_length", episode_length)
-        if not isinstance(autoreset_mode, AutoresetMode):
-            check_choice("autoreset_mode", autoreset_mode, [mode.value for mode in AutoresetMode])
         if threads is None:
             threads = usable_cores()
         check_positive_integer("threads", threads)
         self.num_envs, self.episode_length = int(num_envs), int(episode_length)
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.autoreset_mode = check_autoreset_mode(autoreset_mode)
 
         self.single_env = Humanoid(render_mode=self.render_mode, task=task, textured=textured)
         """Has the model, the spaces and the rules of all; its own state is what resets are worked out in."""

@@ -36,7 +36,8 @@ class VectorScene:
         self._env: VectorEnv[Any, Any, Any] = env
         self._base: Any = env.unwrapped
         self._scene: Scene | None = None
-        if hasattr(self._base, "single_env"):
+        captures = env.metadata.get(STATE_KEY)
+        if captures and hasattr(self._base, "single_env"):
             self._scene = Scene(self._base.single_env, camera, quality)
         elif isinstance(self._base, SyncVectorEnv):
             self._base.envs = [_capturing(one, camera, quality) for one in self._base.envs]
@@ -50,9 +51,18 @@ class VectorScene:
                 '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
                 f"Received render_mode={env.render_mode!r}."
             )
-        self._captures = isinstance(self._base, SyncVectorEnv) or bool(env.metadata.get(STATE_KEY))
+        elif captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
+            raise ValueError("`env` must have all of its environments in `CaptureState`, or none. Received some.")
+        self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
+        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        if not self._captures and self._mode == AutoresetMode.SAME_STEP:
+            raise ValueError(
+                f"`autoreset_mode` cannot be same-step for {env}: what it renders after an episode's end is the next "
+                "episode's first frame. Use next-step, or put its environments into `vlmrm_gym.rendering.CaptureState`."
+            )
         self._only_resets: Flags = np.zeros(env.num_envs, dtype=np.bool_)
-        self._mode = None if self._captures else _mode_of_frames(env)
+        """Where the next step will only reset."""
+        self._frames_checked = False
 
     def make_renderer(self, size_to_draw: Callable[[int, int], tuple[int, int]]) -> Renderer:
         """What draws the states of all environments.
@@ -74,13 +84,19 @@ class VectorScene:
                 )
         return renderers[0]
 
-    def check_frames(self) -> None:
-        """Raise a ValueError unless all environments, which have been reset, render frames of one size."""
-        if self._scene is not None or (self._captures and not self._base.call("stores_frames")[0]):
-            return
-        shapes = [check_frame(frame).shape for frame in self._env.render() or ()]
-        if len(set(shapes)) > 1:
-            raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
+    def reset(self, mask: Flags | None) -> None:
+        """To be called when environments have been reset: all, or those of a mask.
+
+        Raises:
+            ValueError: They render frames of differing size.
+        """
+        self._only_resets[slice(None) if mask is None else mask] = False
+        stores = not self._captures or (self._scene is None and all(self._base.call("stores_frames")))
+        if stores and mask is None and not self._frames_checked:
+            shapes = [frame.shape for frame in self._frames()]
+            if len(set(shapes)) > 1:
+                raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
+            self._frames_checked = True
 
     def render(self) -> Any:
         """A tuple of the frames as a model sees them, at the environments' own size: uint8 (H, W, 3) each."""
@@ -102,10 +118,12 @@ class VectorScene:
             The states, (num_envs, ...); bool (num_envs,), which of them mean something: where a step only resets an
             environment, it has led to none; and the infos without states.
         """
+        expected = ~self._only_resets
+        self._only_resets = ends & (self._mode == AutoresetMode.NEXT_STEP)
         if not self._captures:
-            only_resets, self._only_resets = self._only_resets, ends & (self._mode == AutoresetMode.NEXT_STEP)
-            frames = np.stack([check_frame(frame) for frame in self._env.render() or ()])
-            return frames, ~only_resets, infos
+            return np.stack(self._frames()), expected, infos
+        if not isinstance(infos, dict):
+            raise TypeError(f"`env` must return infos as a dict. Received {type(infos).__name__}; wrap it afterwards.")
         infos, states, stepped = _without_states(infos)
         if "final_info" in infos:  # of environments that were reset in the same step
             infos["final_info"], final_states, final = _without_states(infos["final_info"])
@@ -114,25 +132,34 @@ class VectorScene:
                 stepped = final if stepped is None else stepped | final
         if states is None:
             states, stepped = np.empty((self._env.num_envs, 0)), np.zeros(self._env.num_envs, dtype=np.bool_)
+        if not np.array_equal(stepped, expected):
+            were_stepped, came_from = np.flatnonzero(expected), np.flatnonzero(stepped)
+            raise RuntimeError(
+                f"Environments {were_stepped} were stepped, but states came from {came_from}: "
+                'something between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, or scores them already.'
+            )
         return states, stepped, infos
+
+    def _frames(self) -> list[NDArray[np.uint8]]:
+        frames = self._env.render()
+        count = 0 if frames is None else len(frames)
+        if frames is None or count != self._env.num_envs:
+            raise ValueError(f"`env` must render a frame for each of {self._env.num_envs}. Received {count} frames.")
+        return [check_frame(frame) for frame in frames]
+
+
+class _Captured(CaptureState):
+    """Put around an environment here, not by the user."""
 
 
 def _capturing(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState:
+    if isinstance(env, _Captured):
+        env = env.env
     if isinstance(env, CaptureState):
         if camera is None and quality == "fast":
             return env
         env = env.env
-    return CaptureState(env, camera=camera, quality=quality)
-
-
-def _mode_of_frames(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-    if mode == AutoresetMode.SAME_STEP:
-        raise ValueError(
-            f"`autoreset_mode` cannot be same-step for {env}: what it renders after an episode's end is the next "
-            "episode's first frame. Use next-step, or put its environments into `vlmrm_gym.rendering.CaptureState`."
-        )
-    return mode
+    return _Captured(env, camera=camera, quality=quality)
 
 
 def _without_states(infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:

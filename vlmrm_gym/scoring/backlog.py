@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.scoring.interrupts import interrupts_later
 from vlmrm_gym.scoring.queue import Request, ScoringQueue
 from vlmrm_gym.scoring.scorer import Rewards
 
@@ -39,6 +40,7 @@ class Backlog:
         self._states: NDArray[Any] | None = None
         self._added: Rewards = np.empty(0, dtype=np.float32)
         self._length = self._usual_length = 0
+        self._shape: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -46,7 +48,14 @@ class Backlog:
         return self._added.nbytes + (0 if self._states is None else self._states.nbytes)
 
     def append(self, state: NDArray[Any], added: float) -> None:
-        """One more transition: the state that it led to, and what is added to its reward."""
+        """One more transition: the state that it led to, and what is added to its reward.
+
+        Raises:
+            ValueError: The state has another shape than those before.
+        """
+        self._shape = self._shape or state.shape
+        if state.shape != self._shape:
+            raise ValueError(f"`env` must render frames of one size. Received {state.shape} after {self._shape}.")
         if self._states is None:
             self._states = np.empty((0, *state.shape), dtype=state.dtype)
             self._piece = max(1, min(self._piece, self._max_bytes // (state.nbytes + self._added.itemsize)))
@@ -96,12 +105,15 @@ class Backlog:
             wait = number < len(self._episodes) - lag
             while episode.pieces and (wait or episode.pieces[0][0].done()):
                 request, added = episode.pieces[0]
-                if error := request.error():
-                    if request not in self._unsubmitted:
+                error = request.error()
+                with interrupts_later():
+                    if error is None:
+                        episode.scored.append(request.rewards + added)
+                        episode.pieces.popleft()
+                    elif request not in self._unsubmitted:
                         self._unsubmitted.append(request)
+                if error is not None:
                     raise error
-                episode.scored.append(request.rewards + added)
-                episode.pieces.popleft()
 
     def next_episode(self) -> tuple[int, Rewards] | None:
         """Number and rewards, float32 (T,), of the oldest episode, if it has ended and is settled."""

@@ -40,12 +40,17 @@ class WorkerProcess:
     """
 
     def __init__(self, make_reward: Callable[[], RewardModel], environment: dict[str, str]) -> None:
-        self._make_reward, self._environment = make_reward, {**os.environ, **environment}
-        self._renderer: Renderer | None = None
+        self._make_reward = pickle.dumps(make_reward)  # fails before there is a process
+        self._environment = {**os.environ, **environment}
+        self._renderer = b""
         self._unanswered: deque[NDArray[Any]] = deque()
-        self._closed, self._replacing = False, threading.Lock()
+        self._written = 0
+        """Batches that the process has been sent, of those that are unanswered."""
+        self._careful = False
+        """Whether one batch at a time is sent, because the last one was deadly."""
+        self._closed, self._replacing = False, threading.RLock()  # a garbage collection may close what it replaces
         self._process = _Process(self._environment)
-        self._process.write(make_reward)
+        self._process.write(self._make_reward)
 
     def wait_until_ready(self) -> Ready:
         """Wait until the model is loaded.
@@ -58,13 +63,14 @@ class WorkerProcess:
 
     def set_renderer(self, renderer: Renderer) -> None:
         """Say what draws the states that will be sent."""
-        self._renderer = renderer
-        self._process.write(renderer)
+        self._renderer = pickle.dumps(renderer)
+        self._process.write(self._renderer)
 
     def send(self, states: NDArray[Any]) -> None:
         """Hand over a batch."""
         self._unanswered.append(states)
-        self._process.write(states)
+        if not self._careful:
+            self._write_all()
 
     def receive(self) -> Rewards:
         """Wait for the rewards of the first batch that is not answered yet. A worker that dies over it is replaced.
@@ -84,11 +90,11 @@ class WorkerProcess:
                 self._replace()
                 if given_up:
                     raise
-            except Exception:
-                self._unanswered.popleft()
+            except BaseException:
+                self._answered()
                 raise
             else:
-                self._unanswered.popleft()
+                self._answered()
                 return rewards
 
     def abort(self) -> None:
@@ -102,15 +108,31 @@ class WorkerProcess:
         self.abort()
         self._process.bury()
 
+    def _answered(self) -> None:
+        self._unanswered.popleft()
+        self._written -= 1
+        self._careful = False
+        self._write_all()
+
+    def _write_all(self) -> None:
+        while self._written < len(self._unanswered):
+            self._written += 1
+            self._process.write(pickle.dumps(self._unanswered[self._written - 1]))
+
     def _replace(self) -> None:
-        """Start another process, and give it all that is unanswered."""
+        """Start another process, with the first batch only: the next death is to be blamed on nothing else."""
         with self._replacing:
             if self._closed:
                 return
             self._process.bury()
             self._process = _Process(self._environment)
-        for message in (self._make_reward, self._renderer, *self._unanswered):
-            self._process.write(message)
+            if self._closed:  # by a garbage collection
+                self._process.kill()
+        self._process.write(self._make_reward)
+        self._process.write(self._renderer)
+        self._careful, self._written = True, min(1, len(self._unanswered))
+        if self._unanswered:
+            self._process.write(pickle.dumps(self._unanswered[0]))
 
 
 class _Process:
@@ -129,10 +151,10 @@ class _Process:
         assert self._process.stdout is not None
         self._requests, self._replies = self._process.stdin, self._process.stdout
 
-    def write(self, message: object) -> None:
-        """Send a message. That the process is dead, reading will tell."""
+    def write(self, message: bytes) -> None:
+        """Send a pickle. That the process is dead, reading will tell."""
         with contextlib.suppress(BrokenPipeError):
-            pickle.dump(message, self._requests)
+            self._requests.write(message)
             self._requests.flush()
 
     def read(self, kind: str) -> Any:
@@ -142,6 +164,9 @@ class _Process:
                 came, payload = pickle.load(self._replies)
             except (EOFError, pickle.UnpicklingError):  # nothing, or the beginning of a message
                 raise WorkerDied(self._obituary()) from None
+            except BaseException:  # a message that cannot be understood here: where the next one begins is not known
+                self._process.kill()
+                raise
             if came == "error":
                 raise payload
             if came == kind:
@@ -159,7 +184,11 @@ class _Process:
                 stream.close()
 
     def _obituary(self) -> str:
-        status = self._process.wait()
+        try:
+            status = self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:  # it has closed its output, but lives
+            self._process.kill()
+            status = self._process.wait()
         size = os.fstat(self._log.fileno()).st_size
         words = os.pread(self._log.fileno(), LAST_WORDS, max(0, size - LAST_WORDS)).decode(errors="replace").strip()
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"

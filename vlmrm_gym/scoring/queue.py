@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.scoring.interrupts import interrupts_later
 from vlmrm_gym.scoring.scorer import IN_FLIGHT, Rewards, Scorer
 
 PATIENCE = 2.0
@@ -28,6 +29,7 @@ class Request:
     def __init__(self, states: NDArray[Any]) -> None:
         self.states: NDArray[Any] | None = states
         self.nbytes = states.nbytes
+        self.submitted = False
         self.rewards: Rewards = np.empty(len(states), dtype=np.float32)
         self.begin()
 
@@ -92,22 +94,28 @@ class ScoringQueue:
         return self._pending_bytes
 
     def submit(self, request: Request) -> None:
-        """Have a request scored, from its beginning. Blocks while too many states wait.
+        """Have a request scored, from its beginning, unless it is being scored. Blocks while too many states wait.
 
         Raises:
-            RuntimeError: The queue is closed.
+            RuntimeError: The queue is closed, or this process is a fork.
         """
+        if os.getpid() != self._process:
+            raise RuntimeError("This process was forked from the one that scores, and cannot. Make environments in it.")
+        if request.submitted and not request.done():
+            return
         assert request.states is not None, "it has been scored"
         limit = max(0, self.max_pending_bytes - request.nbytes)
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._pending_bytes <= limit)
             if self._closed:
                 raise _ended()
-            request.begin()
-            self._waiting.append(request)
-            self._untaken += len(request.rewards)
-            self._pending_bytes += request.nbytes
-            self._changed.notify_all()
+            with interrupts_later():
+                request.begin()
+                request.submitted = True
+                self._waiting.append(request)
+                self._untaken += len(request.rewards)
+                self._pending_bytes += request.nbytes
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Stop; requests that have not been scored fail with a RuntimeError."""
@@ -120,20 +128,27 @@ class ScoringQueue:
             self._changed.notify_all()
         for scorer in self._scorers:
             scorer.abort()
-        # A batch in this process cannot be stopped; its thread lets go of everything when it is done.
+        # What a scorer in this process is at cannot be stopped; its thread lets go of everything when it is done.
         until = time.monotonic() + PATIENCE
         for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        for request in list(self._waiting):
-            self._fail(request, _ended())
+            if thread is not threading.current_thread():  # which garbage may be collected in
+                thread.join(max(0.0, until - time.monotonic()))
+        with self._changed:
+            for request in list(self._waiting):
+                self._fail(request, _ended())
 
     def _feed(self, scorer: Scorer) -> None:
         """Send batches to a scorer and deliver its rewards, until the queue is closed."""
         unanswered: deque[list[_Part]] = deque()
         while not self._closed:
             if parts := self._take(len(unanswered)):
+                try:
+                    states = parts[0].states if len(parts) == 1 else np.concatenate([part.states for part in parts])
+                except ValueError as error:  # of differing shapes
+                    self._answer(parts, None, error, idle=not unanswered)
+                    continue
                 unanswered.append(parts)
-                scorer.send(parts[0].states if len(parts) == 1 else np.concatenate([part.states for part in parts]))
+                scorer.send(states)
             elif unanswered:
                 self._receive(scorer, unanswered.popleft(), idle=not unanswered)
         with self._changed:
@@ -152,7 +167,8 @@ class ScoringQueue:
             if self._closed or not self._untaken:
                 return []
             # The idle share what there is. The busy take ahead less than their share, so that they end together.
-            share = self._untaken / (self._idle or 2 * len(self._scorers))
+            number = len(self._scorers)
+            share = self._untaken / (self._idle or (2 * number if number > 1 else 1))
             least = min(self._untaken, self.batch_size // 8)
             room = min(self.batch_size, max(least, math.ceil(share)))
             if not unanswered:
@@ -172,10 +188,18 @@ class ScoringQueue:
 
     def _receive(self, scorer: Scorer, parts: list[_Part], *, idle: bool) -> None:
         """Wait for a batch, and deliver its rewards or what went wrong."""
+        count = sum(len(part.states) for part in parts)
         try:
             rewards, error = scorer.receive(), None
-        except Exception as raised:
+            if rewards.shape != (count,):
+                raise RuntimeError(f"A reward model gave rewards of shape {rewards.shape} for {count} frames.")
+        except BaseException as raised:  # a model's sys.exit() too: somebody waits for an answer
+            if not isinstance(raised, Exception):
+                raised = RuntimeError(f"A reward model raised {raised!r}.")
             rewards, error = None, _ended() if self._closed else raised
+        self._answer(parts, rewards, error, idle=idle)
+
+    def _answer(self, parts: list[_Part], rewards: Rewards | None, error: BaseException | None, *, idle: bool) -> None:
         with self._changed:
             start = 0
             for part in parts:

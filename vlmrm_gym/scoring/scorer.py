@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,6 +17,10 @@ Rewards = NDArray[np.float32]
 
 IN_FLIGHT = 2
 """Batches that a scorer is given at once: one is drawn while the one before it is encoded."""
+
+
+SLICE = 0.5
+"""Seconds of encoding that are not interrupted."""
 
 
 class RewardModel(Protocol):
@@ -63,7 +68,8 @@ class LocalScorer:
     def __init__(self, reward: RewardModel, renderer: Renderer) -> None:
         self._reward, self._renderer = reward, renderer
         self._unanswered: deque[Future[Rewards]] = deque()
-        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | Exception, Future[Rewards]] | None]
+        self._aborted, self._slice = False, 8
+        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Future[Rewards]] | None]
         self._drawn = queue.SimpleQueue()
         # A daemon, unlike an executor's thread: the end of the program does not wait for a batch that nobody wants.
         self._encoder = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
@@ -74,7 +80,7 @@ class LocalScorer:
         future: Future[Rewards] = Future()
         try:
             frames = self._renderer.render(states)
-        except Exception as error:
+        except BaseException as error:  # sys.exit() too: somebody waits for an answer
             frames = error
         self._drawn.put((frames, future))
         return future
@@ -88,10 +94,11 @@ class LocalScorer:
         return self._unanswered.popleft().result()
 
     def abort(self) -> None:
-        """Nothing to be done: a batch that was begun is finished."""
+        """End the encoding soon, within a batch too."""
+        self._aborted = True
 
     def close(self) -> None:
-        """End the encoding, after the batch that it is at, and free what draws."""
+        """End the encoding, and free what draws."""
         self._drawn.put(None)
         self._encoder.join()
         self._renderer.close()
@@ -100,8 +107,27 @@ class LocalScorer:
         while (drawn := self._drawn.get()) is not None:
             frames, future = drawn
             try:
-                if isinstance(frames, Exception):
+                if isinstance(frames, BaseException):
                     raise frames
-                future.set_result(self._reward(frames))
-            except Exception as error:
+                future.set_result(self._rewards(frames))
+            except BaseException as error:
                 future.set_exception(error)
+            del drawn, frames, future  # or they would stay until the next batch
+
+    def _rewards(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Encode in slices of about half a second, so that a large model on a CPU can be stopped.
+
+        A daemon thread that is inside torch when the interpreter ends would take the program down with it.
+        """
+        rewards = np.empty(len(frames), dtype=np.float32)
+        start = 0
+        while start < len(frames):
+            if self._aborted:
+                raise RuntimeError("Scoring was stopped.")
+            part = frames[start : start + self._slice]
+            begun = time.monotonic()
+            rewards[start : start + len(part)] = self._reward(part)
+            start += len(part)
+            seconds = (time.monotonic() - begun) / len(part)
+            self._slice = max(1, min(self._reward.batch_size, int(SLICE / max(seconds, 1e-6)), 4 * self._slice))
+        return rewards

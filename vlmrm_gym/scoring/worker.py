@@ -41,7 +41,7 @@ def main() -> None:
         _answer(requests, replies)
     except EOFError:
         pass
-    except Exception as error:
+    except BaseException as error:
         _reply(replies, "error", _portable(error))
     os._exit(0)  # the interpreter's own end would wait for the batch that is being encoded
 
