@@ -69,7 +69,7 @@ class WorkerProcess:
     def send(self, states: NDArray[Any]) -> None:
         """Hand over a batch."""
         self._unanswered.append(states)
-        if not self._careful:
+        if not (self._careful and self._written):
             self._write_all()
 
     def receive(self) -> Rewards:

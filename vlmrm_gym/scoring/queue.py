@@ -29,7 +29,7 @@ class Request:
     def __init__(self, states: NDArray[Any]) -> None:
         self.states: NDArray[Any] | None = states
         self.nbytes = states.nbytes
-        self.submitted = False
+        self.submitted = self.alone = False
         self.rewards: Rewards = np.empty(len(states), dtype=np.float32)
         self.begin()
 
@@ -177,6 +177,9 @@ class ScoringQueue:
             parts = []
             while room:
                 request = self._waiting[0]
+                if parts and (request.alone or parts[-1].request.alone):
+                    self._untaken += room
+                    break
                 assert request.states is not None
                 part = _Part(request, request.taken, request.states[request.taken :][:room], request.future)
                 parts.append(part)
@@ -228,6 +231,7 @@ class ScoringQueue:
             self._waiting.remove(request)
             self._untaken -= len(request.rewards) - request.taken
         self._pending_bytes -= request.nbytes
+        request.alone = True  # the next time, so that it fails no other
         request.future.set_exception(error)
 
 
