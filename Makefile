@@ -53,6 +53,7 @@ tiny: install  ## make the bundled model again, from nothing
 
 benchmark: install  ## what RESULTS.md reports
 	$(BIN)/python benchmarks/fps.py
+	$(BIN)/python benchmarks/physics.py
 	$(BIN)/python benchmarks/clip_reward.py
 	$(BIN)/python benchmarks/rendering.py
 	$(BIN)/python benchmarks/bundled_model.py
