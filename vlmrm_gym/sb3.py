@@ -134,8 +134,7 @@ class VLMVecEnv(VecEnv):
     def last_rewards(self, count: int) -> NDArray[np.float32]:
         """Have all that is pending scored: the newest rewards of each environment, float32 (count, num_envs)."""
         assert self._recent is not None
-        if infos := self.envs.flush():
-            self._take(infos)
+        self._take(self.envs.flush())
         return np.array([list(recent)[-count:] for recent in self._recent], dtype=np.float32).T
 
     def keep_rewards(self, count: int) -> None:

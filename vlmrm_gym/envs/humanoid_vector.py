@@ -247,8 +247,8 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         """`cfrc_ext` as Gymnasium has it, float64 (N, bodies, 6): computed after a step, not by it.
 
         A sensor that makes the step compute it would see the first stage of the Runge-Kutta integrator; all else in an
-        observation, and Gymnasium's call after the step, see the last one. It takes 7
-        microseconds a humanoid; a step takes 300.
+        observation, and Gymnasium's call after the step, see the last one. It takes 7 microseconds a humanoid; a step
+        takes 300.
         """
         model, data = self.single_env.model, self.single_env.data
         forces = np.zeros((self.num_envs, model.nbody, 6))

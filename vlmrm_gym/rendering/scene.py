@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.choice import is_drawn_from_states, make_renderer
@@ -24,11 +25,7 @@ class Scene:
     """
 
     def __init__(self, env: gym.Env[Any, Any], camera: Any = None, quality: Quality = "fast") -> None:
-        if env.render_mode != "rgb_array":
-            raise ValueError(
-                '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
-                f'Received render_mode={env.render_mode!r}. Write gym.make(..., render_mode="rgb_array").'
-            )
+        check_renders(env)
         self._env, self._camera = env, camera
         self._quality: Quality = quality
         self._view = make_renderer(env, camera=camera, quality=quality)
@@ -54,6 +51,15 @@ class Scene:
     def close(self) -> None:
         """Let go of what draws; the environment stays open."""
         self._view.close()
+
+
+def check_renders(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
+    """Raise a ValueError unless environments render arrays."""
+    if env.render_mode != "rgb_array":
+        raise ValueError(
+            '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
+            f'Received render_mode={env.render_mode!r}. Write gym.make(..., render_mode="rgb_array").'
+        )
 
 
 STATE_KEY = "vlm_state"

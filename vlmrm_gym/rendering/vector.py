@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.renderer import Quality, Renderer
-from vlmrm_gym.rendering.scene import STATE_KEY, CaptureState, Scene
+from vlmrm_gym.rendering.scene import STATE_KEY, CaptureState, Scene, check_renders
 from vlmrm_gym.rendering.stored import StoredFrames, check_frame
 
 Flags = NDArray[np.bool_]
@@ -46,13 +46,10 @@ class VectorScene:
                 f"`camera` and `quality` cannot be passed on to the environments of {self._base}. Received {camera!r} "
                 f"and {quality!r}. Put each environment into `CaptureState(env, camera=..., quality=...)`."
             )
-        elif env.render_mode != "rgb_array":
-            raise ValueError(
-                '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
-                f"Received render_mode={env.render_mode!r}."
-            )
-        elif captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
-            raise ValueError("`env` must have all of its environments in `CaptureState`, or none. Received some.")
+        else:
+            check_renders(env)
+            if captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
+                raise ValueError("`env` must have all of its environments in `CaptureState`, or none. Received some.")
         self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
         self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         if not self._captures and self._mode == AutoresetMode.SAME_STEP:
@@ -62,7 +59,8 @@ class VectorScene:
             )
         self._only_resets: Flags = np.zeros(env.num_envs, dtype=np.bool_)
         """Where the next step will only reset."""
-        self._frames_checked = False
+        stores = not self._captures or (self._scene is None and all(self._base.call("stores_frames")))
+        self._check_frames = stores  # at the first reset: an environment can be looked at only then
 
     def make_renderer(self, size_to_draw: Callable[[int, int], tuple[int, int]]) -> Renderer:
         """What draws the states of all environments.
@@ -91,12 +89,11 @@ class VectorScene:
             ValueError: They render frames of differing size.
         """
         self._only_resets[slice(None) if mask is None else mask] = False
-        stores = not self._captures or (self._scene is None and all(self._base.call("stores_frames")))
-        if stores and mask is None and not self._frames_checked:
+        if self._check_frames and mask is None:
             shapes = [frame.shape for frame in self._frames()]
             if len(set(shapes)) > 1:
                 raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
-            self._frames_checked = True
+            self._check_frames = False
 
     def render(self) -> Any:
         """A tuple of the frames as a model sees them, at the environments' own size: uint8 (H, W, 3) each."""

@@ -116,8 +116,11 @@ class WorkerProcess:
 
     def _write_all(self) -> None:
         while self._written < len(self._unanswered):
-            self._written += 1
-            self._process.write(pickle.dumps(self._unanswered[self._written - 1]))
+            self._write_next()
+
+    def _write_next(self) -> None:
+        self._process.write(pickle.dumps(self._unanswered[self._written]))
+        self._written += 1
 
     def _replace(self) -> None:
         """Start another process, with the first batch only: the next death is to be blamed on nothing else."""
@@ -130,9 +133,9 @@ class WorkerProcess:
                 self._process.kill()
         self._process.write(self._make_reward)
         self._process.write(self._renderer)
-        self._careful, self._written = True, min(1, len(self._unanswered))
+        self._careful, self._written = True, 0
         if self._unanswered:
-            self._process.write(pickle.dumps(self._unanswered[0]))
+            self._write_next()
 
 
 class _Process:
