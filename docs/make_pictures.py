@@ -9,21 +9,12 @@ from PIL import Image, ImageDraw
 from vlmrm_gym.envs.humanoid_body import XML, plain_model
 from vlmrm_gym.envs.humanoid_look import textured_model
 from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, pose
+from vlmrm_gym.pictures import TASK_POSES
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 FOLDER = Path(__file__).parent
-TASK_POSES = {
-    "kneel": ("kneel", "loose"),
-    "lotus": ("lotus", "loose"),
-    "stand": ("stand", "down"),
-    "arms-raised": ("stand", "raised"),
-    "splits": ("splits", "out"),
-    "hands-on-hips": ("stand", "on hips"),
-    "arms-crossed": ("stand", "crossed"),
-    "one-leg": ("one leg, left lifted", "out"),
-}
 
 
 def grid(frames: Sequence[np.ndarray], columns: int) -> Image.Image:

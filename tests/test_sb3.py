@@ -195,8 +195,9 @@ def test_a_model_is_saved_and_loaded(tmp_path):
         rollout_buffer_kwargs={"rewards": RewardSource(envs)},
     )
     on_policy.save(tmp_path / "ppo")
+    assert PPO.load(tmp_path / "ppo").predict(np.zeros(4, dtype=np.float32))[0] in (0, 1)
     with pytest.raises(ValueError, match="`rewards` must be a RewardSource with its environments"):
-        PPO.load(tmp_path / "ppo", env=envs)
+        PPO.load(tmp_path / "ppo", env=envs).learn(40)
     PPO.load(tmp_path / "ppo", env=envs, rollout_buffer_kwargs={"rewards": RewardSource(envs)}).learn(40)
     envs.close()
 

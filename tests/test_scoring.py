@@ -52,6 +52,11 @@ def processes():
     return found
 
 
+def started(pid):
+    """When a process began, in ticks."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """Contract 8, after every test here."""
@@ -81,29 +86,26 @@ def test_work_is_cut_into_batches_whatever_the_requests(num_workers, rng):
 def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng):
     """SIGKILL at any moment: while loading, drawing, scoring, answering or idle."""
     queue = start(SlowReward, 2, batch_size=4)
-    requests = [Request(frames_of(range(100 * i, 100 * i + 12))) for i in range(40)]
-    stop = threading.Event()
-    killed = []
+    requests = []
 
-    def kill():
-        rng = np.random.default_rng(0)
-        while not stop.wait(rng.uniform(0.3, 0.8)):
-            done = sum(request.done() for request in requests)
-            victims = sorted(processes())
-            if victims and done > len(killed):  # not three times in a row over the same states
-                killed.append(rng.choice(victims))
-                os.kill(killed[-1], signal.SIGKILL)
+    def submit():
+        first = 100 * len(requests)
+        requests.append(Request(frames_of(range(first, first + 12))))
+        queue.submit(requests[-1])
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    for request in requests:
-        queue.submit(request)
-    errors = [request.error() for request in requests]
-    stop.set()
-    killer.join()
-    assert len(killed) >= 3
-    for i, (request, error) in enumerate(zip(requests, errors, strict=True)):
-        assert error is None
+    begun = time.monotonic()
+    submit()
+    assert requests[0].error() is None
+    loading = time.monotonic() - begun
+    for oldest in (True, False, True, True, False):  # never three times in a row over the same states
+        until = time.monotonic() + loading * rng.uniform(0.8, 1.4)
+        while time.monotonic() < until:
+            submit()
+            time.sleep(0.12)
+        by_age = sorted(processes(), key=started)
+        os.kill(by_age[0 if oldest else -1], signal.SIGKILL)
+    for i, request in enumerate(requests):
+        assert request.error() is None
         np.testing.assert_array_equal(request.rewards, np.arange(100 * i, 100 * i + 12))
     queue.close()
 

@@ -49,14 +49,14 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
         )
     envs = gym.make_vec(id, num_envs, autoreset_mode="SameStep", **kwargs)
     share = next((task.success_share for task in TASKS if task.id == id), 0.5)
-    adapted = VLMVecEnv(cast(VLMRewardVectorEnv, envs), success_share=share)
+    adapted = VLMVecEnv(envs, success_share=share)
     if seed is not None:
         adapted.seed(seed)
     return adapted
 
 
 class VLMVecEnv(VecEnv):
-    """A `VLMRewardVectorEnv` as Stable-Baselines3 wants it.
+    """A `VLMRewardVectorEnv`, or another that tells its `infos["task_reward"]`, as Stable-Baselines3 wants it.
 
     Infos always have `vlm_transition`, the number of the transition, counted in each environment from 0. Where rewards
     have arrived, `vlm_rewards` are they (float32 (T,)), and `vlm_first` the number of the transition that the first of
@@ -71,7 +71,7 @@ class VLMVecEnv(VecEnv):
         ValueError: Another autoreset mode.
     """
 
-    def __init__(self, envs: VLMRewardVectorEnv, *, success_share: float = 0.5) -> None:
+    def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], *, success_share: float = 0.5) -> None:
         mode = AutoresetMode(envs.metadata["autoreset_mode"])
         if mode != AutoresetMode.SAME_STEP:
             raise ValueError(
@@ -134,7 +134,7 @@ class VLMVecEnv(VecEnv):
     def last_rewards(self, count: int) -> NDArray[np.float32]:
         """Have all that is pending scored: the newest rewards of each environment, float32 (count, num_envs)."""
         assert self._recent is not None
-        self._take(self.envs.flush())
+        self._take(cast(VLMRewardVectorEnv, self.envs).flush())
         return np.array([list(recent)[-count:] for recent in self._recent], dtype=np.float32).T
 
     def keep_rewards(self, count: int) -> None:
@@ -209,6 +209,11 @@ class _Ledger:
         self._scored = 0
         self._episodes = deque([_Episode()])
         self._news: list[NDArray[np.float32]] = []
+
+    @property
+    def all_told(self) -> bool:
+        """Whether every transition has its reward."""
+        return self._scored + sum(map(len, self._news)) == self.transitions
 
     def step(self, task_reward: float, success: bool) -> float:
         """One more transition; returns the share of the episode's steps that have succeeded."""
@@ -322,6 +327,19 @@ class DeferredReplayBuffer(ReplayBuffer):
             )
         return super().sample(batch_size, env)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: of the storage only what is in use."""
+        used = self.size()
+        return {**vars(self), **{name: getattr(self, name)[:used] for name in _STORAGE}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for name in _STORAGE:
+            used = state[name]
+            room = np.zeros((self.buffer_size, *used.shape[1:]), dtype=used.dtype)
+            room[: len(used)] = used
+            setattr(self, name, room)
+
     def _store(self, held: "deque[_Held]", first: int, rewards: NDArray[np.float32]) -> None:
         # A transition may be missing: a callback that ends the training keeps the last one from being added.
         told = []
@@ -332,13 +350,16 @@ class DeferredReplayBuffer(ReplayBuffer):
         if not told:
             return
         told = told[-self.buffer_size :]
-        rooms = (self.observations, self.next_observations, self.actions, self.dones, self.timeouts, self.rewards)
         at = (self.pos + np.arange(len(told))) % self.buffer_size
-        for room, values in zip(rooms, zip(*told, strict=True), strict=True):
+        for name, values in zip(_STORAGE, zip(*told, strict=True), strict=True):
+            room = getattr(self, name)
             room[at, 0] = np.array(values).reshape(len(told), *room.shape[2:])
         self.full = self.full or self.pos + len(told) >= self.buffer_size
         self.pos = (self.pos + len(told)) % self.buffer_size
 
+
+_STORAGE = ("observations", "next_observations", "actions", "dones", "timeouts", "rewards")
+"""What makes up a stored transition, in the order of a held one's parts, then its reward."""
 
 _Held = tuple[int, tuple[NDArray[Any], NDArray[Any], NDArray[Any], float, float]]
 """The number of a transition; its observation, next observation, action, end and time limit."""
@@ -371,16 +392,26 @@ class DeferredRolloutBuffer(RolloutBuffer):
 
     def __init__(self, *args: Any, rewards: RewardSource, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if rewards.envs is None:
+        self._source = rewards.envs
+        if self._source is not None:
+            self._source.keep_rewards(self.buffer_size)
+
+    def add(self, *args: Any, **kwargs: Any) -> None:
+        """Take in a step.
+
+        Raises:
+            ValueError: The source of rewards has no environments: it was loaded from a file.
+        """
+        if self._source is None:
             raise ValueError(
                 "`rewards` must be a RewardSource with its environments. Received one that was loaded from a file: "
                 'pass rollout_buffer_kwargs={"rewards": RewardSource(envs)} to `load`.'
             )
-        self._source = rewards.envs
-        self._source.keep_rewards(self.buffer_size)
+        super().add(*args, **kwargs)
 
     def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: NDArray[Any]) -> None:
         """Wait for the rewards of the rollout, then compute advantages from them."""
+        assert self._source is not None
         # What is there are values at time limits, which the algorithm has added to the placeholders.
         self.rewards += self._source.last_rewards(self.buffer_size)
         super().compute_returns_and_advantage(last_values, dones)

@@ -114,6 +114,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             )
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         super().__init__(_vectorized(env, autoreset_mode))
+        self.overlap = overlap
         self._by_step, self._weight = scoring == "step", float(task_reward_weight)
         # The episodes of an environment that nothing waits for: the one that has just ended, and the one that goes on.
         self._lag = 2 if overlap else 0
@@ -245,8 +246,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._told(infos, Backlog.next_episode)
 
     def _settle(self, *, lag: int) -> None:
-        for backlog in self._backlogs:
-            backlog.submit()
+        with self._queue.together():
+            for backlog in self._backlogs:
+                backlog.submit()
         for backlog in self._backlogs:
             try:
                 backlog.settle(lag=lag)
@@ -309,19 +311,42 @@ def make_vector_task(
         TypeError: No prompt.
     """
     check_positive_integer("num_envs", num_envs)
-    mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
-    worldly = take_worldly(world, options)
+    vector = make_vector_world(
+        world, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **take_worldly(world, options)
+    )
+    return VLMRewardVectorEnv(vector, said(prompt), **options)
+
+
+def make_vector_world(
+    world: str,
+    num_envs: int,
+    *,
+    episode_length: int,
+    autoreset_mode: AutoresetMode | str | None = None,
+    **worldly: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """Many worlds with a time limit, without a reward of ours.
+
+    Args:
+        world: The class of `vlmrm_gym.envs` with the dynamics.
+        num_envs: How many.
+        episode_length: Steps after which an episode is truncated.
+        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
+        worldly: Keyword arguments of the world.
+
+    Raises:
+        ValueError: A parameter out of its range.
+    """
+    mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
     if world == "Humanoid":
         from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 
-        vector = HumanoidVectorEnv(num_envs, episode_length=episode_length, autoreset_mode=mode, **worldly)
-    else:
-        vector = SyncVectorEnv(
-            [partial(make_world, world, episode_length, render_mode, worldly)] * num_envs, autoreset_mode=mode
-        )
-    return VLMRewardVectorEnv(vector, said(prompt), **options)
+        return HumanoidVectorEnv(num_envs, episode_length=episode_length, autoreset_mode=mode, **worldly)
+    return SyncVectorEnv(
+        [partial(make_world, world, episode_length, "rgb_array", worldly)] * num_envs, autoreset_mode=mode
+    )
 
 
 def _vectorized(

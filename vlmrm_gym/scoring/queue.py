@@ -5,8 +5,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,8 @@ class _Part:
 class ScoringQueue:
     """Cuts requests into batches, whatever their sizes, and keeps scorers busy with them.
 
-    Every scorer has a thread that feeds it. Where little is waiting, batches are small enough to occupy all of them.
+    Every scorer has a thread that feeds it. Batches are equally large, and so many that all scorers are busy to the
+    end. They follow from what is submitted alone, never from who is fast: a reward's last digits depend on the batch.
 
     Args:
         scorers: What scores; closed with the queue.
@@ -78,6 +80,8 @@ class ScoringQueue:
         self._waiting: deque[Request] = deque()
         """Requests with states that no scorer has taken yet."""
         self._untaken = self._pending_bytes = 0
+        self._size = batch_size
+        """Of the next batches."""
         self._idle = len(self._scorers)
         self._closed, self._process = False, os.getpid()
         self._changed = threading.Condition()
@@ -115,7 +119,15 @@ class ScoringQueue:
                 self._waiting.append(request)
                 self._untaken += len(request.rewards)
                 self._pending_bytes += request.nbytes
+                rounds = math.ceil(self._untaken / (self.batch_size * len(self._scorers)))
+                self._size = math.ceil(self._untaken / (rounds * len(self._scorers)))
                 self._changed.notify_all()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is submitted here is cut into batches as one, unless memory runs out."""
+        with self._changed:
+            yield
 
     def close(self) -> None:
         """Stop; requests that have not been scored fail with a RuntimeError."""
@@ -166,11 +178,7 @@ class ScoringQueue:
                 return []
             if self._closed or not self._untaken:
                 return []
-            # The idle share what there is. The busy take ahead less than their share, so that they end together.
-            number = len(self._scorers)
-            share = self._untaken / (self._idle or (2 * number if number > 1 else 1))
-            least = min(self._untaken, self.batch_size // 8)
-            room = min(self.batch_size, max(least, math.ceil(share)))
+            room = min(self._untaken, self._size)
             if not unanswered:
                 self._idle -= 1
             self._untaken -= room

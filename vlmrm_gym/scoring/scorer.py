@@ -1,5 +1,6 @@
 """What turns states into rewards, and the kind that works in this process."""
 
+import math
 import queue
 import threading
 import time
@@ -19,7 +20,7 @@ IN_FLIGHT = 2
 """Batches that a scorer is given at once: one is drawn while the one before it is encoded."""
 
 
-SLICE = 0.5
+LONGEST = 2.0
 """Seconds of encoding that are not interrupted."""
 
 
@@ -68,7 +69,7 @@ class LocalScorer:
     def __init__(self, reward: RewardModel, renderer: Renderer) -> None:
         self._reward, self._renderer = reward, renderer
         self._unanswered: deque[Future[Rewards]] = deque()
-        self._aborted, self._slice = False, 8
+        self._aborted, self._slice = False, 0
         self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Future[Rewards]] | None]
         self._drawn = queue.SimpleQueue()
         # A daemon, unlike an executor's thread: the end of the program does not wait for a batch that nobody wants.
@@ -115,19 +116,28 @@ class LocalScorer:
             del drawn, frames, future  # or they would stay until the next batch
 
     def _rewards(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Encode in slices of about half a second, so that a large model on a CPU can be stopped.
+        """Encode in slices that do not take long, so that a large model on a CPU can be stopped.
 
         A daemon thread that is inside torch when the interpreter ends would take the program down with it.
         """
+        if not self._slice:
+            self._slice = self._measured_slice(frames[:1])
         rewards = np.empty(len(frames), dtype=np.float32)
-        start = 0
-        while start < len(frames):
+        for start in range(0, len(frames), self._slice):
             if self._aborted:
                 raise RuntimeError("Scoring was stopped.")
-            part = frames[start : start + self._slice]
-            begun = time.monotonic()
-            rewards[start : start + len(part)] = self._reward(part)
-            start += len(part)
-            seconds = (time.monotonic() - begun) / len(part)
-            self._slice = max(1, min(self._reward.batch_size, int(SLICE / max(seconds, 1e-6)), 4 * self._slice))
+            rewards[start : start + self._slice] = self._reward(frames[start : start + self._slice])
         return rewards
+
+    def _measured_slice(self, frame: NDArray[np.uint8]) -> int:
+        """Frames that are encoded at once: all that the model takes, if it is not slow; else a power of two.
+
+        Measured once, and coarsely: a reward's last digits depend on it.
+        """
+        self._reward(frame)  # the first time, much else happens
+        begun = time.monotonic()
+        self._reward(frame)
+        bearable = LONGEST / (time.monotonic() - begun)
+        if bearable >= self._reward.batch_size:
+            return self._reward.batch_size
+        return 2 ** max(0, int(math.log2(bearable / 4)))

@@ -1,0 +1,91 @@
+"""The algorithms that a configuration can name, and what each of them understands."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.noise import ActionNoise
+
+    from vlmrm_gym.sb3 import VLMVecEnv
+    from vlmrm_gym.training.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """One of Stable-Baselines3 or sb3-contrib."""
+
+    library: str
+    discrete: bool = False
+    """Whether it acts in discrete action spaces."""
+    continuous: bool = False
+    """Whether it acts in continuous ones."""
+    on_policy: bool = False
+
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    **{name: Algorithm(library="stable_baselines3", continuous=True) for name in ("SAC", "TD3", "DDPG")},
+    **{name: Algorithm(library="sb3_contrib", continuous=True) for name in ("TQC", "CrossQ")},
+    "DQN": Algorithm(library="stable_baselines3", discrete=True),
+    "QRDQN": Algorithm(library="sb3_contrib", discrete=True),
+    **{
+        name: Algorithm(library="stable_baselines3", discrete=True, continuous=True, on_policy=True)
+        for name in ("PPO", "A2C")
+    },
+}
+
+_ROLLOUT_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
+"""What keys of `rl` are called by on-policy algorithms."""
+
+NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise")
+
+
+def algorithm_class(name: str) -> "type[BaseAlgorithm]":
+    """The class of that name."""
+    return getattr(import_module(ALGORITHMS[name].library), name)
+
+
+@cache
+def keys_of(name: str) -> frozenset[str]:
+    """The keys of `rl` that an algorithm understands."""
+    parameters = set(inspect.signature(algorithm_class(name)).parameters)
+    if not ALGORITHMS[name].on_policy:
+        return frozenset(parameters - {"n_steps"})
+    own = {key for key, called in _ROLLOUT_NAMES.items() if called in parameters}
+    return frozenset(parameters - {"n_steps"} | own)
+
+
+def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
+    """The keyword arguments of the algorithm's class for a `suited` configuration."""
+    from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardSource
+
+    rl = config.rl
+    assert rl.algorithm is not None
+    on_policy = ALGORITHMS[rl.algorithm].on_policy
+    given = {key: getattr(rl, key, None) for key in keys_of(rl.algorithm)}
+    options = {
+        _ROLLOUT_NAMES.get(key, key) if on_policy else key: value for key, value in given.items() if value is not None
+    }
+    if "policy_kwargs" in options:
+        options["policy_kwargs"] = dict(options["policy_kwargs"])  # which algorithms add to
+    if "action_noise" in options:
+        options["action_noise"] = _make_noise(options["action_noise"], int(np.prod(envs.action_space.shape)))
+    if not on_policy:
+        options["replay_buffer_class"] = DeferredReplayBuffer
+    elif config.reward.name == "clip":
+        options["rollout_buffer_class"] = DeferredRolloutBuffer
+        options["rollout_buffer_kwargs"] = {"rewards": RewardSource(envs)}
+    return options
+
+
+def _make_noise(settings: Mapping[str, Any], size: int) -> "ActionNoise":
+    from stable_baselines3.common import noise
+
+    mean, sigma = (np.full(size, float(settings.get(key, default))) for key, default in (("mean", 0.0), ("sigma", 0.1)))
+    return getattr(noise, settings["name"])(mean, sigma)

@@ -1,0 +1,110 @@
+"""What the values of a configuration must be to each other: found before anything is loaded."""
+
+import difflib
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields
+from importlib.util import find_spec
+
+from vlmrm_gym import envs
+from vlmrm_gym.training.algorithms import ALGORITHMS, NOISES, keys_of
+from vlmrm_gym.training.config import LEGACY_NAMES, SUITED, TASKS_BY_NAME, Config, RLConfig, suited
+from vlmrm_gym.training.config_file import Problem
+
+_ALWAYS = ("algorithm", "policy_name", "n_steps", "n_envs_per_worker", "episode_length", "device")
+"""Keys of `rl` that every algorithm has."""
+
+
+def conflicts(config: Config) -> Iterator[Problem]:
+    """What is missing, and what does not fit together, in a configuration whose values are right by themselves."""
+    if config.env_name is None:
+        yield Problem(("env_name",), "`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them.")
+        return
+    if config.env_name not in TASKS_BY_NAME:
+        near = difflib.get_close_matches(config.env_name, TASKS_BY_NAME, 1)
+        meant = f"Did you mean {near[0]!r}?" if near else "`vlmrm-gym tasks` lists them."
+        known = "a registered ID of this package, or one of " + ", ".join(LEGACY_NAMES)
+        yield Problem(("env_name",), f"`env_name` must be {known}. Received {config.env_name!r}. {meant}")
+        return
+    if config.track and find_spec("wandb") is None:
+        yield Problem(("track",), "`track` needs Weights and Biases: `pip install wandb`, or leave it out.")
+    yield from _of_the_reward(config)
+    yield from _of_the_algorithm(config)
+
+
+def _of_the_reward(config: Config) -> Iterator[Problem]:
+    task, reward = config.task, config.reward
+    if reward.name == "clip" and reward.target_prompts is None and task.prompt is None:
+        yield Problem(
+            ("reward", "target_prompts"),
+            f"`reward.target_prompts` is missing: {task.id} has no prompt of its own. Say what the agent should do.",
+        )
+    if not all(text.strip() for text in reward.target_prompts or ()):
+        yield Problem(("reward", "target_prompts"), "`reward.target_prompts` must not have empty texts.")
+    if not reward.textured and "textured" not in inspect.signature(getattr(envs, task.world)).parameters:
+        yield Problem(("reward", "textured"), f"`reward.textured` must be true for {task.id}, which has one look only.")
+    if reward.camera_config is not None and "camera" not in task.options:
+        yield Problem(
+            ("reward", "camera_config"),
+            f"`reward.camera_config` is not for {task.id}, which is seen from one side only. Leave it out.",
+        )
+    if reward.devices and not reward.num_workers:
+        yield Problem(
+            ("reward", "devices"), "`reward.devices` is for workers. Set `reward.num_workers`, or use `reward.device`."
+        )
+
+
+def _of_the_algorithm(config: Config) -> Iterator[Problem]:
+    given, world = config.rl, config.task.world
+    name = given.algorithm or SUITED[world].algorithm
+    assert name is not None
+    algorithm, discrete = ALGORITHMS[name], world == "CartPole"
+    if not (algorithm.discrete if discrete else algorithm.continuous):
+        fitting = ", ".join(name for name, one in ALGORITHMS.items() if (one.discrete if discrete else one.continuous))
+        kind = "discrete" if discrete else "continuous"
+        yield Problem(
+            ("rl", "algorithm"),
+            f"`rl.algorithm` must act in {kind} spaces, as {config.task.id} has: {fitting}. Received {name!r}.",
+        )
+        return
+    for key in (one.name for one in fields(RLConfig)):
+        if key not in _ALWAYS and getattr(given, key) is not None and key not in keys_of(name):
+            yield Problem(("rl", key), f"`rl.{key}` is not for {name}. Leave it out.")
+    if algorithm.on_policy and isinstance(given.ent_coef, str):
+        yield Problem(("rl", "ent_coef"), f"`rl.ent_coef` must be a number for {name}. Received {given.ent_coef!r}.")
+    noise = given.action_noise or {"name": NOISES[0]}
+    if noise.get("name") not in NOISES or set(noise) - {"name", "mean", "sigma"}:
+        yield Problem(
+            ("rl", "action_noise"),
+            f"`rl.action_noise` must have a name, {' or '.join(NOISES)}, and may have mean and sigma. "
+            f"Received {noise!r}.",
+        )
+    yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
+
+
+def _of_the_numbers(config: Config, *, on_policy: bool) -> Iterator[Problem]:
+    rl, num_envs = config.rl, config.num_envs
+    assert rl.n_steps is not None
+    assert rl.episode_length is not None
+    # With overlap, an episode's rewards are there when the next one ends at the latest.
+    needed = num_envs * rl.episode_length * (2 if config.reward.overlap else 1)
+    one_each = f"{'two episodes' if config.reward.overlap else 'one episode'} of every environment"
+    if rl.n_steps < needed:
+        yield Problem(
+            ("rl", "n_steps"),
+            f"`rl.n_steps` must be at least {one_each}, {needed}: rewards come when episodes end. "
+            f"Received {rl.n_steps}.",
+        )
+    if on_policy or config.reward.name != "clip":
+        return
+    if rl.learning_starts is None or rl.train_freq is None:
+        return
+    # The first gradient step follows the first rollout that ends after more than `learning_starts` steps.
+    rollout = rl.train_freq * num_envs
+    first = (rl.learning_starts // rollout + 1) * rollout
+    if first < needed:
+        yield Problem(
+            ("rl", "learning_starts"),
+            f"`rl.learning_starts` must be at least {one_each}, {needed} steps: before that, nothing is scored that "
+            f"could be learned from. Received {rl.learning_starts}, with which learning starts after {first} steps.",
+        )

@@ -1,0 +1,209 @@
+"""Configuration files: read with line numbers, and all that is wrong with them said at once."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from vlmrm_gym.training.config import Config
+
+Key = tuple[str, ...]
+"""Where something stands: ("rl", "tau")."""
+
+
+class ConfigError(ValueError):
+    """All that is wrong with a configuration."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n".join([f"{count} in {source}:", *(f"  {problem}" for problem in problems)]))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One of them."""
+
+    key: Key
+    message: str
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What stands in a file, and where."""
+
+    path: Path
+    values: dict[str, Any]
+    lines: Mapping[Key, int]
+    """Line numbers from 1, of values and sections."""
+    problems: tuple[Problem, ...]
+    """Of the values by themselves; those named here are not among `values`."""
+
+    def config(self) -> Config:
+        """The values that are right."""
+        return _ADAPTER.validate_python(self.values)
+
+    def value(self, key: Key) -> Any:
+        """What stands at a key; None if nothing does."""
+        found: Any = self.values
+        for name in key:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
+
+_ADAPTER = TypeAdapter(Config)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 3e-4 as a number, as YAML 1.2 does."""
+
+
+_Loader.yaml_implicit_resolvers = {key: list(pairs) for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Read a file.
+
+    Raises:
+        ConfigError: There is none, or it is no YAML mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), [f"it cannot be read: {error}"]) from None
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+        loaded = yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise ConfigError(str(path), [f"{line}this is no YAML: {error.problem}"]) from None
+    if loaded is None:
+        return ConfigFile(path, {}, {}, ())
+    if not isinstance(loaded, dict):
+        raise ConfigError(str(path), [f"a configuration is a mapping of keys to values. Received {loaded!r}"])
+    lines: dict[Key, int] = {}
+    problems = list(_number_lines(node, (), lines))
+    wrong = problems_of_values(loaded)
+    for problem in wrong:
+        _remove(loaded, problem.key)
+    return ConfigFile(path, loaded, lines, (*problems, *wrong))
+
+
+def problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
+    """Unknown keys, wrong types and values out of their ranges."""
+    try:
+        _ADAPTER.validate_python(values)
+    except ValidationError as error:
+        problems: dict[Key, Problem] = {}
+        for one in error.errors():
+            key = _known_part(tuple(str(part) for part in one["loc"]))
+            if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+                problems[key] = Problem(key, _unknown(key))
+            elif key not in problems:
+                rule = one["msg"].replace("Input should", "must").replace("List should", "must")
+                if one["type"] in ("dataclass_type", "dict_type"):
+                    rule = "must be a mapping of keys to values"
+                received = one["input"]
+                problems[key] = Problem(key, f"`{'.'.join(key)}` {rule}. Received {received!r}.")
+        return list(problems.values())
+    return []
+
+
+def describe(problems: Iterable[Problem], file: ConfigFile | None, config: Config | None = None) -> list[str]:
+    """Problems, each with the line of the file that it comes from, in the order of the lines."""
+    described = []
+    for problem in problems:
+        line = None if file is None else file.lines.get(problem.key)
+        if line is not None and file is not None and config is not None and problem.key:
+            now: Any = config
+            for name in problem.key:
+                now = getattr(now, name, None)
+            if file.value(problem.key) != now:
+                line = None  # a flag has the last word
+        described.append((line or 10**9, f"{'' if line is None else f'line {line}: '}{problem.message}"))
+    return [text for _, text in sorted(described, key=lambda pair: pair[0])]
+
+
+def as_values(config: Config) -> dict[str, Any]:
+    """A configuration as a file's mapping; what is None is left out."""
+    return _without_none(asdict(config))
+
+
+def to_yaml(config: Config) -> str:
+    """A configuration as a file has it."""
+    return yaml.safe_dump(as_values(config), sort_keys=False, allow_unicode=True)
+
+
+def flat(config: Config) -> dict[Key, Any]:
+    """Every key and its value."""
+    return dict(_flat((), asdict(config)))
+
+
+def _flat(key: Key, values: Mapping[str, Any]) -> Iterable[tuple[Key, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict) and not key and name in _SECTIONS:
+            yield from _flat((name,), value)
+        else:
+            yield (*key, name), value
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+_SECTIONS: Mapping[str, type] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
+
+
+def _names(section: Key) -> list[str]:
+    """The keys of a section; those at the top for ()."""
+    return [one.name for one in fields(_SECTIONS[section[0]] if section else Config)]
+
+
+def _known_part(location: Key) -> Key:
+    """Where a problem stands, without pydantic's names for the branches of a union and the places in a list."""
+    depth = 2 if location[0] in _SECTIONS else 1
+    return location[:depth]
+
+
+def _unknown(key: Key) -> str:
+    """What is said of an unknown key."""
+    section, name = key[:-1], key[-1]
+    where = f" in `{section[0]}`" if section else ""
+    elsewhere = [(*other, name) for other in ((), *((own,) for own in _SECTIONS)) if name in _names(other)]
+    if elsewhere:
+        return f"`{'.'.join(key)}` is not known{where}. Its place is `{'.'.join(elsewhere[0])}`."
+    every = {other: (*own, other) for own in ((), *((own,) for own in _SECTIONS)) for other in _names(own)}
+    near = difflib.get_close_matches(name, _names(section), 1) or difflib.get_close_matches(name, every, 1)
+    if near:
+        meant = (*section, near[0]) if near[0] in _names(section) else every[near[0]]
+        return f"`{'.'.join(key)}` is not known. Did you mean `{'.'.join(meant)}`?"
+    return f"`{'.'.join(key)}` is not known. Known{where}: {', '.join(_names(section))}."
+
+
+def _remove(values: dict[str, Any], key: Key) -> None:
+    for name in key[:-1]:
+        values = values[name]
+    values.pop(key[-1], None)
+
+
+def _number_lines(node: Any, key: Key, lines: dict[Key, int]) -> Iterable[Problem]:
+    """Note the lines of all keys; those that stand twice."""
+    if isinstance(node, yaml.MappingNode) and len(key) < 2:
+        for name, value in node.value:
+            own = (*key, str(name.value))
+            if own in lines:
+                yield Problem(own, f"`{'.'.join(own)}` is given twice, in line {lines[own]} too. Leave one.")
+            lines[own] = name.start_mark.line + 1
+            yield from _number_lines(value, own, lines)

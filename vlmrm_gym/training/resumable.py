@@ -1,0 +1,122 @@
+"""All that a training is at one moment, so that another process goes on as if nothing had happened."""
+
+import copy
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.utils.seeding import np_random
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from vlmrm_gym.sb3 import VLMVecEnv
+from vlmrm_gym.vector import VLMRewardVectorEnv
+
+
+class ResumableVecEnv(VLMVecEnv):
+    """A `VLMVecEnv` that can be brought to where another one was.
+
+    It remembers from which random states the present episodes began and what has been done since; loading begins them
+    again, and does it again. So environments need no door to their states, but have to begin and end their episodes
+    together, and to draw random numbers at resets only: as those of all registered tasks.
+    """
+
+    def __init__(self, envs: Any, *, success_share: float) -> None:
+        super().__init__(envs, success_share=success_share)
+        self._began: list[Mapping[str, Any]] = []
+        self._now: list[Mapping[str, Any]] = []
+        self._since: list[NDArray[Any]] = []
+
+    def reset(self) -> NDArray[Any]:
+        """Start episodes."""
+        seeds = self._seeds
+        self._began = [
+            self._states()[i] if seed is None else np_random(seed)[0].bit_generator.state
+            for i, seed in enumerate(seeds)
+        ]
+        observations = super().reset()
+        self._now, self._since = self._states(), []
+        return observations
+
+    def step_wait(self) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Step."""
+        self._since.append(np.array(self._actions))
+        stepped = super().step_wait()
+        dones = stepped[2]
+        assert dones.all() == dones.any(), "environments must end their episodes together"
+        if dones.all():
+            self._began, self._now, self._since = self._now, self._states(), []
+        return stepped
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the environments are, and what is known of their rewards."""
+        if isinstance(self.envs, VLMRewardVectorEnv) and self.envs.overlap:
+            self._take(self.envs.flush())  # what is scored in the background is not begun again
+        return {"began": self._began, "since": self._since, "ledgers": copy.deepcopy(self._ledgers)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> NDArray[Any]:
+        """Go to where the others were; returns the observations there."""
+        for generator, saved in zip(self.envs.np_random, state["began"], strict=True):  # pyright: ignore[reportArgumentType]
+            generator.bit_generator.state = saved
+        observations, _ = self.envs.reset()
+        self._began, self._now, self._since = state["began"], self._states(), list(state["since"])
+        for actions in self._since:
+            observations = self.envs.step(actions)[0]
+        self._ledgers = copy.deepcopy(state["ledgers"])
+        if isinstance(self.envs, VLMRewardVectorEnv) and all(ledger.all_told for ledger in self._ledgers):
+            self.envs.flush()
+        return observations
+
+    def _states(self) -> list[Mapping[str, Any]]:
+        generators: Any = self.envs.np_random
+        return [copy.deepcopy(generator.bit_generator.state) for generator in generators]
+
+
+def training_state(model: BaseAlgorithm, envs: ResumableVecEnv) -> dict[str, Any]:
+    """What `model.save` leaves out, and what loading or `learn` would begin anew. Between rollouts only."""
+    return {
+        "envs": envs.state_dict(),
+        "episode_starts": model._last_episode_starts,
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "actions": model.action_space.np_random.bit_generator.state,
+        "action_noise": _dictionary(getattr(model, "action_noise", None)),
+        "exploration": [
+            {name: value for name, value in vars(distribution).items() if name.startswith("exploration_mat")}
+            for distribution in _distributions(model)
+        ],
+    }
+
+
+def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dict[str, Any]) -> None:
+    """Before `learn`: bring the environments to where they were, and have `learn` not reset them."""
+    model._last_obs = envs.load_state_dict(state["envs"])
+    model._last_episode_starts = state["episode_starts"]
+
+
+def restore_random_states(model: BaseAlgorithm, state: dict[str, Any]) -> None:
+    """When the first rollout begins: after all that `learn` draws, and resets, before it."""
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    model.action_space.np_random.bit_generator.state = state["actions"]
+    if (noise := getattr(model, "action_noise", None)) is not None:
+        vars(noise).update(copy.deepcopy(state["action_noise"]))
+    for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):
+        vars(distribution).update(saved)
+
+
+def _dictionary(noise: Any) -> dict[str, Any]:
+    return {} if noise is None else copy.deepcopy(vars(noise))
+
+
+def _distributions(model: BaseAlgorithm) -> list[Any]:
+    """Those that state-dependent exploration draws from."""
+    owners = [model.policy, *model.policy.children()]
+    return [owner.action_dist for owner in owners if hasattr(owner, "action_dist")]
