@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -27,7 +27,6 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.vector import VLMRewardVectorEnv
 
 
 def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwargs: Any) -> "VLMVecEnv":
@@ -78,7 +77,8 @@ class VLMVecEnv(VecEnv):
                 f"`envs` must reset in the same step, as Stable-Baselines3 does. Received {mode.value!r}. "
                 'Make them with autoreset_mode="SameStep".'
             )
-        self.envs, self.success_share = envs, success_share
+        self.envs: Any = envs
+        self.success_share = success_share
         self._started = time.monotonic()
         self._actions: Any = None
         self._ledgers = [_Ledger() for _ in range(envs.num_envs)]
@@ -134,7 +134,7 @@ class VLMVecEnv(VecEnv):
     def last_rewards(self, count: int) -> NDArray[np.float32]:
         """Have all that is pending scored: the newest rewards of each environment, float32 (count, num_envs)."""
         assert self._recent is not None
-        self._take(cast(VLMRewardVectorEnv, self.envs).flush())
+        self._take(self.envs.flush())
         return np.array([list(recent)[-count:] for recent in self._recent], dtype=np.float32).T
 
     def keep_rewards(self, count: int) -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.spaces import flatdim
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -75,7 +76,7 @@ def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
     if "policy_kwargs" in options:
         options["policy_kwargs"] = dict(options["policy_kwargs"])  # which algorithms add to
     if "action_noise" in options:
-        options["action_noise"] = _make_noise(options["action_noise"], int(np.prod(envs.action_space.shape)))
+        options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space))
     if not on_policy:
         options["replay_buffer_class"] = DeferredReplayBuffer
     elif config.reward.name == "clip":

@@ -163,7 +163,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_SECTIONS: Mapping[str, type] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
+_SECTIONS: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
 
 
 def _names(section: Key) -> list[str]:

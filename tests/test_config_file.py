@@ -1,0 +1,225 @@
+"""Configuration files: the published format is read as it is, and all that is wrong is said at once."""
+
+from dataclasses import asdict, replace
+
+import pytest
+
+from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.training.algorithms import ALGORITHMS, keys_of
+from vlmrm_gym.training.checks import conflicts
+from vlmrm_gym.training.config import Config, RewardConfig, RLConfig, suited
+from vlmrm_gym.training.config_file import ConfigError, describe, flat, read_config_file, to_yaml
+
+PUBLISHED = """\
+env_name: Humanoid-v4            # the format of the published code
+base_path: /data/runs
+seed: 7
+description: a humanoid that does something
+tags: [training, CLIP]
+reward:
+  name: clip
+  pretrained_model: ViT-B-32/laion2b_s34b_b79k
+  batch_size: 1600
+  alpha: 0.5
+  target_prompts:
+    - a humanoid robot dancing
+  baseline_prompts: [a humanoid robot]
+  cache_dir: /data/cache
+  camera_config: {trackbodyid: 1, distance: 3.5, lookat: [0.0, 0.0, 1.0], elevation: -10.0, azimuth: 180.0}
+  textured: true
+rl:
+  policy_name: MlpPolicy
+  n_steps: 100000
+  n_envs_per_worker: 2
+  episode_length: 200
+  learning_starts: 100
+  train_freq: 200
+  batch_size: 64
+  gradient_steps: 1
+  tau: 0.005
+  gamma: 0.99
+  learning_rate: 3e-4
+  buffer_size: 1_000_000
+  ent_coef: auto_0.1
+  use_sde: false
+  target_update_interval: 1
+  policy_kwargs: {net_arch: [64, 64]}
+  action_noise: {name: NormalActionNoise, mean: 0.0, sigma: 0.2}
+logging:
+  checkpoint_freq: 800
+  video_freq: 800
+  tensorboard_freq: 800
+"""
+
+
+def read(text, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return read_config_file(path)
+
+
+def said(text, tmp_path):
+    """What is wrong with a file."""
+    file = read(text, tmp_path)
+    return describe([*file.problems, *conflicts(file.config())], file)
+
+
+def test_the_published_format_is_read_as_it_is(tmp_path):
+    assert said(PUBLISHED, tmp_path) == []
+    config = suited(read(PUBLISHED, tmp_path).config())
+    assert config.task.id == "VLMRM/Humanoid-v0"
+    assert config.seed == 7
+    assert config.num_envs == 2
+    assert config.reward.target_prompts == ["a humanoid robot dancing"]
+    assert config.reward.camera_config is not None
+    assert config.reward.camera_config["lookat"] == [0.0, 0.0, 1.0]
+    assert config.rl.algorithm == "SAC"
+    assert config.rl.learning_rate == 3e-4
+    assert config.rl.buffer_size == 1_000_000
+    assert config.rl.ent_coef == "auto_0.1"
+    assert config.logging.checkpoint_freq == 800
+
+
+@pytest.mark.parametrize(
+    ("legacy", "prompts", "id"),
+    [
+        ("CartPole-v1", None, "VLMRM/CartPole-v1"),
+        ("MountainCarContinuous-v0", None, "VLMRM/MountainCarContinuous-v0"),
+        ("Humanoid-v4", ["a humanoid robot kneeling"], "VLMRM/Humanoid-kneel-v0"),
+        ("Humanoid-v4", ["a humanoid robot kneeling", "a robot"], "VLMRM/Humanoid-v0"),
+    ],
+)
+def test_names_of_the_published_code_mean_ours(legacy, prompts, id):
+    config = suited(Config(env_name=legacy, reward=RewardConfig(target_prompts=prompts)))
+    assert config.env_name == config.task.id == id
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)
+def test_a_name_is_enough_for_every_task(task):
+    config = Config(env_name=task.id, reward=RewardConfig(target_prompts=None if task.prompt else ["a robot"]))
+    assert list(conflicts(config)) == []
+    full = suited(config)
+    assert full.rl.episode_length == task.episode_length
+    assert full.reward.target_prompts == [task.prompt or "a robot"]
+    assert full.reward.baseline_prompts == [task.baseline]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_suits_a_task_is_what_its_algorithm_knows(name):
+    env_name = "VLMRM/CartPole-v1" if ALGORITHMS[name].discrete else "VLMRM/MountainCarContinuous-v0"
+    config = Config(env_name=env_name, rl=RLConfig(algorithm=name))
+    assert list(conflicts(config)) == []
+    always = {"algorithm", "policy_name", "n_steps", "n_envs_per_worker", "episode_length", "device"}
+    filled = {key for key, value in asdict(suited(config).rl).items() if value is not None}
+    assert filled - always <= keys_of(name)
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    config = suited(read(PUBLISHED, tmp_path).config())
+    assert flat(read(to_yaml(config), tmp_path).config()) == flat(config)
+    assert suited(config) == config
+
+
+def test_all_problems_are_said_at_once_with_their_lines(tmp_path):
+    text = """\
+env_name: VLMRM/Humanoid-knel-v0
+seed: -3
+gamma: 0.9
+reward:
+  alpha: 2
+  pretraned_model: x
+  target_prompts: 5
+rl:
+  n_steps: many
+  tau: .5
+  tau: .6
+  ent_coef: automatic
+  batch_size: 0.5
+  learning_stars: 3
+  zzz: 1
+  action_noise: 3
+logging: 3
+"""
+    problems = said(text, tmp_path)
+    begins = [
+        "line 1: `env_name` must be a registered ID",
+        "line 2: `seed` must be greater than or equal to 0. Received -3.",
+        "line 3: `gamma` is not known. Its place is `rl.gamma`.",
+        "line 5: `reward.alpha` must be less than or equal to 1. Received 2.",
+        "line 6: `reward.pretraned_model` is not known. Did you mean `reward.pretrained_model`?",
+        "line 7: `reward.target_prompts` must be a valid list. Received 5.",
+        "line 9: `rl.n_steps` must be a valid integer",
+        "line 11: `rl.tau` is given twice, in line 10 too.",
+        "line 12: `rl.ent_coef` must be a valid number",
+        "line 13: `rl.batch_size` must be a valid integer",
+        "line 14: `rl.learning_stars` is not known. Did you mean `rl.learning_starts`?",
+        "line 15: `rl.zzz` is not known. Known in `rl`: algorithm,",
+        "line 16: `rl.action_noise` must be a mapping of keys to values. Received 3.",
+        "line 17: `logging` must be a mapping of keys to values. Received 3.",
+    ]
+    assert len(problems) == len(begins)
+    for problem, begin in zip(problems, begins, strict=True):
+        assert problem.startswith(begin)
+    assert "Did you mean 'VLMRM/Humanoid-kneel-v0'?" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            ("env_name: Humanoid-v4", "env_name: CartPole-v1"),
+            "line 15: `reward.camera_config` is not for VLMRM/CartPole",
+        ),
+        (("  tau:", "  algorithm: DQN\n  tau:"), "line 26: `rl.algorithm` must act in continuous spaces"),
+        (("  tau:", "  algorithm: TD3\n  tau:"), "line 31: `rl.ent_coef` is not for TD3. Leave it out."),
+        (("train_freq: 200", "train_freq: 1"), "line 22: `rl.learning_starts` must be at least one episode of every"),
+        (
+            ("n_steps: 100000", "n_steps: 300"),
+            "line 19: `rl.n_steps` must be at least one episode of every environment",
+        ),
+        (("    - a humanoid robot dancing", "    - ''"), "line 11: `reward.target_prompts` must not have empty texts"),
+        (("NormalActionNoise", "PinkNoise"), "line 34: `rl.action_noise` must have a name, NormalActionNoise or"),
+        (("  textured: true", "  devices: [cpu]"), "line 16: `reward.devices` is for workers"),
+        (("env_name: Humanoid-v4", "env_name: Humanoid-v9"), "line 1: `env_name` must be a registered ID"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(change, problem, tmp_path):
+    assert change[0] in PUBLISHED
+    problems = said(PUBLISHED.replace(*change), tmp_path)
+    assert [one for one in problems if one.startswith(problem)], problems
+
+
+def test_what_is_missing_is_said(tmp_path):
+    assert said("", tmp_path) == ["`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them."]
+    (problem,) = said("env_name: VLMRM/Humanoid-v0", tmp_path)
+    assert problem.startswith("`reward.target_prompts` is missing: VLMRM/Humanoid-v0 has no prompt of its own.")
+    (problem,) = said("env_name: CartPole-v1\ntrack: true", tmp_path)
+    assert problem.startswith("line 2: `track` needs Weights and Biases")
+
+
+def test_learning_starts_after_the_rollout_in_which_the_first_episodes_end():
+    """The published example has `learning_starts` 100 and trains after 200 steps of 2 environments: nothing is wrong."""
+    rl = RLConfig(n_envs_per_worker=2, episode_length=200, learning_starts=100, train_freq=200)
+    config = Config(env_name="VLMRM/MountainCarContinuous-v0", rl=rl)
+    assert list(conflicts(config)) == []
+    assert list(conflicts(replace(config, rl=replace(rl, train_freq=201)))) == []
+    assert list(conflicts(replace(config, rl=replace(rl, train_freq=199)))) != []  # it would start at 398
+    overlapping = replace(config, reward=RewardConfig(overlap=True))
+    (problem,) = conflicts(overlapping)
+    assert "two episodes of every environment, 800" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rl: [", r"line 1: this is no YAML"),
+        ("- 3", r"a configuration is a mapping of keys to values. Received \[3\]"),
+        (None, r"cannot be read"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(text, problem, tmp_path):
+    path = tmp_path / "config.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        read_config_file(path)
