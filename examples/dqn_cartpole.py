@@ -199,10 +199,10 @@ def plot_learning_curve(history: dict[str, list[tuple[int, float]]], args: Args,
     }
     for axis, (key, title) in zip(axes, titles.items(), strict=True):
         steps, values = np.reshape(history[key], (-1, 2)).T
-        smooth = [values[max(0, i - 9) : i + 1].mean() for i in range(len(values))]
-        axis.plot(steps, values, alpha=0.3, linewidth=1)
-        axis.plot(steps, smooth, color="C0", label="mean of 10 episodes")
-        axis.set(title=title, xlabel="steps")
+        ends = np.unique(steps)
+        axis.plot(steps / 1_000, values, ".", alpha=0.4, label="an episode")
+        axis.plot(ends / 1_000, [values[steps == end].mean() for end in ends], color="C0", label="mean")
+        axis.set(title=title, xlabel="thousand steps")
     axes[0].legend()
     figure.suptitle(f'"{args.prompt}", {args.model}, seed {args.seed}')
     figure.savefig(path, dpi=120)
