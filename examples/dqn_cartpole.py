@@ -3,7 +3,8 @@
     python examples/dqn_cartpole.py
     python examples/dqn_cartpole.py --prompt "the stick stands straight up" --seed 3
 
-The agent never sees the environment's reward or success: both are only logged. Writes into runs/<run name>:
+Episodes are scored when they end; transitions wait in the replay buffer for their rewards. The agent never sees the
+environment's reward or success: both are only logged. Writes into runs/<run name>:
 TensorBoard events, learning_curve.png, agent.mp4 (the trained agent, with its reward drawn in), result.json, agent.pt.
 
 The default model, "tiny", is bundled: it was trained on this scene, and is no evidence of zero-shot ability. With a GPU
@@ -17,8 +18,7 @@ best by VLM return.
 import json
 import random
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 import vlmrm_gym
 from vlmrm_gym.envs import CartPole
+from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.videos import save_video
 
 
@@ -74,10 +75,16 @@ class Args:
     """where the vision-language model runs"""
     episode_length: int = 200
     """steps of an episode"""
+    num_workers: int = 0
+    """processes that draw and score; 0: this one"""
+    overlap: bool = False
+    """whether environments go on while their episodes are scored"""
 
     # Algorithm specific arguments
     total_timesteps: int = 15_000
-    """total timesteps of the experiment"""
+    """total timesteps of the experiment, over all environments"""
+    num_envs: int = 4
+    """the number of parallel environments"""
     learning_rate: float = 5e-4
     """the learning rate of the optimizer; falls to zero linearly"""
     buffer_size: int = 100_000
@@ -95,43 +102,44 @@ class Args:
     exploration_fraction: float = 0.4
     """the fraction of `total_timesteps` it takes from start_e to end_e"""
     learning_starts: int = 1_000
-    """timestep to start learning"""
-    train_frequency: int = 1
-    """the frequency of training"""
-    selection_frequency: int = 10
-    """every how many episodes the greedy agent plays one, to see whether it is the best by VLM return"""
+    """timestep to start learning; at least an episode of every environment, two with overlap"""
+    updates_per_step: float = 1.0
+    """gradient steps for each timestep"""
+    selection_frequency: int = 2_000
+    """every how many timesteps, and at the end, the greedy agent plays, to see whether it is the best by VLM return"""
+    selection_episodes: int = 4
+    """how many episodes it then plays, all at once"""
     eval_episodes: int = 100
     """episodes of the final evaluation"""
 
 
-def make_env(args: Args) -> Callable[[], gym.Env]:
-    def thunk() -> gym.Env:
-        env = gym.make(
-            args.env_id,
-            prompt=args.prompt,
-            baseline=args.baseline,
-            alpha=args.alpha,
-            model=args.model,
-            device=args.device,
-            episode_length=args.episode_length,
-        )
-        return gym.wrappers.RecordEpisodeStatistics(env)
-
-    return thunk
+def make_envs(args: Args, num_envs: int, overlap: bool = False) -> gym.vector.VectorEnv:
+    return gym.make_vec(
+        args.env_id,
+        num_envs=num_envs,
+        prompt=args.prompt,
+        baseline=args.baseline,
+        alpha=args.alpha,
+        model=args.model,
+        device=args.device,
+        episode_length=args.episode_length,
+        num_workers=args.num_workers,
+        overlap=overlap,
+    )
 
 
 # ALGO LOGIC: initialize agent here:
 class QNetwork(nn.Module):
-    def __init__(self, env: gym.Env) -> None:
+    def __init__(self, envs: gym.vector.VectorEnv) -> None:
         super().__init__()
-        assert isinstance(env.observation_space, gym.spaces.Box)
-        assert isinstance(env.action_space, gym.spaces.Discrete)
+        assert isinstance(envs.single_observation_space, gym.spaces.Box)
+        assert isinstance(envs.single_action_space, gym.spaces.Discrete)
         self.network = nn.Sequential(
-            nn.Linear(env.observation_space.shape[0], 128),
+            nn.Linear(envs.single_observation_space.shape[0], 128),
             nn.ReLU(),
             nn.Linear(128, 128),
             nn.ReLU(),
-            nn.Linear(128, int(env.action_space.n)),
+            nn.Linear(128, int(envs.single_action_space.n)),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,48 +151,21 @@ class QNetwork(nn.Module):
             return self(torch.from_numpy(observations)).argmax(-1).numpy()
 
 
-class ReplayBuffer:
-    """The last `size` transitions."""
-
-    def __init__(self, size: int, observation_size: int) -> None:
-        self.observations = torch.zeros(size, observation_size)
-        self.next_observations = torch.zeros(size, observation_size)
-        self.actions = torch.zeros(size, 1, dtype=torch.int64)
-        self.rewards = torch.zeros(size)
-        self.terminations = torch.zeros(size)
-        self.size, self.added = size, 0
-
-    def add(
-        self, observation: np.ndarray, next_observation: np.ndarray, action: int, reward: float, termination: bool
-    ) -> None:
-        i = self.added % self.size
-        self.observations[i] = torch.from_numpy(observation)
-        self.next_observations[i] = torch.from_numpy(next_observation)
-        self.actions[i, 0] = action
-        self.rewards[i] = reward
-        self.terminations[i] = float(termination)
-        self.added += 1
-
-    def sample(self, batch_size: int) -> tuple[torch.Tensor, ...]:
-        i = torch.randint(min(self.added, self.size), (batch_size,))
-        return self.observations[i], self.next_observations[i], self.actions[i], self.rewards[i], self.terminations[i]
-
-
 def linear_schedule(start: float, end: float, duration: float, t: int) -> float:
     return max(start + (end - start) * t / duration, end)
 
 
-def play(env: gym.Env, agent: QNetwork, seed: int) -> tuple[list[np.ndarray], list[float]]:
-    """One greedy episode: the frames that were scored, and their rewards."""
-    frames, rewards = [], []
-    observation, _ = env.reset(seed=seed)
-    done = False
-    while not done:
-        observation, reward, terminated, truncated, _ = env.step(agent.greedy(observation).item())
-        rewards.append(float(reward))
-        frames.append(env.render())
-        done = terminated or truncated
-    return frames, rewards
+def play(
+    envs: gym.vector.VectorEnv, agent: QNetwork, seed: int, film: bool = False
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """One greedy episode in every environment: rewards float32 (num_envs, T), and, to be filmed, the first's frames."""
+    frames, truncations, infos = [], np.zeros(envs.num_envs, dtype=bool), {}
+    observations, _ = envs.reset(seed=seed)
+    while not truncations.all():
+        observations, _, _, truncations, infos = envs.step(agent.greedy(observations))
+        if film:
+            frames.append(envs.render()[0])  # pyright: ignore[reportOptionalSubscript]
+    return np.stack(infos["vlm_rewards"]), frames
 
 
 def success_rate(agent: QNetwork, episodes: int, episode_length: int, seed: int) -> tuple[float, float]:
@@ -204,25 +185,24 @@ def success_rate(agent: QNetwork, episodes: int, episode_length: int, seed: int)
     return float(succeeded.mean()), float(returns.mean())
 
 
-def plot_learning_curve(history: list[dict[str, float]], args: Args, path: Path) -> None:
+def plot_learning_curve(history: dict[str, list[tuple[int, float]]], args: Args, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
-    steps = [row["step"] for row in history]
     titles = {
         "vlm_return": "VLM return",
         "task_return": "Task return (not shown to the agent)",
         "success": "Success (share of steps)",
     }
     for axis, (key, title) in zip(axes, titles.items(), strict=True):
-        values = np.array([row[key] for row in history])
-        smooth = [values[max(0, i - 9) : i + 1].mean() for i in range(len(values))]
-        axis.plot(steps, values, alpha=0.3, linewidth=1)
-        axis.plot(steps, smooth, color="C0", label="mean of 10 episodes")
-        axis.set(title=title, xlabel="steps")
+        steps, values = np.reshape(history[key], (-1, 2)).T
+        ends = np.unique(steps)
+        axis.plot(steps / 1_000, values, ".", alpha=0.4, label="an episode")
+        axis.plot(ends / 1_000, [values[steps == end].mean() for end in ends], color="C0", label="mean")
+        axis.set(title=title, xlabel="thousand steps")
     axes[0].legend()
     figure.suptitle(f'"{args.prompt}", {args.model}, seed {args.seed}')
     figure.savefig(path, dpi=120)
@@ -231,6 +211,12 @@ def plot_learning_curve(history: list[dict[str, float]], args: Args, path: Path)
 
 def main(args: Args) -> Path:
     started = time.monotonic()
+    needed = (2 if args.overlap else 1) * args.num_envs * args.episode_length
+    if args.learning_starts < needed:
+        raise ValueError(
+            f"`learning_starts` must be at least {needed}, when every environment's first episode has its rewards. "
+            f"Received {args.learning_starts}. Raise it, or lower `num_envs` or `episode_length`."
+        )
     run_name = f"{args.env_id.replace('/', '_')}__{args.exp_name}__{args.seed}__{int(time.time())}"
     run_folder = args.runs_folder / run_name
     if args.track:
@@ -257,72 +243,59 @@ def main(args: Args) -> Path:
         torch.set_num_threads(args.torch_threads)
 
     # env setup
-    env = make_env(args)()
-    selection_env = make_env(args)()
-    env.action_space.seed(args.seed)
+    envs = make_envs(args, args.num_envs, args.overlap)
+    selection_envs = make_envs(args, args.selection_episodes)
+    envs.action_space.seed(args.seed)
 
-    q_network, target_network, best_network = QNetwork(env), QNetwork(env), QNetwork(env)
+    q_network, target_network = QNetwork(envs), QNetwork(envs)
     target_network.load_state_dict(q_network.state_dict())
     optimizer = torch.optim.Adam(q_network.parameters(), lr=args.learning_rate)
-    buffer = ReplayBuffer(args.buffer_size, env.observation_space.shape[0])  # pyright: ignore[reportOptionalSubscript]
+    buffer = ReplayBuffer(args.buffer_size, envs, seed=args.seed)
 
-    history: list[dict[str, float]] = []
-    recent_success: deque[float] = deque(maxlen=10)
-    best_return = -np.inf
-    episode: list[tuple[bool, float]] = []  # success and task reward of each step: only logged
+    history: dict[str, list[tuple[int, float]]] = defaultdict(list)  # step and value, by name
+    global_step, updates, best_return = 0, 0, -np.inf
+    task_returns, successes = np.zeros(args.num_envs), np.zeros(args.num_envs)  # of the episodes that go on
 
-    def keep_if_best(step: int) -> None:
-        nonlocal best_return
-        greedy_return = sum(play(selection_env, q_network, seed=args.seed)[1])
-        writer.add_scalar("charts/greedy_vlm_return", greedy_return, step)
-        if greedy_return >= best_return:
-            best_return = greedy_return
-            best_network.load_state_dict(q_network.state_dict())
-            torch.save(best_network.state_dict(), run_folder / "agent.pt")  # survives an interrupted run
+    def log(name: str, value: float) -> None:
+        history[name].append((global_step, value))
+        writer.add_scalar(f"charts/{name}", value, global_step)
 
     # TRY NOT TO MODIFY: start the game
-    observation, _ = env.reset(seed=args.seed)
-    progress = tqdm(range(args.total_timesteps), unit="step", smoothing=0.05)
-    for global_step in progress:
+    observations, _ = envs.reset(seed=args.seed)
+    progress = tqdm(total=args.total_timesteps, unit="step", smoothing=0.05)
+    while global_step < args.total_timesteps:
         # ALGO LOGIC: put action logic here
         epsilon = linear_schedule(
             args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, global_step
         )
-        action = env.action_space.sample() if random.random() < epsilon else q_network.greedy(observation).item()
+        explores = np.random.random(args.num_envs) < epsilon
+        actions = np.where(explores, envs.action_space.sample(), q_network.greedy(observations))
 
         # TRY NOT TO MODIFY: execute the game and log data
-        next_observation, reward, termination, truncation, info = env.step(action)
-        buffer.add(observation, next_observation, action, float(reward), termination)
-        episode.append((info["success"], info["task_reward"]))
-        observation = next_observation
-
-        if termination or truncation:
-            success, task_return = np.mean([s for s, _ in episode]), np.sum([r for _, r in episode])
-            row = {
-                "step": global_step + 1,
-                "vlm_return": float(info["episode"]["r"]),
-                "task_return": float(task_return),
-                "success": float(success),
-            }
-            for key in ("vlm_return", "task_return", "success"):
-                writer.add_scalar(f"charts/{key}", row[key], global_step)
-            history.append(row)
-            recent_success.append(row["success"])
-            progress.set_postfix(vlm_return=f"{row['vlm_return']:.1f}", success=f"{np.mean(recent_success):.0%}")
-            episode = []
-            observation, _ = env.reset()
-            if len(history) % args.selection_frequency == 0:
-                keep_if_best(global_step)
+        next_observations, rewards, terminations, truncations, infos = envs.step(actions)
+        buffer.add(observations, actions, next_observations, rewards, terminations, truncations, infos)
+        observations = next_observations
+        stepped = infos["_task_reward"]  # where next-step autoreset does not just reset
+        previous_step, global_step = global_step, global_step + int(stepped.sum())
+        progress.update(global_step - previous_step)
+        task_returns += infos["task_reward"]
+        successes += infos.get("success", stepped)
+        for i in np.flatnonzero(terminations | truncations):
+            log("task_return", task_returns[i])
+            log("success", successes[i] / args.episode_length)
+            task_returns[i] = successes[i] = 0
+        for i in np.flatnonzero(infos["_vlm_rewards"]):
+            log("vlm_return", infos["vlm_rewards"][i].sum())
 
         # ALGO LOGIC: training
-        if global_step >= args.learning_starts and global_step % args.train_frequency == 0:
-            optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - global_step / args.total_timesteps)
-            observations, next_observations, actions, rewards, terminations = buffer.sample(args.batch_size)
+        optimizer.param_groups[0]["lr"] = linear_schedule(args.learning_rate, 0, args.total_timesteps, global_step)
+        while updates < (global_step - args.learning_starts) * args.updates_per_step:
+            batch = buffer.sample(args.batch_size)
             with torch.no_grad():
-                next_actions = q_network(next_observations).argmax(1, keepdim=True)  # double DQN
-                target_max = target_network(next_observations).gather(1, next_actions).squeeze(1)
-                td_target = rewards + args.gamma * target_max * (1 - terminations)
-            old_val = q_network(observations).gather(1, actions).squeeze(1)
+                next_actions = q_network(batch.next_observations).argmax(1, keepdim=True)  # double DQN
+                target_max = target_network(batch.next_observations).gather(1, next_actions).squeeze(1)
+                td_target = batch.rewards + args.gamma * target_max * (1 - batch.terminations)
+            old_val = q_network(batch.observations).gather(1, batch.actions[:, None]).squeeze(1)
             loss = F.smooth_l1_loss(old_val, td_target)
             optimizer.zero_grad()
             loss.backward()
@@ -330,18 +303,30 @@ def main(args: Args) -> Path:
             with torch.no_grad():
                 for target, parameter in zip(target_network.parameters(), q_network.parameters(), strict=True):
                     target.lerp_(parameter, args.tau)
-            if global_step % 100 == 0:
+            updates += 1
+            if updates % 100 == 0:
                 writer.add_scalar("losses/td_loss", loss.item(), global_step)
                 writer.add_scalar("losses/q_values", old_val.mean().item(), global_step)
                 writer.add_scalar("charts/SPS", progress.format_dict["rate"] or 0, global_step)
 
+        # Keep the agent if it is the best
+        due = global_step // args.selection_frequency > previous_step // args.selection_frequency
+        if due or global_step >= args.total_timesteps:
+            greedy_return = float(play(selection_envs, q_network, seed=args.seed)[0].sum(1).mean())
+            log("greedy_vlm_return", greedy_return)
+            progress.set_postfix(greedy_vlm_return=f"{greedy_return:.1f}")
+            if greedy_return >= best_return:
+                best_return = greedy_return
+                torch.save(q_network.state_dict(), run_folder / "agent.pt.tmp")
+                (run_folder / "agent.pt.tmp").replace(run_folder / "agent.pt")  # in one step: never half a file
+
     # What came of it
-    keep_if_best(args.total_timesteps)
-    success, task_return = success_rate(best_network, args.eval_episodes, args.episode_length, seed=10_000)
+    q_network.load_state_dict(torch.load(run_folder / "agent.pt"))
+    success, task_return = success_rate(q_network, args.eval_episodes, args.episode_length, seed=10_000)
     plot_learning_curve(history, args, run_folder / "learning_curve.png")
     if args.capture_video:
-        frames, rewards = play(selection_env, best_network, seed=args.seed)
-        save_video(run_folder / args.video_name, frames, rewards, title=args.prompt)
+        rewards, frames = play(selection_envs, q_network, seed=args.seed, film=True)
+        save_video(run_folder / args.video_name, frames, rewards[0], title=args.prompt)
     result = {
         "success": success,
         "task_return": task_return,
@@ -352,9 +337,10 @@ def main(args: Args) -> Path:
         "args": {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()},
     }
     (run_folder / "result.json").write_text(json.dumps(result, indent=2))
-    env.close()
-    selection_env.close()
+    envs.close()
+    selection_envs.close()
     writer.close()
+    progress.close()
     print(f"\nSuccess in {success:.0%} of {args.eval_episodes} episodes, after {result['minutes']:.1f} minutes.")
     print(f"Learning curve: {run_folder / 'learning_curve.png'}")
     if args.capture_video:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import imageio.v3 as iio
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import dqn_cartpole
@@ -16,13 +17,16 @@ pytestmark = [
 ]
 
 
-def test_a_short_run_writes_curve_video_events_and_result(tmp_path):
+@pytest.mark.parametrize(("overlap", "learning_starts"), [(False, 40), (True, 80)])
+def test_a_short_run_writes_curve_video_events_and_result(tmp_path, overlap, learning_starts):
     args = dqn_cartpole.Args(
         runs_folder=tmp_path,
-        total_timesteps=60,
-        learning_starts=20,
+        total_timesteps=120,
+        num_envs=2,
+        overlap=overlap,
+        learning_starts=learning_starts,
         episode_length=20,
-        selection_frequency=1,
+        selection_frequency=50,
         eval_episodes=3,
     )
     folder = dqn_cartpole.main(args)
@@ -32,8 +36,10 @@ def test_a_short_run_writes_curve_video_events_and_result(tmp_path):
     assert 0 <= result["success"] <= 1
     assert iio.imread(folder / "learning_curve.png").ndim == 3
     assert iio.imread(folder / "agent.mp4").shape == (20, 472, 600, 3)
-    assert list(folder.glob("events.out.tfevents.*"))
     assert (folder / "agent.pt").exists()
+    events = EventAccumulator(str(folder)).Reload()
+    assert [event.step for event in events.Scalars("charts/task_return")] == [40, 40, 80, 80, 120, 120]
+    assert [event.step for event in events.Scalars("charts/greedy_vlm_return")] == [50, 100, 120]
 
 
 def test_a_run_shorter_than_an_episode_still_ends_well(tmp_path):
@@ -42,15 +48,28 @@ def test_a_run_shorter_than_an_episode_still_ends_well(tmp_path):
     assert -20 <= result["best_greedy_vlm_return"] <= 20
 
 
+@pytest.mark.parametrize(("overlap", "needed"), [(False, 40), (True, 80)])
+def test_learning_before_the_first_rewards_is_refused(tmp_path, overlap, needed):
+    args = dqn_cartpole.Args(
+        runs_folder=tmp_path, num_envs=2, episode_length=20, overlap=overlap, learning_starts=needed - 1
+    )
+    with pytest.raises(
+        ValueError, match=f"`learning_starts` must be at least {needed}, .* Received {needed - 1}.* `num_envs`"
+    ):
+        dqn_cartpole.main(args)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_untrained_agent_does_not_succeed():
     """So that success means something."""
     import torch
 
     torch.manual_seed(0)
-    env = dqn_cartpole.make_env(dqn_cartpole.Args())()
+    envs = dqn_cartpole.make_envs(dqn_cartpole.Args(), num_envs=1)
     success, task_return = dqn_cartpole.success_rate(
-        dqn_cartpole.QNetwork(env), episodes=20, episode_length=200, seed=0
+        dqn_cartpole.QNetwork(envs), episodes=20, episode_length=200, seed=0
     )
+    envs.close()
     assert success == 0
     assert task_return < 100
 
