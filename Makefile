@@ -57,7 +57,7 @@ benchmark: install  ## what RESULTS.md reports
 	$(BIN)/python benchmarks/clip_reward.py
 	$(BIN)/python benchmarks/rendering.py
 	$(BIN)/python benchmarks/bundled_model.py
-	$(BIN)/python benchmarks/dqn_cartpole_seeds.py
+	$(BIN)/python benchmarks/training_seeds.py cart-pole
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .ruff_cache .hypothesis

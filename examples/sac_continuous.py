@@ -18,7 +18,7 @@ import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Args:
     runs_folder: Path = Path("runs")
     """where the run's folder is made"""
     resume: Path | None = None
-    """a run's folder, to go on from its checkpoint; all else is then read from there, except total_timesteps"""
+    """a run's folder, to go on from its checkpoint; all else is then read from there"""
 
     # The reward
     env_id: str = "VLMRM/Humanoid-stand-v0"
@@ -76,8 +76,8 @@ class Args:
     device: str = "auto"
     """where the vision-language model runs, and where the agent learns"""
 
-    # Algorithm specific arguments
-    total_timesteps: int = 100_000
+    # Algorithm specific arguments; for humanoids, see also SETTINGS
+    total_timesteps: int = 200_000
     """total timesteps of the experiment, over all environments"""
     num_envs: int = 8
     """the number of parallel environments"""
@@ -89,8 +89,8 @@ class Args:
     """target smoothing coefficient"""
     batch_size: int = 256
     """the batch size of sample from the replay memory"""
-    learning_starts: int = 2_000
-    """timestep to start learning; random actions until then"""
+    learning_starts: int = 4_800
+    """timestep to start learning; random actions until then; at least two episodes of every environment"""
     policy_lr: float = 6e-4
     """the learning rate of the policy network optimizer"""
     q_lr: float = 6e-4
@@ -103,12 +103,22 @@ class Args:
     """entropy coefficient; None: learned"""
     exploration_hold: int = 1
     """for how many steps a random action is held before learning starts"""
-    selection_frequency: int = 10_000
+    selection_frequency: int = 5_000
     """every how many timesteps the deterministic agent plays, to see whether it is the best by VLM return"""
     eval_episodes: int = 100
     """episodes of the final evaluation"""
     checkpoint_frequency: int = 20_000
     """timesteps between checkpoints"""
+
+
+# A car has to swing up before a sentence can tell it that it is near the flag: random pushes have to last.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "VLMRM/MountainCarContinuous-v0": {"total_timesteps": 40_000, "gamma": 0.99, "hidden": 128, "exploration_hold": 30},
+}
+
+
+def args_for(env_id: str) -> Args:
+    return replace(Args(), env_id=env_id, **SETTINGS.get(env_id, {}))
 
 
 def make_envs(args: Args, num_envs: int, overlap: bool) -> gym.vector.VectorEnv:
@@ -277,7 +287,15 @@ def main(args: Args) -> Path:
     state: dict[str, Any] = {}
     if args.resume is not None:
         state = torch.load(args.resume / "checkpoint.pt", weights_only=False)
-        args = Args(**{**state["args"], "resume": args.resume, "total_timesteps": args.total_timesteps})
+        args = Args(**{**state["args"], "resume": args.resume})
+    least = (
+        2 * args.num_envs * gym.spec(args.env_id).kwargs["episode_length"]
+    )  # rewards are there when the next episode ends, at the latest
+    if args.learning_starts < least:
+        raise ValueError(
+            f"`learning_starts` must be at least {least}, two episodes of every environment. "
+            f"Received {args.learning_starts}. Raise it, or lower `num_envs`."
+        )
     run_name = f"{args.env_id.replace('/', '_')}__{args.exp_name}__{args.seed}__{int(time.time())}"
     run_folder = args.resume or args.runs_folder / run_name
     if args.track:
@@ -443,4 +461,5 @@ def main(args: Args) -> Path:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args, description=__doc__))
+    env_id = tyro.cli(Args, description=__doc__).env_id
+    main(tyro.cli(Args, description=__doc__, default=args_for(env_id)))

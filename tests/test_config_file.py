@@ -198,7 +198,7 @@ def test_what_is_missing_is_said(tmp_path):
 
 
 def test_learning_starts_after_the_rollout_in_which_the_first_episodes_end():
-    """The published example has `learning_starts` 100 and trains after 200 steps of 2 environments: nothing is wrong."""
+    """The published example has `learning_starts` 100, and trains after 200 steps of 2 environments: all is well."""
     rl = RLConfig(n_envs_per_worker=2, episode_length=200, learning_starts=100, train_freq=200)
     config = Config(env_name="VLMRM/MountainCarContinuous-v0", rl=rl)
     assert list(conflicts(config)) == []
