@@ -1,14 +1,25 @@
 """A training is configured, leaves its folder, and goes on as if nothing had happened."""
 
+import json
+import os
+import pickle
+import signal
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.buffers import ReplayBuffer
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vlmrm_gym.training import callbacks
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
+from vlmrm_gym.training.callbacks import Interrupted
 from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig, suited
+from vlmrm_gym.training.evaluation import evaluate
 from vlmrm_gym.training.run import resume, start
-from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.training.run_folder import RunError, RunFolder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -18,7 +29,7 @@ pytestmark = [
 FREQUENCY = 24 * 3
 
 
-def small(algorithm, tmp_path, name="run", **reward):
+def small(algorithm, tmp_path, run_name="run", **reward):
     """A configuration that trains within a second or two; checkpoints fall into the middle of episodes."""
     env_name = "VLMRM/CartPole-v1" if ALGORITHMS[algorithm].discrete else "VLMRM/MountainCarContinuous-v0"
     on_policy = ALGORITHMS[algorithm].on_policy
@@ -27,7 +38,7 @@ def small(algorithm, tmp_path, name="run", **reward):
         n_steps=240,
         n_envs_per_worker=2,
         episode_length=25,
-        learning_starts=None if on_policy else 60,
+        learning_starts=None if on_policy else 120 if reward.get("overlap") else 60,
         train_freq=12 if on_policy else 3,
         gradient_steps=None if algorithm == "A2C" else 2,
         batch_size=None if algorithm == "A2C" else 8,
@@ -40,7 +51,7 @@ def small(algorithm, tmp_path, name="run", **reward):
         Config(
             env_name=env_name,
             base_path=str(tmp_path),
-            run_name=name,
+            run_name=run_name,
             seed=5,
             rl=rl,
             reward=RewardConfig(**reward),
@@ -82,8 +93,6 @@ def contents(folder):
                 values |= {f"{name} {number} {key}": torch.as_tensor(value) for key, value in state.items()}
     buffer = list(folder.checkpoints.values())[-1] / "replay_buffer.pkl"
     if buffer.exists():
-        import pickle
-
         stored: ReplayBuffer = pickle.loads(buffer.read_bytes())
         for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
             values[f"buffer {name}"] = torch.as_tensor(getattr(stored, name)[: stored.size()])
@@ -114,3 +123,246 @@ def test_a_run_that_died_and_was_resumed_equals_the_unbroken_one(algorithm, tmp_
     resume(config, broken)
     assert_equal(unbroken, broken)
     assert len(broken.metrics()) == 4
+
+
+def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
+    """From now on, trainings get a signal when they get to a step."""
+    own = callbacks.RunCallback._on_step
+    sent = []
+
+    def on_step(self):
+        if self.model.num_timesteps >= step and not sent:
+            sent.append(step)
+            os.kill(os.getpid(), signal_number)
+        return own(self)
+
+    monkeypatch.setattr(callbacks.RunCallback, "_on_step", on_step)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_run_that_was_interrupted_anywhere_goes_on_from_there(name, tmp_path, monkeypatch):
+    usual = signal.getsignal(getattr(signal, name))
+    unbroken = train(small("SAC", tmp_path, "SAC-unbroken"))
+    config = small("SAC", tmp_path, "SAC-broken")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 102, getattr(signal, name))
+        with pytest.raises(Interrupted):
+            train(config)
+    assert signal.getsignal(getattr(signal, name)) == usual
+    broken = RunFolder.open(config.run_folder)
+    assert max(broken.checkpoints) == 102
+    resume(config, broken)
+    assert_equal(unbroken, broken)
+
+
+def test_exploration_that_is_correlated_in_time_goes_on_too(tmp_path, monkeypatch):
+    """State-dependent exploration, and action noise with a memory."""
+
+    def configured(name):
+        config = small("SAC", tmp_path, name)
+        noise = {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}
+        return replace(config, rl=replace(config.rl, use_sde=True, train_freq=7, action_noise=noise))
+
+    unbroken, config = train(configured("SAC-unbroken")), configured("SAC-broken")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 101)
+        with pytest.raises(Interrupted):
+            train(config)
+    resume(config, RunFolder.open(config.run_folder))
+    assert_equal(unbroken, RunFolder.open(config.run_folder))
+
+
+@pytest.mark.parametrize("reward", [{"num_workers": 1}, {"name": "ground_truth"}], ids=["worker", "ground truth"])
+def test_other_rewards_go_on_too(reward, tmp_path, monkeypatch):
+    unbroken, config = (
+        train(small("DQN", tmp_path, "DQN-unbroken", **reward)),
+        small("DQN", tmp_path, "DQN-b", **reward),
+    )
+    with monkeypatch.context() as patch:
+        crash_at(patch, 120)
+        with pytest.raises(Crash):
+            train(config)
+    resume(config, RunFolder.open(config.run_folder))
+    assert_equal(unbroken, RunFolder.open(config.run_folder))
+
+
+def test_with_overlap_a_run_goes_on_and_loses_nothing(tmp_path, monkeypatch):
+    config = small("DQN", tmp_path, "DQN-overlap", overlap=True)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 180)
+        with pytest.raises(Interrupted):
+            train(config)
+    folder = RunFolder.open(config.run_folder)
+    resume(config, folder)
+    model = algorithm_class("DQN").load(folder.policy("last"))
+    model.load_replay_buffer(list(folder.checkpoints.values())[-1] / "replay_buffer.pkl")
+    assert model.replay_buffer.size() + model.replay_buffer.held == model.num_timesteps == 240
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path, monkeypatch):
+    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-broken")
+    with monkeypatch.context() as patch:
+        crash_at(patch, 60)
+        with pytest.raises(Crash):
+            train(config)
+    resume(config, RunFolder.open(config.run_folder))
+    assert_equal(unbroken, RunFolder.open(config.run_folder))
+
+
+def test_a_finished_run_can_go_on_for_longer(tmp_path):
+    config = small("TD3", tmp_path)
+    folder = train(config)
+    resume(replace(config, rl=replace(config.rl, n_steps=300)), folder)
+    assert max(folder.checkpoints) == 300
+    assert folder.metrics()[-1]["step"] == 300
+
+
+def test_what_a_run_leaves(tmp_path):
+    """Metrics are of the very rewards that are in the buffer; the best policy is that of the best episodes."""
+    config = small("SAC", tmp_path, "SAC-run")
+    config = replace(config, logging=replace(config.logging, video_freq=120))
+    folder = train(config)
+    rows = folder.metrics()
+    assert [row["step"] for row in rows] == [50, 100, 150, 200]
+    assert [row["episodes"] for row in rows] == [2, 2, 2, 2]
+    rewards = contents(folder)["buffer rewards"].reshape(-1, 25).sum(1).reshape(-1, 2).mean(1)
+    np.testing.assert_allclose([row["vlm_return"] for row in rows], rewards, rtol=1e-5)
+    assert all(row["success"] == row["success_share"] == 0 for row in rows)
+    best = json.loads((folder.path / "best.json").read_text())
+    np.testing.assert_allclose(best["scored_return"], rewards.mean(), rtol=1e-5)  # of the only 8 episodes
+    assert best["step"] == 204  # where the rollout ends in which they do
+    assert [video.name for video in sorted(folder.path.glob("videos/*"))] == ["0000000120.mp4", "0000000240.mp4"]
+    assert (folder.path / "learning_curve.png").stat().st_size > 10_000
+    versions = json.loads((folder.path / "versions.json").read_text())
+    assert [start["step"] for start in versions] == [0]
+    assert versions[0]["packages"]["torch"] == torch.__version__.split("+")[0]
+    whole = [step for step, path in folder.checkpoints.items() if (path / "replay_buffer.pkl").exists()]
+    assert list(folder.checkpoints) == [72, 144, 216, 240]
+    assert whole == [216, 240]
+
+
+def test_events_after_the_checkpoint_are_taken_back(tmp_path, monkeypatch):
+    config = small("SAC", tmp_path, "SAC-run")
+    config = replace(config, logging=replace(config.logging, tensorboard_freq=30))
+    with monkeypatch.context() as patch:
+        crash_at(patch, 200)
+        with pytest.raises(Crash):
+            train(config)
+    resume(config, RunFolder.open(config.run_folder))
+    events = EventAccumulator(str(config.run_folder)).Reload()
+    steps = [one.step for one in events.Scalars("rollout/vlm_return")]
+    assert steps == sorted(set(steps)) == [60, 120, 150, 210]
+
+
+def fails_to_write(monkeypatch, steps):
+    """Checkpoints of these steps meet a full disk in the middle of a file."""
+    own = RunFolder.save_checkpoint
+
+    def save_checkpoint(self, step, writers):
+        if step in steps:
+            writers = {**writers, "state.pkl": lambda path: path.symlink_to("/dev/full") or path.write_bytes(b"much")}
+        own(self, step, writers)
+
+    monkeypatch.setattr(RunFolder, "save_checkpoint", save_checkpoint)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before_and_does_not_end_the_training(tmp_path, monkeypatch, capsys):
+    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
+    with monkeypatch.context() as patch:
+        fails_to_write(patch, {144, 216})
+        crash_at(patch, 230)
+        with pytest.raises(Crash):
+            train(config)
+    told = capsys.readouterr().out
+    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device" in told
+    assert "That of step 72 is kept. The training goes on." in told
+    folder = RunFolder.open(config.run_folder)
+    assert list(folder.checkpoints) == [72]
+    assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000072"]
+    resume(config, folder)
+    assert_equal(unbroken, folder)
+
+
+def test_a_full_disk_in_the_end_is_an_error(tmp_path, monkeypatch):
+    fails_to_write(monkeypatch, {240})
+    with pytest.raises(OSError, match="No space left on device"):
+        train(small("DQN", tmp_path))
+
+
+@pytest.mark.parametrize("name", ["model.zip", "replay_buffer.pkl", "state.pkl", "manifest.json"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
+    config, folder = finished
+    newest = list(folder.checkpoints.values())[-1]
+    file = newest / name
+    original = file.read_bytes()
+    try:
+        if damage == "removed":
+            file.unlink()
+        else:
+            flipped = original[:50] + bytes([original[50] ^ 1]) + original[51:]
+            file.write_bytes(flipped if damage == "flipped" else original[: len(original) // 2])
+        if (name, damage) == ("manifest.json", "removed"):  # it was never finished
+            assert folder.newest_checkpoint() != newest
+            return
+        with pytest.raises(
+            RunError, match=r"The checkpoint \S+240 is damaged: .* Remove that folder to go on from step 216"
+        ):
+            resume(config, folder)
+    finally:
+        file.write_bytes(original)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A configuration, and the folder of its run."""
+    config = small("DQN", tmp_path_factory.mktemp("runs"), "DQN-finished")
+    return config, train(config)
+
+
+def test_another_configuration_is_refused(finished):
+    config, folder = finished
+    other = replace(config, seed=6, rl=replace(config.rl, gamma=0.5, n_steps=400))
+    with pytest.raises(
+        RunError, match=r"another configuration: `seed` is 6, was 5; `rl.gamma` is 0.5, was 0.98\. Start"
+    ):
+        resume(other, folder)
+
+
+def test_folders_that_are_there_or_are_none_are_refused(finished, tmp_path):
+    _, folder = finished
+    with pytest.raises(RunError, match=r"exists already. Go on with that run by --resume \S+DQN-finished"):
+        RunFolder.create(folder.path)
+    with pytest.raises(RunError, match=r"is not the folder of a run: it has no config.yaml"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="cannot be made"):
+        RunFolder.create(tmp_path / "file" / "run")
+    with pytest.raises(RunError, match=r"has no policy '73'. There are: best, 72, 144, 216, 240"):
+        folder.policy("73")
+
+
+def test_a_model_that_cannot_be_loaded_leaves_no_folder(tmp_path):
+    config = small("DQN", tmp_path, "DQN-run", pretrained_model="no-such-model/tag")
+    with pytest.raises(ValueError, match="no-such-model"):
+        train(config)
+    assert not config.run_folder.exists()
+
+
+def test_evaluation_is_what_the_registered_task_says(finished):
+    """The same returns as one environment, scored at every step, gives."""
+    config, folder = finished
+    model = algorithm_class("DQN").load(folder.policy("best"))
+    result = evaluate(config, model, 5, seed=70)
+    env = gym.make("VLMRM/CartPole-v1", episode_length=25)
+    for i in range(5):
+        observation, _ = env.reset(seed=70 + i)
+        scored, task, successes, truncated = 0.0, 0.0, 0, False
+        while not truncated:
+            observation, reward, _, truncated, info = env.step(model.predict(observation, deterministic=True)[0])
+            scored, task, successes = scored + reward, task + info["task_reward"], successes + info["success"]
+        np.testing.assert_allclose(result.scored_returns[i], scored, rtol=1e-5)
+        assert result.task_returns[i] == task
+        assert result.success_shares[i] == successes / 25
+        assert result.successes[i] == (successes == 25)
+    env.close()

@@ -29,8 +29,13 @@ def make_envs(config: Config, num_envs: int, *, overlap: bool = False) -> Vector
     """
     task, reward = config.task, config.reward
     if reward.name == "clip":
-        workers = {"num_workers": reward.num_workers, "devices": reward.devices, "overlap": overlap}
-        return gym.make_vec(task.id, num_envs, autoreset_mode="SameStep", **_options(config), **workers)
+        scoring = {
+            "batch_size": reward.batch_size,
+            "num_workers": reward.num_workers,
+            "devices": reward.devices,
+            "overlap": overlap,
+        }
+        return gym.make_vec(task.id, num_envs, autoreset_mode="SameStep", **_options(config), **scoring)
     length, worldly = _episode_length(config), _world_options(config)
     worlds = make_vector_world(task.world, num_envs, episode_length=length, autoreset_mode="SameStep", **worldly)
     return TaskRewardVectorEnv(worlds)
@@ -66,7 +71,6 @@ def _options(config: Config) -> dict[str, Any]:
         "alpha": reward.alpha,
         "model": reward.pretrained_model,
         "device": reward.device,
-        "batch_size": reward.batch_size,
         "task_reward_weight": reward.task_reward_weight,
         "episode_length": _episode_length(config),
     }
