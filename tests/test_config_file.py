@@ -61,12 +61,12 @@ def read(text, tmp_path):
 def said(text, tmp_path):
     """What is wrong with a file."""
     file = read(text, tmp_path)
-    return describe([*file.problems, *conflicts(file.config())], file)
+    return describe([*file.problems, *conflicts(file.config)], file)
 
 
 def test_the_published_format_is_read_as_it_is(tmp_path):
     assert said(PUBLISHED, tmp_path) == []
-    config = suited(read(PUBLISHED, tmp_path).config())
+    config = suited(read(PUBLISHED, tmp_path).config)
     assert config.task.id == "VLMRM/Humanoid-v0"
     assert config.seed == 7
     assert config.num_envs == 2
@@ -115,8 +115,8 @@ def test_what_suits_a_task_is_what_its_algorithm_knows(name):
 
 
 def test_what_is_written_is_read_again(tmp_path):
-    config = suited(read(PUBLISHED, tmp_path).config())
-    assert flat(read(to_yaml(config), tmp_path).config()) == flat(config)
+    config = suited(read(PUBLISHED, tmp_path).config)
+    assert flat(read(to_yaml(config), tmp_path).config) == flat(config)
     assert suited(config) == config
 
 

@@ -19,8 +19,8 @@ try:
         ConfigFile,
         as_values,
         describe,
-        problems_of_values,
         read_config_file,
+        right_part,
     )
     from vlmrm_gym.training.run_folder import RunError, RunFolder, write_whole
 except ImportError as error:
@@ -130,13 +130,13 @@ def _configure(source: Path | None, arguments: list[str]) -> Config:
     Raises:
         ConfigError: All that is wrong with it.
     """
-    file = ConfigFile(Path(), {}, {}, ()) if source is None else read_config_file(source)
-    told = tyro.cli(Train, args=arguments, default=Train(settings=file.config()), prog="vlmrm-gym train").settings
-    wrong = problems_of_values(as_values(told))
-    problems = [*file.problems, *wrong, *([] if wrong else conflicts(told))]
+    file = ConfigFile(Path(), Config(), {}, {}, ()) if source is None else read_config_file(source)
+    told = tyro.cli(Train, args=arguments, default=Train(settings=file.config), prog="vlmrm-gym train").settings
+    right, wrong = right_part(as_values(told))
+    problems = [*file.problems, *wrong, *conflicts(right)]
     if problems:
         raise ConfigError(str(source or "the flags"), describe(problems, file, told))
-    return suited(told)
+    return suited(right)
 
 
 def _how_to_go_on(folder: RunFolder) -> str:
@@ -150,7 +150,7 @@ def _evaluate(command: Evaluate) -> None:
     folder = RunFolder.open(command.run)
     if command.episodes < 1:
         raise RunError(f"`episodes` must be at least 1. Received {command.episodes}.")
-    config = suited(read_config_file(folder.config_file).config())
+    config = suited(read_config_file(folder.config_file).config)
     policy = folder.policy(command.policy)
     from vlmrm_gym.training.algorithms import algorithm_class
     from vlmrm_gym.training.evaluation import evaluate, film

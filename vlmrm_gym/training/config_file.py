@@ -38,15 +38,13 @@ class ConfigFile:
     """What stands in a file, and where."""
 
     path: Path
+    config: Config
+    """Of the values that are right by themselves."""
     values: dict[str, Any]
     lines: Mapping[Key, int]
     """Line numbers from 1, of values and sections."""
     problems: tuple[Problem, ...]
-    """Of the values by themselves; those named here are not among `values`."""
-
-    def config(self) -> Config:
-        """The values that are right."""
-        return _ADAPTER.validate_python(self.values)
+    """Of the values that are not."""
 
     def value(self, key: Key) -> Any:
         """What stands at a key; None if nothing does."""
@@ -86,18 +84,24 @@ def read_config_file(path: Path) -> ConfigFile:
         line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
         raise ConfigError(str(path), [f"{line}this is no YAML: {error.problem}"]) from None
     if loaded is None:
-        return ConfigFile(path, {}, {}, ())
+        return ConfigFile(path, Config(), {}, {}, ())
     if not isinstance(loaded, dict):
         raise ConfigError(str(path), [f"a configuration is a mapping of keys to values. Received {loaded!r}"])
     lines: dict[Key, int] = {}
     problems = list(_number_lines(node, (), lines))
-    wrong = problems_of_values(loaded)
+    config, wrong = right_part(loaded)
+    return ConfigFile(path, config, loaded, lines, (*problems, *wrong))
+
+
+def right_part(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
+    """The configuration that is left when what is wrong is taken out of `values`; and what is wrong."""
+    wrong = _problems_of_values(values)
     for problem in wrong:
-        _remove(loaded, problem.key)
-    return ConfigFile(path, loaded, lines, (*problems, *wrong))
+        _remove(values, problem.key)
+    return _ADAPTER.validate_python(values), wrong
 
 
-def problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
+def _problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
     """Unknown keys, wrong types and values out of their ranges."""
     try:
         _ADAPTER.validate_python(values)

@@ -79,7 +79,7 @@ def resume(config: Config, folder: RunFolder) -> None:
         RunError: The configuration is another one, or the checkpoint is damaged.
         Interrupted, Exception: As `start`.
     """
-    before, now = flat(read_config_file(folder.config_file).config()), flat(config)
+    before, now = flat(read_config_file(folder.config_file).config), flat(config)
     other = [key for key in now if before.get(key) != now[key] and key not in FREE_TO_CHANGE]
     if other:
         told = "; ".join(f"`{'.'.join(key)}` is {now[key]!r}, was {before.get(key)!r}" for key in other)
