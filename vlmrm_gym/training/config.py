@@ -113,7 +113,9 @@ class RLConfig:
     ent_coef: float | Annotated[str, Field(pattern=r"^auto(_[0-9.eE+-]+)?$")] | None = None
     """entropy coefficient: a number, auto, or auto_0.1 (auto, starting there)"""
     use_sde: bool | None = None
-    """state-dependent exploration"""
+    """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
+    use_sde_at_warmup: bool | None = None
+    """also before learning starts, where actions are uniformly random otherwise"""
     target_update_interval: Count | None = None
     """steps (SAC: gradient steps) between updates of the target network"""
     exploration_fraction: Share | None = None
@@ -222,12 +224,15 @@ SUITED: Mapping[str, RLConfig] = {
         n_steps=40_000,
         n_envs_per_worker=8,
         learning_starts=4_800,
-        train_freq=1,
-        gradient_steps=4,
+        train_freq=32,
+        gradient_steps=128,
         batch_size=256,
         learning_rate=6e-4,
         gamma=0.99,
-        policy_kwargs={"net_arch": [128, 128]},
+        # A car has to swing up before the prompt can tell it that it is near the flag: exploration has to last.
+        use_sde=True,
+        use_sde_at_warmup=True,
+        policy_kwargs={"net_arch": [128, 128], "log_std_init": 0.0},
     ),
     "Humanoid": RLConfig(
         algorithm="SAC",

@@ -1,0 +1,92 @@
+"""The other examples run as they are, and leave what they promise."""
+
+import csv
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import imageio.v3 as iio
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+sys.path.insert(0, str(EXAMPLES))
+import sac_continuous
+import sb3_sac
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+MOUNTAIN_CAR = "VLMRM/MountainCarContinuous-v0"
+
+
+def short(tmp_path, **changes):
+    return sac_continuous.Args(
+        env_id=MOUNTAIN_CAR,
+        textured=False,
+        runs_folder=tmp_path,
+        num_envs=1,
+        total_timesteps=600,
+        learning_starts=400,
+        updates_per_step=0.1,
+        hidden=8,
+        batch_size=16,
+        selection_frequency=500,
+        checkpoint_frequency=200,
+        eval_episodes=2,
+        **changes,
+    )
+
+
+def test_sac_writes_curve_video_events_and_result(tmp_path):
+    folder = sac_continuous.main(short(tmp_path))
+    result = json.loads((folder / "result.json").read_text())
+    assert result["timesteps"] == 600
+    assert result["success"] in (0, 0.5, 1)
+    assert iio.imread(folder / "agent.mp4").shape == (200, 472, 600, 3)
+    with (folder / "learning_curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows if row["task_return"]] == ["200", "400", "600"]
+    assert list(folder.glob("events.out.tfevents.*"))
+
+
+def test_sac_that_died_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(sac_continuous, "play", lambda *_, **__: 1 / 0)  # at step 500
+        with pytest.raises(ZeroDivisionError):
+            sac_continuous.main(short(tmp_path))
+    (folder,) = tmp_path.iterdir()
+    before = torch.load(folder / "checkpoint.pt", weights_only=False)
+    assert before["global_step"] == 400
+    assert sac_continuous.main(sac_continuous.Args(resume=folder, capture_video=False)) == folder
+    after = torch.load(folder / "checkpoint.pt", weights_only=False)
+    assert after["global_step"] == 600
+    stored = len(before["buffer"]["rewards"])
+    assert stored in (200, 400)  # with overlap, rewards may have come or not
+    for name in ("observations", "actions", "rewards"):
+        torch.testing.assert_close(after["buffer"][name][:stored], before["buffer"][name])
+
+
+def test_sac_settings_follow_the_environment_and_flags_have_the_last_word():
+    assert sac_continuous.args_for(MOUNTAIN_CAR).exploration_hold == 30
+    assert sac_continuous.args_for("VLMRM/Humanoid-kneel-v0").gamma == 0.95
+
+
+def test_sac_refuses_to_learn_from_nothing(tmp_path):
+    with pytest.raises(ValueError, match="`learning_starts` must be at least 400, two episodes of every environment"):
+        sac_continuous.main(sac_continuous.Args(env_id=MOUNTAIN_CAR, num_envs=1, learning_starts=399))
+
+
+@pytest.mark.filterwarnings("ignore:rich is experimental")
+def test_what_a_stable_baselines3_user_writes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sb3_sac.main(sb3_sac.Args(env_id=MOUNTAIN_CAR, num_envs=1, total_timesteps=420))
+    assert (tmp_path / "runs" / "sb3_sac.zip").exists()
+
+
+def test_an_environment_of_ones_own(capsys):
+    runpy.run_path(str(EXAMPLES / "own_env.py"), run_name="__main__")
+    assert capsys.readouterr().out.strip()
