@@ -7,7 +7,7 @@ import pytest
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.algorithms import ALGORITHMS, keys_of
 from vlmrm_gym.training.checks import conflicts
-from vlmrm_gym.training.config import Config, RewardConfig, RLConfig, suited
+from vlmrm_gym.training.config import OF_ALL_ALGORITHMS, Config, RewardConfig, RLConfig, suited
 from vlmrm_gym.training.config_file import ConfigError, describe, flat, read_config_file, to_yaml
 
 PUBLISHED = """\
@@ -109,9 +109,8 @@ def test_what_suits_a_task_is_what_its_algorithm_knows(name):
     env_name = "VLMRM/CartPole-v1" if ALGORITHMS[name].discrete else "VLMRM/MountainCarContinuous-v0"
     config = Config(env_name=env_name, rl=RLConfig(algorithm=name))
     assert list(conflicts(config)) == []
-    always = {"algorithm", "policy_name", "n_steps", "n_envs_per_worker", "episode_length", "device"}
     filled = {key for key, value in asdict(suited(config).rl).items() if value is not None}
-    assert filled - always <= keys_of(name)
+    assert filled - set(OF_ALL_ALGORITHMS) <= keys_of(name)
 
 
 def test_what_is_written_is_read_again(tmp_path):
@@ -178,7 +177,7 @@ logging: 3
             "line 19: `rl.n_steps` must be at least one episode of every environment",
         ),
         (("    - a humanoid robot dancing", "    - ''"), "line 11: `reward.target_prompts` must not have empty texts"),
-        (("NormalActionNoise", "PinkNoise"), "line 34: `rl.action_noise` must have a name, NormalActionNoise or"),
+        (("NormalActionNoise", "PinkNoise"), "line 34: `rl.action_noise` must have a name, and may have numbers:"),
         (("  textured: true", "  devices: [cpu]"), "line 16: `reward.devices` is for workers"),
         (("env_name: Humanoid-v4", "env_name: Humanoid-v9"), "line 1: `env_name` must be a registered ID"),
     ],

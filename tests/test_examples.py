@@ -10,8 +10,7 @@ import imageio.v3 as iio
 import pytest
 import torch
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
-sys.path.insert(0, str(EXAMPLES))
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous
 import sb3_sac
 
@@ -88,5 +87,5 @@ def test_what_a_stable_baselines3_user_writes(tmp_path, monkeypatch):
 
 
 def test_an_environment_of_ones_own(capsys):
-    runpy.run_path(str(EXAMPLES / "own_env.py"), run_name="__main__")
+    runpy.run_module("own_env", run_name="__main__")
     assert capsys.readouterr().out.strip()

@@ -1,5 +1,6 @@
 """Unmodified Stable-Baselines3 learns from rewards that come at an episode's end."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -16,7 +17,9 @@ from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRen
 from vlmrm_gym.sb3 import (
     DeferredReplayBuffer,
     DeferredRolloutBuffer,
+    HeldActionNoise,
     LogReturns,
+    NormalizedObservations,
     RewardSource,
     VLMVecEnv,
     make_vec_env,
@@ -231,3 +234,29 @@ def test_bad_input(monkeypatch):
     with pytest.raises(NotImplementedError, match="no methods to call"):
         envs.env_method("reset")
     envs.close()
+
+
+def test_observations_are_normalized_by_the_batches_that_were_learned_from(rng):
+    space = gym.spaces.Box(-np.inf, np.inf, (2, 3))
+    normalized = NormalizedObservations(space)
+    batches = [torch.from_numpy(rng.normal([5, 0, 900], [1, 1e-2, 50], (64, 2, 3))).float() for _ in range(20)]
+    for batch in batches:
+        normalized(batch)
+    normalized.eval()
+    every = torch.cat(batches).flatten(1)
+    expected = (every - every.mean(0)) / every.std(0)
+    torch.testing.assert_close(normalized(torch.cat(batches)), expected.clamp(-10, 10), atol=0.1, rtol=0.1)
+    torch.testing.assert_close(normalized(torch.full((1, 2, 3), 1e9)), torch.full((1, 6), 10.0))
+
+
+def test_held_noise_lasts_then_changes_then_ends():
+    noise = HeldActionNoise(2, sigma=3, hold=4, steps=10)
+    drawn = np.stack([noise() for _ in range(12)])
+    assert drawn.dtype == np.float32
+    np.testing.assert_array_equal(drawn[:4], drawn[[0] * 4])
+    np.testing.assert_array_equal(drawn[4:8], drawn[[4] * 4])
+    assert len(np.unique(drawn[[0, 4, 8]])) == 6
+    assert (np.abs(drawn) <= 3).all()
+    np.testing.assert_array_equal(drawn[10:], 0)
+    with pytest.raises(ValueError, match="`hold` must be an integer of at least 1"):
+        HeldActionNoise(2, hold=0)

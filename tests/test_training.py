@@ -42,6 +42,7 @@ def small(algorithm, tmp_path, run_name="run", **reward):
         train_freq=12 if on_policy else 3,
         gradient_steps=None if algorithm == "A2C" else 2,
         batch_size=None if algorithm == "A2C" else 8,
+        normalize_observations=algorithm in ("SAC", "DQN", "PPO"),
         policy_kwargs={"net_arch": [16]},
         device="cpu",
     )

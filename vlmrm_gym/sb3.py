@@ -23,9 +23,12 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+from vlmrm_gym.checks import check_positive_integer
 from vlmrm_gym.tasks import TASKS
 
 
@@ -415,6 +418,75 @@ class DeferredRolloutBuffer(RolloutBuffer):
         # What is there are values at time limits, which the algorithm has added to the placeholders.
         self.rewards += self._source.last_rewards(self.buffer_size)
         super().compute_returns_and_advantage(last_values, dones)
+
+
+class HeldActionNoise(ActionNoise):
+    """Noise that stays the same for some steps, and ends: exploration that lasts, before there is something to learn.
+
+    Where a scene looks no better until many steps in one direction have been taken, white noise finds nothing: a car
+    in a valley has to swing up. For `action_noise` of off-policy algorithms.
+
+    Args:
+        size: Of an action.
+        sigma: Noise is uniform from -sigma to sigma; actions, scaled to within 1, are clipped after it is added.
+        hold: For how many steps it stays the same.
+        steps: Of one environment, until it ends.
+    """
+
+    def __init__(self, size: int, *, sigma: float = 2.0, hold: int = 30, steps: int = 1_000) -> None:
+        check_positive_integer("hold", hold)
+        super().__init__()
+        self._size, self._sigma, self._hold, self._left = size, sigma, hold, steps
+        self.reset()
+
+    def __call__(self) -> NDArray[np.float32]:
+        """The noise of a step: float32 (size,)."""
+        if self._left <= 0:
+            return np.zeros(self._size, dtype=np.float32)
+        self._left -= 1
+        if self._held == self._hold:
+            self.reset()
+        self._held += 1
+        return self._noise
+
+    def reset(self) -> None:
+        """Draw other noise."""
+        self._held = 0
+        self._noise = np.random.uniform(-self._sigma, self._sigma, self._size).astype(np.float32)
+
+
+class NormalizedObservations(BaseFeaturesExtractor):
+    """Observations, flat, less their mean and over their standard deviation in the batches that were learned from.
+
+    Those of mountain car and of the humanoid differ a thousandfold in scale. As a part of the policy this is saved with
+    it, and knows nothing of rewards that have not come: `policy_kwargs={"features_extractor_class": ...}`.
+
+    Args:
+        observation_space: A box.
+    """
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor  # by these names algorithms copy them to target networks
+    running_count: torch.Tensor
+
+    def __init__(self, observation_space: gym.spaces.Space[Any]) -> None:
+        size = gym.spaces.flatdim(observation_space)
+        super().__init__(observation_space, size)
+        self.register_buffer("running_mean", torch.zeros(size))
+        self.register_buffer("running_var", torch.ones(size))
+        self.register_buffer("running_count", torch.zeros(()))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """float32 (B, ...) to float32 (B, D), within 10 of 0."""
+        flat = observations.flatten(1)
+        if self.training and len(flat) > 1:
+            with torch.no_grad():
+                self.running_count += 1
+                # A batch counts as much as each of the last hundred; at first, as each of all so far.
+                weight = 1 / self.running_count.clamp_max(100)
+                self.running_mean.lerp_(flat.mean(0), weight)
+                self.running_var.lerp_(flat.var(0), weight)
+        return ((flat - self.running_mean) / self.running_var.sqrt().clamp_min(1e-3)).clamp(-10, 10)
 
 
 class LogReturns(BaseCallback):

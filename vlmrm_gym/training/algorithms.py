@@ -44,7 +44,12 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 _ROLLOUT_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
 """What keys of `rl` are called by on-policy algorithms."""
 
-NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise")
+NOISES: Mapping[str, frozenset[str]] = {
+    "NormalActionNoise": frozenset({"mean", "sigma"}),
+    "OrnsteinUhlenbeckActionNoise": frozenset({"mean", "sigma"}),
+    "HeldActionNoise": frozenset({"sigma", "hold"}),
+}
+"""Kinds of action noise, and what can be said of them."""
 
 
 def algorithm_class(name: str) -> "type[BaseAlgorithm]":
@@ -64,7 +69,7 @@ def keys_of(name: str) -> frozenset[str]:
 
 def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
     """The keyword arguments of the algorithm's class for a `suited` configuration."""
-    from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardSource
+    from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, NormalizedObservations, RewardSource
 
     rl = config.rl
     assert rl.algorithm is not None
@@ -73,10 +78,13 @@ def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
     options = {
         _ROLLOUT_NAMES.get(key, key) if on_policy else key: value for key, value in given.items() if value is not None
     }
-    if "policy_kwargs" in options:
-        options["policy_kwargs"] = dict(options["policy_kwargs"])  # which algorithms add to
+    options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # which algorithms add to
+    if rl.normalize_observations:
+        options["policy_kwargs"].setdefault("features_extractor_class", NormalizedObservations)
     if "action_noise" in options:
-        options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space))
+        assert rl.learning_starts is not None
+        warm_up = rl.learning_starts // config.num_envs
+        options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space), warm_up)
     if not on_policy:
         options["replay_buffer_class"] = DeferredReplayBuffer
     elif config.reward.name == "clip":
@@ -85,8 +93,13 @@ def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
     return options
 
 
-def _make_noise(settings: Mapping[str, Any], size: int) -> "ActionNoise":
+def _make_noise(settings: Mapping[str, Any], size: int, warm_up: int) -> "ActionNoise":
     from stable_baselines3.common import noise
 
-    mean, sigma = (np.full(size, float(settings.get(key, default))) for key, default in (("mean", 0.0), ("sigma", 0.1)))
+    from vlmrm_gym.sb3 import HeldActionNoise
+
+    own = {key: value for key, value in settings.items() if key != "name"}
+    if settings["name"] == "HeldActionNoise":
+        return HeldActionNoise(size, steps=warm_up, **own)
+    mean, sigma = (np.full(size, float(own.get(key, default))) for key, default in (("mean", 0.0), ("sigma", 0.1)))
     return getattr(noise, settings["name"])(mean, sigma)

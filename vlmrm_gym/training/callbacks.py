@@ -96,7 +96,6 @@ class RunCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         self._bar.update(self.training_env.num_envs)
-        self._bar.n = self.model.num_timesteps
         infos = self.locals["infos"]
         if episodes := [info["episode"] for info in infos if "episode" in info]:
             self._note(episodes)
@@ -104,7 +103,7 @@ class RunCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         self.progress.step = self.model.num_timesteps
-        self._keep_best()
+        self._keep_best(last=True)
         self._log()
         self.checkpoint(last=True)
         if self.config.logging.video_freq:
@@ -169,9 +168,9 @@ class RunCallback(BaseCallback):
             shown["success"] = f"{np.mean(self._recent_success):.0%}"
         self._bar.set_postfix(shown)
 
-    def _keep_best(self) -> None:
+    def _keep_best(self, *, last: bool = False) -> None:
         """Keep the policy, if the newest episodes are the best so far by what the agent is told to maximise."""
-        needed = max(_BEST_OF, self.envs.num_envs)
+        needed = 1 if last and np.isinf(self.progress.best_return) else max(_BEST_OF, self.envs.num_envs)
         self.progress.recent = self.progress.recent[-needed:]
         if not self._best_now or len(self.progress.recent) < needed:
             return

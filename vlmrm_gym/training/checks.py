@@ -2,17 +2,16 @@
 
 import difflib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from importlib.util import find_spec
+from typing import Any
 
 from vlmrm_gym import envs
+from vlmrm_gym.checks import is_number
 from vlmrm_gym.training.algorithms import ALGORITHMS, NOISES, keys_of
-from vlmrm_gym.training.config import LEGACY_NAMES, SUITED, TASKS_BY_NAME, Config, RLConfig, suited
+from vlmrm_gym.training.config import LEGACY_NAMES, OF_ALL_ALGORITHMS, SUITED, TASKS_BY_NAME, Config, RLConfig, suited
 from vlmrm_gym.training.config_file import Problem
-
-_ALWAYS = ("algorithm", "policy_name", "n_steps", "n_envs_per_worker", "episode_length", "device")
-"""Keys of `rl` that every algorithm has."""
 
 
 def conflicts(config: Config) -> Iterator[Problem]:
@@ -68,18 +67,24 @@ def _of_the_algorithm(config: Config) -> Iterator[Problem]:
         )
         return
     for key in (one.name for one in fields(RLConfig)):
-        if key not in _ALWAYS and getattr(given, key) is not None and key not in keys_of(name):
+        if key not in OF_ALL_ALGORITHMS and getattr(given, key) is not None and key not in keys_of(name):
             yield Problem(("rl", key), f"`rl.{key}` is not for {name}. Leave it out.")
     if algorithm.on_policy and isinstance(given.ent_coef, str):
         yield Problem(("rl", "ent_coef"), f"`rl.ent_coef` must be a number for {name}. Received {given.ent_coef!r}.")
-    noise = given.action_noise or {"name": NOISES[0]}
-    if noise.get("name") not in NOISES or set(noise) - {"name", "mean", "sigma"}:
+    yield from _of_the_noise(given.action_noise)
+    yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
+
+
+def _of_the_noise(noise: Mapping[str, Any] | None) -> Iterator[Problem]:
+    if noise is None:
+        return
+    known, numbers = NOISES.get(noise.get("name", "")), {key: value for key, value in noise.items() if key != "name"}
+    if known is None or set(numbers) - known or not all(is_number(value) for value in numbers.values()):
+        kinds = ", ".join(f"{name} ({', '.join(sorted(keys))})" for name, keys in NOISES.items())
         yield Problem(
             ("rl", "action_noise"),
-            f"`rl.action_noise` must have a name, {' or '.join(NOISES)}, and may have mean and sigma. "
-            f"Received {noise!r}.",
+            f"`rl.action_noise` must have a name, and may have numbers: {kinds}. Received {noise!r}.",
         )
-    yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
 
 
 def _of_the_numbers(config: Config, *, on_policy: bool) -> Iterator[Problem]:

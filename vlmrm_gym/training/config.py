@@ -114,8 +114,6 @@ class RLConfig:
     """entropy coefficient: a number, auto, or auto_0.1 (auto, starting there)"""
     use_sde: bool | None = None
     """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
-    use_sde_at_warmup: bool | None = None
-    """also before learning starts, where actions are uniformly random otherwise"""
     target_update_interval: Count | None = None
     """steps (SAC: gradient steps) between updates of the target network"""
     exploration_fraction: Share | None = None
@@ -125,7 +123,10 @@ class RLConfig:
     exploration_final_eps: Share | None = None
     """DQN: share of random actions in the end"""
     action_noise: YAMLMapping | None = None
-    """such as {name: NormalActionNoise, mean: 0, sigma: 0.1}, or OrnsteinUhlenbeckActionNoise"""
+    """{name: NormalActionNoise, mean: 0, sigma: 0.1}, or OrnsteinUhlenbeckActionNoise; or, until learning starts,
+    {name: HeldActionNoise, sigma: 2, hold: 30}"""
+    normalize_observations: bool | None = None
+    """by their mean and standard deviation in the batches"""
     policy_kwargs: YAMLMapping | None = None
     """such as {net_arch: [256, 256]}"""
     device: str = "auto"
@@ -202,6 +203,17 @@ TASKS_BY_NAME: Mapping[str, Task] = {task.id: task for task in TASKS} | {
     name: next(task for task in TASKS if task.id == id) for name, id in LEGACY_NAMES.items()
 }
 
+OF_ALL_ALGORITHMS = (
+    "algorithm",
+    "policy_name",
+    "n_steps",
+    "n_envs_per_worker",
+    "episode_length",
+    "normalize_observations",
+    "device",
+)
+"""Keys of `rl` that are no parameters of an algorithm."""
+
 SUITED: Mapping[str, RLConfig] = {
     "CartPole": RLConfig(
         algorithm="DQN",
@@ -224,15 +236,17 @@ SUITED: Mapping[str, RLConfig] = {
         n_steps=40_000,
         n_envs_per_worker=8,
         learning_starts=4_800,
-        train_freq=32,
-        gradient_steps=128,
+        train_freq=1,
+        gradient_steps=4,
         batch_size=256,
         learning_rate=6e-4,
         gamma=0.99,
         # A car has to swing up before the prompt can tell it that it is near the flag: exploration has to last.
-        use_sde=True,
-        use_sde_at_warmup=True,
-        policy_kwargs={"net_arch": [128, 128], "log_std_init": 0.0},
+        action_noise={"name": "HeldActionNoise", "sigma": 2.0, "hold": 30},
+        normalize_observations=True,
+        policy_kwargs={
+            "net_arch": [128, 128],
+        },
     ),
     "Humanoid": RLConfig(
         algorithm="SAC",
@@ -244,6 +258,7 @@ SUITED: Mapping[str, RLConfig] = {
         batch_size=256,
         learning_rate=6e-4,
         gamma=0.95,
+        normalize_observations=True,
         policy_kwargs={"net_arch": [256, 256]},
     ),
 }
@@ -267,7 +282,7 @@ def suited(config: Config) -> Config:
     known = keys_of(algorithm)
     rl = replace(given, algorithm=algorithm)
     for key in (one.name for one in fields(rl)):
-        if getattr(given, key) is None and (key in known or key in ("n_steps", "n_envs_per_worker")):
+        if getattr(given, key) is None and (key in known or key in OF_ALL_ALGORITHMS):
             setattr(rl, key, getattr(own, key))
     if algorithm in ("PPO", "A2C"):  # what they call by these names is something else than for the others
         rl.train_freq, rl.gradient_steps, rl.batch_size = given.train_freq, given.gradient_steps, given.batch_size
