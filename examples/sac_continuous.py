@@ -279,7 +279,7 @@ def film(env_id: str, agent: Agent, path: Path, args: Args) -> None:
         frames.append(env.render())
         rewards.append(float(reward))
     env.close()
-    save_video(path, frames, rewards, title=args.prompt or env_id)
+    save_video(path, frames, rewards, title=args.prompt or gym.spec(env_id).kwargs["prompt"])
 
 
 def main(args: Args) -> Path:

@@ -223,6 +223,21 @@ def test_how_rewards_are_scored_never_changes_their_value(env_id):
         np.testing.assert_allclose(rewards(**way), expected, atol=1e-5, err_msg=str(way))
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_the_same_seed_gives_the_same_rewards_to_the_bit(num_workers):
+    """Batches, on which the last digits depend, follow from what is submitted alone, not from who is fast."""
+
+    def rewards():
+        envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=5, episode_length=17, num_workers=num_workers)
+        envs.reset(seed=3)
+        envs.action_space.seed(3)
+        told = [envs.step(envs.action_space.sample())[4]["vlm_rewards"] for _ in range(40)]
+        envs.close()
+        return np.concatenate([own for infos in told for own in infos if own is not None])
+
+    np.testing.assert_array_equal(rewards(), rewards())
+
+
 def test_step_scoring_at_an_episodes_end():
     """The last state of an episode, not the first of the next; nothing where a step only resets."""
     score = CLIPReward(prompt=TASK_PROMPT)

@@ -1,0 +1,39 @@
+"""A small GIF of a trained agent's video: `python docs/make_gif.py runs/.../agent.mp4 docs/agent.gif`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import imageio.v3 as iio
+import numpy as np
+import tyro
+from PIL import Image
+
+
+@dataclass
+class Args:
+    video: Annotated[Path, tyro.conf.Positional]
+    """the video"""
+    gif: Annotated[Path, tyro.conf.Positional]
+    """the GIF"""
+    width: int = 300
+    """of the GIF, in pixels"""
+    every: int = 2
+    """which frames are taken; the GIF plays as fast as the video"""
+    fps: float = 30
+    """of the video, in frames a second"""
+
+
+def main(args: Args) -> None:
+    frames = [Image.fromarray(frame) for frame in iio.imread(args.video)[:: args.every]]
+    height = round(frames[0].height * args.width / frames[0].width)
+    small = [frame.resize((args.width, height), Image.Resampling.LANCZOS) for frame in frames]
+    palette = Image.fromarray(np.concatenate([np.asarray(frame) for frame in small[:: len(small) // 4 or 1]])).quantize(
+        128
+    )
+    first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
+    first.save(args.gif, save_all=True, append_images=rest, duration=1000 * args.every / args.fps, loop=0)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
