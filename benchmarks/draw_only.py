@@ -29,6 +29,7 @@ class DrawOnly:
 
     def __init__(self, size_to_draw: SizeToDraw, frames_at_once: int, *ignored: object, **also_ignored: object) -> None:
         self.size_to_draw, self.batch_size = size_to_draw, frames_at_once
+        self.slice_size = frames_at_once
 
     def __call__(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Frames, uint8 (B, H, W, 3), to zeros, float32 (B,)."""
@@ -75,6 +76,7 @@ class DrawnAtHeight:
         self.size_to_draw = _Height(height)
         self._score = vlmrm_gym.CLIPReward(model, **options)
         self.model, self.batch_size = self._score.model, self._score.batch_size
+        self.slice_size = self._score.slice_size
 
     def __call__(self, frames: Any) -> Any:
         """Frames, uint8 (B, H, W, 3), to rewards, float32 (B,)."""

@@ -18,6 +18,7 @@ class PixelReward:
     """The number that the top left pixel encodes: its red, plus 256 times its green, plus 65,536 times its blue."""
 
     size_to_draw = staticmethod(same_size)
+    slice_size = 25
 
     def __init__(self, model="tiny", *, prompt="", batch_size=None, device="cpu", **_):
         self.prompt, self.batch_size = prompt, batch_size or 64

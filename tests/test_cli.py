@@ -97,6 +97,24 @@ def test_ctrl_c_says_how_to_go_on(config, tmp_path):
     assert learned(folder)[-1]["step"] <= reached
 
 
+def test_a_file_is_enough_to_go_on_for_longer(config, tmp_path):
+    main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
+    main(["train", str(config), "--resume", str(tmp_path / "runs" / "run"), "--rl.n-steps", "150"])
+    assert max(RunFolder(tmp_path / "runs" / "run").checkpoints) == 150
+
+
+def test_weights_are_kept_where_the_configuration_says(config, tmp_path):
+    """In a process of its own: Hugging Face reads this once, when it is imported."""
+    program = (
+        "import sys; from vlmrm_gym.cli import main; main(sys.argv[1:]); "
+        "import huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
+    )
+    config.write_text(config.read_text().replace("reward:", f"reward:\n  cache_dir: {tmp_path / 'cache'}"))
+    command = [sys.executable, "-c", program, "train", str(config), "--rl.n-steps", "100"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "cache"), done.stderr
+
+
 def test_flags_have_the_last_word_and_are_enough(config, tmp_path):
     main(["train", str(config), "--run-name", "a", "--seed", "9", "--rl.n-steps", "100", "--reward.alpha", "0.5"])
     written = (tmp_path / "runs" / "a" / "config.yaml").read_text()
@@ -178,8 +196,9 @@ def test_help_teaches(command, capsys):
     with pytest.raises(SystemExit) as raised:
         main([*command, "--help"])
     assert raised.value.code == 0
-    told = capsys.readouterr().out
-    assert f"vlmrm-gym {command[0] if command else 'train'}" in told
+    told = " ".join(capsys.readouterr().out.split())
+    examples = {"train": "--rl.n-steps", "evaluate": "--episodes 20", "tasks": "--pictures pictures"}
+    assert all(example in told for example in ([examples[command[0]]] if command else examples))
 
 
 def test_the_command_is_installed():

@@ -61,7 +61,8 @@ def read(text, tmp_path):
 def said(text, tmp_path):
     """What is wrong with a file."""
     file = read(text, tmp_path)
-    return describe([*file.problems, *conflicts(file.config)], file)
+    wrong = {problem.key for problem in file.problems}
+    return describe([*file.problems, *conflicts(file.config, wrong)], file, file.config)
 
 
 def test_the_published_format_is_read_as_it_is(tmp_path):
@@ -101,7 +102,8 @@ def test_a_name_is_enough_for_every_task(task):
     full = suited(config)
     assert full.rl.episode_length == task.episode_length
     assert full.reward.target_prompts == [task.prompt or "a robot"]
-    assert full.reward.baseline_prompts == [task.baseline]
+    assert full.reward.baseline_prompts is None  # alpha is 0
+    assert suited(replace(config, reward=replace(config.reward, alpha=0.5))).reward.baseline_prompts == [task.baseline]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -176,7 +178,7 @@ logging: 3
             ("n_steps: 100000", "n_steps: 300"),
             "line 19: `rl.n_steps` must be at least one episode of every environment",
         ),
-        (("    - a humanoid robot dancing", "    - ''"), "line 11: `reward.target_prompts` must not have empty texts"),
+        (("    - a humanoid robot dancing", "    - ''"), "line 11: `reward.target_prompts` must"),
         (("NormalActionNoise", "PinkNoise"), "line 34: `rl.action_noise` must have a name, and may have numbers:"),
         (("  textured: true", "  devices: [cpu]"), "line 16: `reward.devices` is for workers"),
         (("env_name: Humanoid-v4", "env_name: Humanoid-v9"), "line 1: `env_name` must be a registered ID"),
@@ -186,6 +188,44 @@ def test_what_does_not_fit_together_is_refused(change, problem, tmp_path):
     assert change[0] in PUBLISHED
     problems = said(PUBLISHED.replace(*change), tmp_path)
     assert [one for one in problems if one.startswith(problem)], problems
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed: true", "line 2: `seed` must be a valid integer. Received True."),
+        ("rl: {n_steps: '20'}", "line 2: `rl.n_steps` must be a valid integer. Received '20'."),
+        ("reward: {alpha: yes}", "line 2: `reward.alpha` must be a valid number. Received True."),
+        ("reward: {device: gpu}", "line 2: `reward.device` must be auto, cpu, mps, cuda or cuda:1. Received 'gpu'."),
+        ("1: 2", "line 2: `1` is not known. Known: env_name,"),
+        ("rl: {action_noise: {name: [a]}, algorithm: SAC}", "line 2: `rl.algorithm` must act in discrete spaces"),
+        ("rl: {policy_kwargs: {net_arc: [3]}}", "line 2: `rl.policy_kwargs`: the policy of DQN has no 'net_arc'. Did"),
+        ("rl: {algorithm: PPO, gradient_steps: -1}", "line 2: `rl.gradient_steps` must be at least 1 for PPO."),
+        ("rl: {gradient_steps: 0}", "line 2: `rl.gradient_steps` must be at least 1 for DQN."),
+        ("rl: {algorithm: PPPO, ent_coef: 0.01}", "line 2: `rl.algorithm` must be 'SAC', 'TD3',"),
+        ("reward: {name: ground_truth, num_workers: 2}", "line 2: `reward.name` ground_truth is the environment's own"),
+    ],
+)
+def test_a_wrong_value_is_one_problem(text, problem, tmp_path):
+    (told,) = said(f"env_name: CartPole-v1\n{text}\n", tmp_path)
+    assert told.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "noise", ["{name: [a]}", "{name: HeldActionNoise, hold: 0}", "{name: NormalActionNoise, sigma: .nan}", "{sigma: 1}"]
+)
+def test_noise_that_is_none(noise, tmp_path):
+    (told,) = said(f"env_name: MountainCarContinuous-v0\nrl: {{action_noise: {noise}}}\n", tmp_path)
+    assert told.startswith("line 2: `rl.action_noise` must have a name, and may have numbers:")
+
+
+def test_a_camera_is_looked_at_before_anything_is_loaded(tmp_path):
+    (told,) = said(PUBLISHED.replace("distance: 3.5", "distnce: 3.5"), tmp_path)
+    assert told.startswith("line 15: `reward.camera_config` is no camera: `camera` has no field 'distnce'.")
+
+
+def test_what_is_left_empty_is_not_given(tmp_path):
+    assert said("env_name: CartPole-v1\nlogging:\ntags:\nrl:\n  tau:\n", tmp_path) == []
 
 
 def test_what_is_missing_is_said(tmp_path):
@@ -214,6 +254,8 @@ def test_learning_starts_after_the_rollout_in_which_the_first_episodes_end():
         ("rl: [", r"line 1: this is no YAML"),
         ("- 3", r"a configuration is a mapping of keys to values. Received \[3\]"),
         (None, r"cannot be read"),
+        ("description: 2020-13-45", "month must be in 1..12"),
+        ("description: a\x01b", "special characters are not allowed"),
     ],
 )
 def test_what_is_no_configuration_is_refused(text, problem, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import resource
 import signal
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from vlmrm_gym.training.callbacks import Interrupted
 from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig, suited
 from vlmrm_gym.training.evaluation import evaluate
 from vlmrm_gym.training.run import resume, start
-from vlmrm_gym.training.run_folder import RunError, RunFolder
+from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -46,7 +47,7 @@ def small(algorithm, tmp_path, run_name="run", **reward):
         policy_kwargs={"net_arch": [16]},
         device="cpu",
     )
-    logging = LoggingConfig(checkpoint_freq=FREQUENCY, video_freq=0, tensorboard_freq=50)
+    logging = LoggingConfig(checkpoint_freq=FREQUENCY, video_freq=0, tensorboard_freq=FREQUENCY // 2)
     reward.setdefault("textured", env_name == "VLMRM/CartPole-v1")
     return suited(
         Config(
@@ -100,6 +101,13 @@ def contents(folder):
         values["held"] = torch.as_tensor(stored.held)
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in folder.metrics()]
     values["metrics"] = torch.tensor([list(row.values()) for row in rows])
+    best = kind.load(folder.policy("best"), device="cpu")
+    values |= {f"best policy {name}": value for name, value in best.policy.state_dict().items()}
+    if (folder.path / "best.json").exists():
+        values["best"] = torch.tensor(list(json.loads((folder.path / "best.json").read_text()).values()))
+    events = EventAccumulator(str(folder.path)).Reload()
+    for name in set(events.Tags()["scalars"]) - {"time/steps_per_second"}:
+        values[f"events {name}"] = torch.tensor([(one.step, one.value) for one in events.Scalars(name)])
     return values
 
 
@@ -156,18 +164,60 @@ def test_a_run_that_was_interrupted_anywhere_goes_on_from_there(name, tmp_path, 
     assert_equal(unbroken, broken)
 
 
-def test_exploration_that_is_correlated_in_time_goes_on_too(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("algorithm", "exploration"),
+    [
+        ("SAC", {"action_noise": {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}, "use_sde": True}),
+        ("TD3", {"action_noise": {"name": "HeldActionNoise", "hold": 9}, "learning_starts": 120}),
+        ("PPO", {"use_sde": True}),
+    ],
+)
+def test_exploration_that_is_correlated_in_time_goes_on_too(algorithm, exploration, tmp_path, monkeypatch):
     """State-dependent exploration, and action noise with a memory."""
 
     def configured(name):
-        config = small("SAC", tmp_path, name)
-        noise = {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}
-        return replace(config, rl=replace(config.rl, use_sde=True, train_freq=7, action_noise=noise))
+        config = small(algorithm, tmp_path, f"{algorithm}-{name}")
+        if algorithm == "PPO":
+            config = suited(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
+        return replace(config, rl=replace(config.rl, train_freq=7, **exploration))
 
-    unbroken, config = train(configured("SAC-unbroken")), configured("SAC-broken")
+    unbroken, config = train(configured("unbroken")), configured("broken")
     with monkeypatch.context() as patch:
         stop_at(patch, 101)
         with pytest.raises(Interrupted):
+            train(config)
+    resume(config, RunFolder.open(config.run_folder))
+    assert_equal(unbroken, RunFolder.open(config.run_folder))
+
+
+def test_videos_and_workers_change_nothing(tmp_path, monkeypatch):
+    """To film, the process that trains loads the model, which draws random numbers."""
+
+    def configured(name):
+        config = small("SAC", tmp_path, name, num_workers=1)
+        return replace(config, logging=replace(config.logging, video_freq=FREQUENCY))
+
+    unbroken, config = train(configured("SAC-unbroken")), configured("SAC-broken")
+    with monkeypatch.context() as patch:
+        crash_at(patch, 180)
+        with pytest.raises(Crash):
+            train(config)
+    resume(config, RunFolder.open(config.run_folder))
+    assert_equal(unbroken, RunFolder.open(config.run_folder))
+    assert len(list(config.run_folder.glob("videos/*.mp4"))) == 4
+
+
+def test_a_humanoid_goes_on_too(tmp_path, monkeypatch):
+    """Stepped by `mujoco.batch`, in the middle of an episode."""
+
+    def configured(name):
+        config = small("SAC", tmp_path, name, name="ground_truth")
+        return replace(config, env_name="VLMRM/Humanoid-stand-v0")
+
+    unbroken, config = train(configured("SAC-unbroken")), configured("SAC-broken")
+    with monkeypatch.context() as patch:
+        crash_at(patch, 180)
+        with pytest.raises(Crash):
             train(config)
     resume(config, RunFolder.open(config.run_folder))
     assert_equal(unbroken, RunFolder.open(config.run_folder))
@@ -255,6 +305,13 @@ def test_events_after_the_checkpoint_are_taken_back(tmp_path, monkeypatch):
     assert steps == sorted(set(steps)) == [60, 120, 150, 210]
 
 
+def test_a_folder_without_enough_episodes_has_its_last_policy(tmp_path):
+    config = small("SAC", tmp_path, "SAC-run")
+    folder = train(replace(config, rl=replace(config.rl, n_steps=120)))
+    assert not (folder.path / "best.zip").exists()
+    assert folder.policy("best") == folder.policy("last") == folder.policy("120")
+
+
 def fails_to_write(monkeypatch, steps):
     """Checkpoints of these steps meet a full disk in the middle of a file."""
     own = RunFolder.save_checkpoint
@@ -282,6 +339,47 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_does_not_end_the_training(
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000072"]
     resume(config, folder)
     assert_equal(unbroken, folder)
+
+
+def test_a_full_disk_loses_no_metrics_and_no_events(tmp_path, monkeypatch, capsys):
+    """What metrics.csv and TensorBoard refuse for a while is there in the end; no line is half there."""
+    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
+    own, limits = callbacks.RunCallback._on_step, resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def on_step(self):
+        size = (config.run_folder / "metrics.csv").stat().st_size if self.model.num_timesteps > 60 else 0
+        full = 90 < self.model.num_timesteps < 160
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, limits[1]) if full else limits)
+        try:
+            return own(self)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    monkeypatch.setattr(callbacks.RunCallback, "_on_step", on_step)
+    folder = train(config)
+    told = capsys.readouterr().out
+    assert told.count("Metrics could not be written: [Errno 27] File too large") == 2
+    assert_equal(unbroken, folder)
+
+
+def test_a_line_that_was_cut_off_is_none(tmp_path):
+    folder = RunFolder.create(tmp_path / "run")
+    row = dict.fromkeys(METRICS, 1.5)
+    folder.append_metrics([row, row])
+    for rest in ("2,3", "1,2,3,4,5,6,", "1,2,3,4,5,6,n", "1,2,3,4,5,6,0.1"):
+        with (folder.path / "metrics.csv").open("a") as file:
+            file.write(rest)
+        assert folder.metrics() == [row, row]
+        folder.go_back(None)
+        folder.append_metrics([row, row])
+    assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *[",".join(["1.5"] * 7)] * 2]
+
+
+def test_ctrl_c_on_a_full_disk_says_that_nothing_could_be_kept(tmp_path, monkeypatch):
+    fails_to_write(monkeypatch, {102})
+    stop_at(monkeypatch, 102)
+    with pytest.raises(OSError, match="No space left on device"):
+        train(small("SAC", tmp_path, "SAC-run"))
 
 
 def test_a_full_disk_in_the_end_is_an_error(tmp_path, monkeypatch):
@@ -339,7 +437,7 @@ def test_folders_that_are_there_or_are_none_are_refused(finished, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot be made"):
         RunFolder.create(tmp_path / "file" / "run")
-    with pytest.raises(RunError, match=r"has no policy '73'. There are: best, 72, 144, 216, 240"):
+    with pytest.raises(RunError, match=r"has no policy '73'. There are: 72, 144, 216, 240, best, last"):
         folder.policy("73")
 
 

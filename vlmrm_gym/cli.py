@@ -1,6 +1,7 @@
 """The command line: `vlmrm-gym train`, `vlmrm-gym evaluate` and `vlmrm-gym tasks`."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ class Evaluate:
     episodes: int = 100
     """how many"""
     policy: str = "best"
-    """best (by scored return), last, or the step of a checkpoint"""
+    """best (by scored return; the last, if too few episodes were scored), last, or the step of a checkpoint"""
     seed: int = 10_000
     """of the first episode; the others' count on"""
     video: bool = True
@@ -130,13 +131,21 @@ def _configure(source: Path | None, arguments: list[str]) -> Config:
     Raises:
         ConfigError: All that is wrong with it.
     """
-    file = ConfigFile(Path(), Config(), {}, {}, ()) if source is None else read_config_file(source)
+    file = ConfigFile(Path(), Config(), {}, ()) if source is None else read_config_file(source)
     told = tyro.cli(Train, args=arguments, default=Train(settings=file.config), prog="vlmrm-gym train").settings
     right, wrong = right_part(as_values(told))
-    problems = [*file.problems, *wrong, *conflicts(right)]
+    problems = [*file.problems, *wrong]
+    problems += conflicts(right, {problem.key for problem in problems})
     if problems:
         raise ConfigError(str(source or "the flags"), describe(problems, file, told))
+    _use_cache(right)
     return suited(right)
+
+
+def _use_cache(config: Config) -> None:
+    """Have Hugging Face keep weights where the configuration says. It looks there once, when it is imported."""
+    if config.reward.cache_dir is not None:
+        os.environ["HF_HUB_CACHE"] = str(Path(config.reward.cache_dir).expanduser())
 
 
 def _how_to_go_on(folder: RunFolder) -> str:
@@ -151,6 +160,7 @@ def _evaluate(command: Evaluate) -> None:
     if command.episodes < 1:
         raise RunError(f"`episodes` must be at least 1. Received {command.episodes}.")
     config = suited(read_config_file(folder.config_file).config)
+    _use_cache(config)
     policy = folder.policy(command.policy)
     from vlmrm_gym.training.algorithms import algorithm_class
     from vlmrm_gym.training.evaluation import evaluate, film

@@ -1,5 +1,6 @@
 """CLIPReward: frames in, rewards out."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import overload
@@ -117,6 +118,13 @@ class CLIPReward:
     def size_to_draw(self) -> Callable[[int, int], tuple[int, int]]:
         """From (height, width) of what an environment shows to how large to draw it for this model to look at."""
         return self._preprocess.size_to_draw
+
+    @property
+    def slice_size(self) -> int:
+        """How many frames are encoded without a look at whether they are still wanted: what a CPU does in a second."""
+        if self.model.device.type != "cpu":
+            return self.batch_size
+        return min(self.batch_size, 2 ** max(0, int(math.log2(4e8 / self.model.image_parameters))))
 
     def _score(self, frames: torch.Tensor) -> torch.Tensor:
         rewards = torch.empty(len(frames), device=self.model.device)

@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal, get_args
 
 import open_clip
@@ -67,6 +67,11 @@ class VisionLanguageModel:
     def dtype(self) -> torch.dtype:
         """The number format of the weights' products."""
         return _DTYPES[self.precision]
+
+    @cached_property
+    def image_parameters(self) -> int:
+        """How many parameters the image tower has."""
+        return sum(parameter.numel() for parameter in self.network.visual.parameters())
 
     @property
     def context_length(self) -> int:

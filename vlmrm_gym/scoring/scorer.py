@@ -1,9 +1,7 @@
 """What turns states into rewards, and the kind that works in this process."""
 
-import math
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,15 +18,19 @@ IN_FLIGHT = 2
 """Batches that a scorer is given at once: one is drawn while the one before it is encoded."""
 
 
-LONGEST = 2.0
-"""Seconds of encoding that are not interrupted."""
-
-
 class RewardModel(Protocol):
     """Scores frames; `CLIPReward` is one."""
 
     batch_size: int
     """How many frames it takes at once, at the most."""
+
+    @property
+    def slice_size(self) -> int:
+        """How many frames it scores within a second or so: work can be stopped after each slice.
+
+        It must not be measured, and never change: a reward's last digits depend on it.
+        """
+        ...
 
     @property
     def size_to_draw(self) -> Callable[[int, int], tuple[int, int]]:
@@ -69,7 +71,7 @@ class LocalScorer:
     def __init__(self, reward: RewardModel, renderer: Renderer) -> None:
         self._reward, self._renderer = reward, renderer
         self._unanswered: deque[Future[Rewards]] = deque()
-        self._aborted, self._slice = False, 0
+        self._aborted = False
         self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Future[Rewards]] | None]
         self._drawn = queue.SimpleQueue()
         # A daemon, unlike an executor's thread: the end of the program does not wait for a batch that nobody wants.
@@ -120,24 +122,9 @@ class LocalScorer:
 
         A daemon thread that is inside torch when the interpreter ends would take the program down with it.
         """
-        if not self._slice:
-            self._slice = self._measured_slice(frames[:1])
-        rewards = np.empty(len(frames), dtype=np.float32)
-        for start in range(0, len(frames), self._slice):
+        rewards, size = np.empty(len(frames), dtype=np.float32), self._reward.slice_size
+        for start in range(0, len(frames), size):
             if self._aborted:
                 raise RuntimeError("Scoring was stopped.")
-            rewards[start : start + self._slice] = self._reward(frames[start : start + self._slice])
+            rewards[start : start + size] = self._reward(frames[start : start + size])
         return rewards
-
-    def _measured_slice(self, frame: NDArray[np.uint8]) -> int:
-        """Frames that are encoded at once: all that the model takes, if it is not slow; else a power of two.
-
-        Measured once, and coarsely: a reward's last digits depend on it.
-        """
-        self._reward(frame)  # the first time, much else happens
-        begun = time.monotonic()
-        self._reward(frame)
-        bearable = LONGEST / (time.monotonic() - begun)
-        if bearable >= self._reward.batch_size:
-            return self._reward.batch_size
-        return 2 ** max(0, int(math.log2(bearable / 4)))

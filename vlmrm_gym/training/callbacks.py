@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import signal
 import threading
 import time
@@ -18,8 +19,8 @@ from tqdm import tqdm
 
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.evaluation import film
-from vlmrm_gym.training.resumable import ResumableVecEnv, restore_random_states, training_state
-from vlmrm_gym.training.run_folder import METRICS, RunFolder, write_whole
+from vlmrm_gym.training.resumable import ResumableVecEnv, restore_random_states, training_state, undisturbed
+from vlmrm_gym.training.run_folder import BEST, METRICS, RunFolder, write_whole
 
 _BEST_OF = 8
 """The least number of episodes whose mean scored return makes a policy the best."""
@@ -41,6 +42,12 @@ class Progress:
     """The step of the last checkpoint."""
     recent: list[float] = field(default_factory=list)
     """The newest scored returns."""
+    news: bool = False
+    """Whether they have changed since a policy was last compared."""
+    unwritten: list[dict[str, float]] = field(default_factory=list)
+    """Lines of metrics.csv that a full disk has refused."""
+    unlogged: list[dict[str, float]] = field(default_factory=list)
+    """Lines that TensorBoard has not been told."""
 
 
 class RunCallback(BaseCallback):
@@ -68,9 +75,6 @@ class RunCallback(BaseCallback):
         self.config, self.folder, self.envs, self.interrupts = config, folder, envs, interrupts
         self.progress = Progress(**resumed["progress"]) if resumed else Progress()
         self._resumed = resumed
-        self._best_now = False
-        self._rows: list[dict[str, float]] = []
-        self._since_logged: list[dict[str, float]] = []
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
         self._recent_success: deque[float] = deque(maxlen=32)
@@ -86,12 +90,12 @@ class RunCallback(BaseCallback):
         self._keep_best()
         if _due(logging.tensorboard_freq, before, now):
             self._log()
-        if _due(logging.checkpoint_freq, before, now):
-            self.checkpoint()
         if _due(logging.video_freq, before, now):
             self._film()
-        if self.interrupts.came:
+        if _due(logging.checkpoint_freq, before, now):
             self.checkpoint()
+        if self.interrupts.came:
+            self.checkpoint(must=True)
             raise Interrupted
 
     def _on_step(self) -> bool:
@@ -103,19 +107,22 @@ class RunCallback(BaseCallback):
 
     def _on_training_end(self) -> None:
         self.progress.step = self.model.num_timesteps
-        self._keep_best(last=True)
+        self._keep_best()
         self._log()
-        self.checkpoint(last=True)
         if self.config.logging.video_freq:
             self._film()
+        self.checkpoint(must=True)
 
     def close(self) -> None:
         """Write what has not been written, and let go of the progress bar."""
         self._write_rows()
         self._bar.close()
 
-    def checkpoint(self, *, last: bool = False) -> None:
-        """Write one, unless there is one of this step. A full disk does not end the training.
+    def checkpoint(self, *, must: bool = False) -> None:
+        """Write one, unless there is one of this step. A full disk ends the training only where it ends anyway.
+
+        Args:
+            must: There is no later one.
 
         Raises:
             OSError: The last one could not be written.
@@ -132,10 +139,13 @@ class RunCallback(BaseCallback):
         }
         if (buffer := getattr(model, "replay_buffer", None)) is not None:
             writers["replay_buffer.pkl"] = lambda path: _pickle(buffer, path)
+        for name in BEST:
+            if (file := self.folder.path / name).exists():
+                writers[name] = lambda path, file=file: shutil.copyfile(file, path)
         try:
             self.folder.save_checkpoint(step, writers)
         except OSError as error:
-            if last:
+            if must:
                 raise
             kept = self.progress.checkpoint
             kept = "There is none before it." if kept is None else f"That of step {kept:,} is kept."
@@ -157,35 +167,35 @@ class RunCallback(BaseCallback):
         seconds = time.monotonic() - self._began
         counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}
         row = {**counts, **{name: float(value) for name, value in means.items()}}
-        self._rows.append(row)
-        self._since_logged.append(row)
+        self.progress.unwritten.append(row)
+        self.progress.unlogged.append(row)
         self._write_rows()
         self.progress.recent += [float(episode["r"]) for episode in episodes]
-        self._best_now = True
+        self.progress.news = True
         self._recent_success.append(row["success"])
         shown = {"scored return" if clip else "return": f"{np.mean([episode['r'] for episode in episodes]):.2f}"}
         if judged:
             shown["success"] = f"{np.mean(self._recent_success):.0%}"
         self._bar.set_postfix(shown)
 
-    def _keep_best(self, *, last: bool = False) -> None:
+    def _keep_best(self) -> None:
         """Keep the policy, if the newest episodes are the best so far by what the agent is told to maximise."""
-        needed = 1 if last and np.isinf(self.progress.best_return) else max(_BEST_OF, self.envs.num_envs)
-        self.progress.recent = self.progress.recent[-needed:]
-        if not self._best_now or len(self.progress.recent) < needed:
+        progress, needed = self.progress, max(_BEST_OF, self.envs.num_envs)
+        progress.recent = progress.recent[-needed:]
+        if not progress.news or len(progress.recent) < needed:
             return
-        self._best_now = False
-        scored_return = float(np.mean(self.progress.recent))
-        if scored_return > self.progress.best_return:
+        progress.news = False
+        scored_return = float(np.mean(progress.recent))
+        if scored_return > progress.best_return:
             told = {"step": self.model.num_timesteps, "scored_return": scored_return}
             with self._surviving("The best policy"):
                 write_whole(self.folder.path / "best.zip", self.model.save)
                 write_whole(self.folder.path / "best.json", lambda path: path.write_text(json.dumps(told)))
-                self.progress.best_return = scored_return
+                progress.best_return = scored_return
 
     def _log(self) -> None:
         """Have Stable-Baselines3's logger write."""
-        rows, self._since_logged = self._since_logged, []
+        rows, self.progress.unlogged = self.progress.unlogged, []
         for name in METRICS[3:] if rows else ():
             if not np.isnan(value := np.mean([row[name] for row in rows])):
                 self.logger.record(f"rollout/{name}", value)
@@ -195,16 +205,18 @@ class RunCallback(BaseCallback):
 
     def _film(self) -> None:
         path = self.folder.path / "videos" / f"{self.model.num_timesteps:010d}.mp4"
-        with self._surviving("The video"):
-            path.parent.mkdir(exist_ok=True)
-            film(self.config, self.model, path, seed=self.config.seed)
+        try:
+            with undisturbed():
+                path.parent.mkdir(exist_ok=True)
+                write_whole(path, lambda partial: film(self.config, self.model, partial, seed=self.config.seed))
+        except Exception as error:  # such as a GPU without room for another model: no reason to end a training
+            self._tell(f"The video could not be made: {error!r}. The training goes on.")
 
     def _write_rows(self) -> None:
         """What a full disk refuses is written with the next."""
-        if self._rows:
-            with self._surviving("Metrics"):
-                self.folder.append_metrics(self._rows)
-                self._rows = []
+        with self._surviving("Metrics"):
+            self.folder.append_metrics(self.progress.unwritten)
+            self.progress.unwritten = []
 
     @contextmanager
     def _surviving(self, what: str) -> Iterator[None]:

@@ -2,22 +2,31 @@
 
 import difflib
 import inspect
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any
 
 from vlmrm_gym import envs
 from vlmrm_gym.checks import is_number
-from vlmrm_gym.training.algorithms import ALGORITHMS, NOISES, keys_of
+from vlmrm_gym.training.algorithms import ALGORITHMS, NOISES, algorithm_class, keys_of
 from vlmrm_gym.training.config import LEGACY_NAMES, OF_ALL_ALGORITHMS, SUITED, TASKS_BY_NAME, Config, RLConfig, suited
-from vlmrm_gym.training.config_file import Problem
+from vlmrm_gym.training.config_file import Key, Problem
 
 
-def conflicts(config: Config) -> Iterator[Problem]:
-    """What is missing, and what does not fit together, in a configuration whose values are right by themselves."""
+def conflicts(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
+    """What is missing, and what does not fit together.
+
+    Args:
+        config: Whose values are right by themselves.
+        wrong: Keys whose values were not, and are left out: what depends on them is not looked at.
+    """
+    if config.track and find_spec("wandb") is None:
+        yield Problem(("track",), "`track` needs Weights and Biases: `pip install wandb`, or leave it out.")
     if config.env_name is None:
-        yield Problem(("env_name",), "`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them.")
+        if ("env_name",) not in wrong:
+            yield Problem(("env_name",), "`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them.")
         return
     if config.env_name not in TASKS_BY_NAME:
         near = difflib.get_close_matches(config.env_name, TASKS_BY_NAME, 1)
@@ -25,10 +34,10 @@ def conflicts(config: Config) -> Iterator[Problem]:
         known = "a registered ID of this package, or one of " + ", ".join(LEGACY_NAMES)
         yield Problem(("env_name",), f"`env_name` must be {known}. Received {config.env_name!r}. {meant}")
         return
-    if config.track and find_spec("wandb") is None:
-        yield Problem(("track",), "`track` needs Weights and Biases: `pip install wandb`, or leave it out.")
-    yield from _of_the_reward(config)
-    yield from _of_the_algorithm(config)
+    if not {("reward",), ("reward", "name")} & set(wrong):
+        yield from (problem for problem in _of_the_reward(config) if problem.key not in wrong)
+    if not {("rl",), ("rl", "algorithm")} & set(wrong):
+        yield from (problem for problem in _of_the_algorithm(config) if problem.key not in wrong)
 
 
 def _of_the_reward(config: Config) -> Iterator[Problem]:
@@ -38,8 +47,6 @@ def _of_the_reward(config: Config) -> Iterator[Problem]:
             ("reward", "target_prompts"),
             f"`reward.target_prompts` is missing: {task.id} has no prompt of its own. Say what the agent should do.",
         )
-    if not all(text.strip() for text in reward.target_prompts or ()):
-        yield Problem(("reward", "target_prompts"), "`reward.target_prompts` must not have empty texts.")
     if not reward.textured and "textured" not in inspect.signature(getattr(envs, task.world)).parameters:
         yield Problem(("reward", "textured"), f"`reward.textured` must be true for {task.id}, which has one look only.")
     if reward.camera_config is not None and "camera" not in task.options:
@@ -47,10 +54,28 @@ def _of_the_reward(config: Config) -> Iterator[Problem]:
             ("reward", "camera_config"),
             f"`reward.camera_config` is not for {task.id}, which is seen from one side only. Leave it out.",
         )
+    elif reward.camera_config is not None:
+        yield from _of_the_camera(reward.camera_config)
+    if reward.name == "ground_truth" and (reward.task_reward_weight or reward.num_workers or reward.overlap):
+        yield Problem(
+            ("reward", "name"),
+            "`reward.name` ground_truth is the environment's own reward: task_reward_weight, num_workers and overlap "
+            "are for clip. Leave them out.",
+        )
     if reward.devices and not reward.num_workers:
         yield Problem(
             ("reward", "devices"), "`reward.devices` is for workers. Set `reward.num_workers`, or use `reward.device`."
         )
+
+
+def _of_the_camera(camera: Mapping[str, Any]) -> Iterator[Problem]:
+    from vlmrm_gym.envs.humanoid_body import plain_model
+    from vlmrm_gym.rendering.cameras import make_camera
+
+    try:
+        make_camera(plain_model(), camera)
+    except (ValueError, TypeError) as error:
+        yield Problem(("reward", "camera_config"), f"`reward.camera_config` is no camera: {error}")
 
 
 def _of_the_algorithm(config: Config) -> Iterator[Problem]:
@@ -71,20 +96,39 @@ def _of_the_algorithm(config: Config) -> Iterator[Problem]:
             yield Problem(("rl", key), f"`rl.{key}` is not for {name}. Leave it out.")
     if algorithm.on_policy and isinstance(given.ent_coef, str):
         yield Problem(("rl", "ent_coef"), f"`rl.ent_coef` must be a number for {name}. Received {given.ent_coef!r}.")
+    steps = given.gradient_steps
+    if steps == 0 or (steps == -1 and algorithm.on_policy):
+        yield Problem(("rl", "gradient_steps"), f"`rl.gradient_steps` must be at least 1 for {name}. Received {steps}.")
     yield from _of_the_noise(given.action_noise)
+    yield from _of_the_policy(name, given.policy_kwargs or {})
     yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
 
 
 def _of_the_noise(noise: Mapping[str, Any] | None) -> Iterator[Problem]:
     if noise is None:
         return
-    known, numbers = NOISES.get(noise.get("name", "")), {key: value for key, value in noise.items() if key != "name"}
-    if known is None or set(numbers) - known or not all(is_number(value) for value in numbers.values()):
+    known = NOISES.get(str(noise.get("name")), frozenset())
+    numbers = {key: value for key, value in noise.items() if key != "name"}
+    finite = all(is_number(value) and math.isfinite(value) for value in numbers.values())
+    sigma, hold = numbers.get("sigma", 0), numbers.get("hold", 1)
+    if not (known and known >= set(numbers) and finite and sigma >= 0 and hold >= 1 and hold % 1 == 0):
         kinds = ", ".join(f"{name} ({', '.join(sorted(keys))})" for name, keys in NOISES.items())
         yield Problem(
             ("rl", "action_noise"),
-            f"`rl.action_noise` must have a name, and may have numbers: {kinds}. Received {noise!r}.",
+            f"`rl.action_noise` must have a name, and may have numbers: {kinds}; sigma is at least 0, hold an integer "
+            f"of at least 1. Received {dict(noise)!r}.",
         )
+
+
+def _of_the_policy(algorithm: str, options: Mapping[str, Any]) -> Iterator[Problem]:
+    known = inspect.signature(algorithm_class(algorithm).policy_aliases["MlpPolicy"]).parameters
+    for option in options:
+        if option not in known or option in ("observation_space", "action_space", "lr_schedule"):
+            near = difflib.get_close_matches(str(option), known, 1)
+            meant = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(list(known)[3:])}."
+            yield Problem(
+                ("rl", "policy_kwargs"), f"`rl.policy_kwargs`: the policy of {algorithm} has no {option!r}. {meant}"
+            )
 
 
 def _of_the_numbers(config: Config, *, on_policy: bool) -> Iterator[Problem]:

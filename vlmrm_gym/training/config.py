@@ -1,5 +1,6 @@
 """What a training is told, in the format of the published VLM-RM code's configuration files, with more keys."""
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 from tyro.constructors import PrimitiveConstructorSpec
 
 from vlmrm_gym.tasks import TASKS, Task
@@ -21,19 +22,64 @@ LEGACY_NAMES: Mapping[str, str] = {
 
 AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "PPO", "A2C"]
 
-Count = Annotated[int, Field(ge=1)]
-CountOrNone = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Texts = Annotated[
-    list[str], Field(min_length=1), BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
-]
+
+class ConfigLoader(yaml.SafeLoader):
+    """Reads 3e-4 as a number, as YAML 1.2 does."""
+
+
+ConfigLoader.yaml_implicit_resolvers = {
+    key: list(pairs) for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+ConfigLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _whole(given: Any) -> Any:
+    """1e6 is an integer, too."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+def _texts(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
+def _not_empty(given: str) -> str:
+    if not given.strip():
+        raise ValueError("must not be empty")
+    return given
+
+
+def _device(given: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
+        raise ValueError("must be auto, cpu, mps, cuda or cuda:1")
+    return given
+
+
+def _mapping(words: list[str]) -> Any:
+    """What a flag says in YAML."""
+    try:
+        return yaml.load(words[0], Loader=ConfigLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"this is no YAML: {words[0]}") from error
+
+
+Integer = Annotated[int, Strict(), BeforeValidator(_whole)]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Flag = Annotated[bool, Strict()]
+Count = Annotated[Integer, Field(ge=1)]
+CountOrNone = Annotated[Integer, Field(ge=0)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+Positive = Annotated[Number, Field(gt=0)]
+Device = Annotated[str, AfterValidator(_device)]
+Text = Annotated[str, AfterValidator(_not_empty)]
+Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_texts)]
 YAMLMapping = Annotated[
     dict[str, Any],
     PrimitiveConstructorSpec(
         nargs=1,
         metavar="YAML",
-        instance_from_str=lambda words: yaml.safe_load(words[0]),
+        instance_from_str=_mapping,
         is_instance=lambda given: isinstance(given, dict),
         str_from_instance=lambda given: [yaml.safe_dump(given, default_flow_style=True).strip()],
     ),
@@ -62,19 +108,19 @@ class RewardConfig:
     """where downloaded weights are kept (None: Hugging Face's own place)"""
     camera_config: YAMLMapping | None = None
     """humanoids: fields of MuJoCo's camera, such as {distance: 3.5, azimuth: 180} (None: the paper's)"""
-    textured: bool = True
+    textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
     quality: Literal["fast", "faithful"] = "fast"
     """humanoids: without shadows and reflections, or with them"""
-    task_reward_weight: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    task_reward_weight: Number = 0.0
     """rewards are the model's plus this many times the environment's own"""
-    device: str = "auto"
+    device: Device = "auto"
     """where the model looks: auto, cpu, cuda, cuda:1, mps"""
     num_workers: CountOrNone = 0
     """processes that draw and score (0: the one that trains)"""
-    devices: list[str] | None = None
+    devices: list[Device] | None = None
     """where the workers score, taken in turn (None: all GPUs)"""
-    overlap: bool = False
+    overlap: Flag = False
     """step on while episodes are scored: faster, but no two runs are equal"""
 
 
@@ -98,8 +144,8 @@ class RLConfig:
     """steps, over all environments, before the first gradient step"""
     train_freq: Count | None = None
     """steps of every environment between trainings; PPO and A2C: the length of a rollout"""
-    gradient_steps: Annotated[int, Field(ge=-1)] | None = None
-    """in each training (-1: as many as train_freq); PPO: epochs"""
+    gradient_steps: Annotated[Integer, Field(ge=-1)] | None = None
+    """in each training (-1: as many as there were steps, over all environments); PPO: epochs"""
     batch_size: Count | None = None
     """transitions in a gradient step"""
     learning_rate: Positive | None = None
@@ -110,9 +156,9 @@ class RLConfig:
     """how far target networks move at once"""
     buffer_size: Count | None = None
     """transitions in the replay buffer (None: n_steps, at the most a million)"""
-    ent_coef: float | Annotated[str, Field(pattern=r"^auto(_[0-9.eE+-]+)?$")] | None = None
+    ent_coef: Number | Annotated[str, Field(pattern=r"^auto(_[0-9.eE+-]+)?$")] | None = None
     """entropy coefficient: a number, auto, or auto_0.1 (auto, starting there)"""
-    use_sde: bool | None = None
+    use_sde: Flag | None = None
     """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
     target_update_interval: Count | None = None
     """steps (SAC: gradient steps) between updates of the target network"""
@@ -125,11 +171,11 @@ class RLConfig:
     action_noise: YAMLMapping | None = None
     """{name: NormalActionNoise, mean: 0, sigma: 0.1}, or OrnsteinUhlenbeckActionNoise; or, until learning starts,
     {name: HeldActionNoise, sigma: 2, hold: 30}"""
-    normalize_observations: bool | None = None
+    normalize_observations: Flag | None = None
     """by their mean and standard deviation in the batches"""
     policy_kwargs: YAMLMapping | None = None
     """such as {net_arch: [256, 256]}"""
-    device: str = "auto"
+    device: Device = "auto"
     """where the agent learns"""
 
 
@@ -159,13 +205,13 @@ class Config:
     """where the run's folder is made"""
     run_name: str | None = None
     """the folder's name (None: environment, algorithm, seed and time)"""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
     """of environments and agent"""
     description: str = ""
     """for yourself"""
     tags: list[str] = field(default_factory=list)
     """for Weights and Biases"""
-    track: bool = False
+    track: Flag = False
     """log to Weights and Biases, too (`pip install wandb`)"""
     reward: RewardConfig = field(default_factory=RewardConfig)
     rl: RLConfig = field(default_factory=RLConfig)
@@ -186,12 +232,12 @@ class Config:
     def run_folder(self) -> Path:
         """Where the run is written, once `suited`."""
         name = f"{self.task.id.removeprefix('VLMRM/')}__{self.rl.algorithm}__{self.seed}__{int(time.time())}"
-        return Path(self.base_path) / (self.run_name or name)
+        return Path(self.base_path).expanduser() / (self.run_name or name)
 
     @property
     def judged(self) -> bool:
         """Whether somebody knows success: not where the caller says what to do."""
-        return self.task.id != "VLMRM/Humanoid-v0"
+        return self.task.options.get("task", "") is not None
 
     @property
     def num_envs(self) -> int:
@@ -288,8 +334,6 @@ def suited(config: Config) -> Config:
         rl.train_freq, rl.gradient_steps, rl.batch_size = given.train_freq, given.gradient_steps, given.batch_size
     rl.episode_length = rl.episode_length or task.episode_length
     assert rl.n_steps is not None
-    if "buffer_size" in known and rl.buffer_size is None:
-        rl.buffer_size = min(rl.n_steps, 1_000_000)
     logging = LoggingConfig(
         **{
             key: max(1, rl.n_steps // count) if (value := getattr(config.logging, key)) is None else value
@@ -299,6 +343,6 @@ def suited(config: Config) -> Config:
     reward = config.reward
     if reward.target_prompts is None and task.prompt is not None:
         reward = replace(reward, target_prompts=[task.prompt])
-    if reward.baseline_prompts is None:
+    if reward.baseline_prompts is None and reward.alpha > 0:
         reward = replace(reward, baseline_prompts=[task.baseline])
     return replace(config, env_name=task.id, rl=rl, reward=reward, logging=logging)

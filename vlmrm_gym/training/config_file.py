@@ -2,15 +2,16 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.config import Config, ConfigLoader
 
 Key = tuple[str, ...]
 """Where something stands: ("rl", "tau")."""
@@ -27,10 +28,12 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One of them."""
+    """Something that is wrong with a configuration."""
 
     key: Key
     message: str
+    line: int | None = None
+    """Of the file."""
 
 
 @dataclass(frozen=True)
@@ -40,31 +43,13 @@ class ConfigFile:
     path: Path
     config: Config
     """Of the values that are right by themselves."""
-    values: dict[str, Any]
     lines: Mapping[Key, int]
     """Line numbers from 1, of values and sections."""
     problems: tuple[Problem, ...]
     """Of the values that are not."""
 
-    def value(self, key: Key) -> Any:
-        """What stands at a key; None if nothing does."""
-        found: Any = self.values
-        for name in key:
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
-
 
 _ADAPTER = TypeAdapter(Config)
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 3e-4 as a number, as YAML 1.2 does."""
-
-
-_Loader.yaml_implicit_resolvers = {key: list(pairs) for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
 
 
 def read_config_file(path: Path) -> ConfigFile:
@@ -78,19 +63,21 @@ def read_config_file(path: Path) -> ConfigFile:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"it cannot be read: {error}"]) from None
     try:
-        node = yaml.compose(text, Loader=_Loader)
-        loaded = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise ConfigError(str(path), [f"{line}this is no YAML: {error.problem}"]) from None
+        node = yaml.compose(text, Loader=ConfigLoader)
+        loaded = yaml.load(text, Loader=ConfigLoader)
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f"line {mark.line + 1}: "
+        raise ConfigError(str(path), [f"{line}this is no YAML: {getattr(error, 'problem', error)}"]) from None
     if loaded is None:
-        return ConfigFile(path, Config(), {}, {}, ())
+        loaded = {}
     if not isinstance(loaded, dict):
         raise ConfigError(str(path), [f"a configuration is a mapping of keys to values. Received {loaded!r}"])
     lines: dict[Key, int] = {}
     problems = list(_number_lines(node, (), lines))
-    config, wrong = right_part(loaded)
-    return ConfigFile(path, config, loaded, lines, (*problems, *wrong))
+    config, wrong = right_part(_with_text_keys(loaded))
+    problems += [replace(problem, line=lines.get(problem.key)) for problem in wrong]
+    return ConfigFile(path, config, lines, tuple(problems))
 
 
 def right_part(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
@@ -112,7 +99,7 @@ def _problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
             if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
                 problems[key] = Problem(key, _unknown(key))
             elif key not in problems:
-                rule = one["msg"].replace("Input should", "must").replace("List should", "must")
+                rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", one["msg"]))
                 if one["type"] in ("dataclass_type", "dict_type"):
                     rule = "must be a mapping of keys to values"
                 received = one["input"]
@@ -121,24 +108,31 @@ def _problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
     return []
 
 
-def describe(problems: Iterable[Problem], file: ConfigFile | None, config: Config | None = None) -> list[str]:
-    """Problems, each with the line of the file that it comes from, in the order of the lines."""
+def describe(problems: Iterable[Problem], file: ConfigFile, config: Config) -> list[str]:
+    """Problems, each with the line of the file that it comes from, in the order of the lines.
+
+    Args:
+        problems: Of the file, and of `config`.
+        file: Where some of its values come from.
+        config: With what flags have changed.
+    """
+    in_file, now = flat(file.config), flat(config)
     described = []
     for problem in problems:
-        line = None if file is None else file.lines.get(problem.key)
-        if line is not None and file is not None and config is not None and problem.key:
-            now: Any = config
-            for name in problem.key:
-                now = getattr(now, name, None)
-            if file.value(problem.key) != now:
-                line = None  # a flag has the last word
-        described.append((line or 10**9, f"{'' if line is None else f'line {line}: '}{problem.message}"))
+        line = problem.line
+        if line is None and in_file.get(problem.key) == now.get(problem.key):
+            line = file.lines.get(problem.key)
+        described.append((line or sys.maxsize, f"{'' if line is None else f'line {line}: '}{problem.message}"))
     return [text for _, text in sorted(described, key=lambda pair: pair[0])]
 
 
 def as_values(config: Config) -> dict[str, Any]:
     """A configuration as a file's mapping; what is None is left out."""
-    return _without_none(asdict(config))
+    return {
+        name: {key: own for key, own in value.items() if own is not None} if name in _SECTIONS else value
+        for name, value in asdict(config).items()
+        if value is not None
+    }
 
 
 def to_yaml(config: Config) -> str:
@@ -159,9 +153,10 @@ def _flat(key: Key, values: Mapping[str, Any]) -> Iterable[tuple[Key, Any]]:
             yield (*key, name), value
 
 
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+def _with_text_keys(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """A file's values, without those that are left empty; YAML reads `on` and `1` as no texts."""
     return {
-        name: _without_none(value) if isinstance(value, dict) else value
+        str(name): _with_text_keys(value) if str(name) in _SECTIONS and isinstance(value, dict) else value
         for name, value in values.items()
         if value is not None
     }
@@ -208,6 +203,7 @@ def _number_lines(node: Any, key: Key, lines: dict[Key, int]) -> Iterable[Proble
         for name, value in node.value:
             own = (*key, str(name.value))
             if own in lines:
-                yield Problem(own, f"`{'.'.join(own)}` is given twice, in line {lines[own]} too. Leave one.")
+                line = name.start_mark.line + 1
+                yield Problem(own, f"`{'.'.join(own)}` is given twice, in line {lines[own]} too. Leave one.", line)
             lines[own] = name.start_mark.line + 1
             yield from _number_lines(value, own, lines)

@@ -1,5 +1,6 @@
 """What a policy is worth: episodes that nobody learns from, and videos."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,10 +40,14 @@ def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) 
         model: Its policy acts deterministically.
         episodes: How many.
         seed: Of the first one; the others' count on.
+
+    Raises:
+        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
     """
     played: list[dict[str, float]] = []
-    with tqdm(total=episodes, unit="episode", leave=False) as bar:
-        envs = VLMVecEnv(make_envs(config, min(episodes, AT_ONCE)), success_share=config.task.success_share)
+    at_once = min(episodes, AT_ONCE)
+    with tqdm(total=math.ceil(episodes / at_once) * at_once, unit="episode", leave=False) as bar:
+        envs = VLMVecEnv(make_envs(config, at_once), success_share=config.task.success_share)
         try:
             while len(played) < episodes:
                 envs.seed(seed + len(played))

@@ -19,6 +19,9 @@ def plot_learning_curve(rows: Sequence[Mapping[str, float]], path: Path, *, titl
         rows: The lines of metrics.csv.
         path: The picture's.
         title: Is written above.
+
+    Raises:
+        OSError: The picture could not be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -2,7 +2,8 @@
 
 import copy
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -79,10 +80,7 @@ def training_state(model: BaseAlgorithm, envs: ResumableVecEnv) -> dict[str, Any
     return {
         "envs": envs.state_dict(),
         "episode_starts": model._last_episode_starts,
-        "python": random.getstate(),
-        "numpy": np.random.get_state(),
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "random": _random_states(),
         "actions": model.action_space.np_random.bit_generator.state,
         "action_noise": _dictionary(getattr(model, "action_noise", None)),
         "exploration": [
@@ -100,16 +98,35 @@ def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dic
 
 def restore_random_states(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     """When the first rollout begins: after all that `learn` draws, and resets, before it."""
-    random.setstate(state["python"])
-    np.random.set_state(state["numpy"])
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    _set_random_states(state["random"])
     model.action_space.np_random.bit_generator.state = state["actions"]
     if (noise := getattr(model, "action_noise", None)) is not None:
         vars(noise).update(copy.deepcopy(state["action_noise"]))
     for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):
         vars(distribution).update(saved)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Random states are afterwards as they were before; loading a model draws random numbers, for one."""
+    states = _random_states()
+    try:
+        yield
+    finally:
+        _set_random_states(states)
+
+
+def _random_states() -> dict[str, Any]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def _set_random_states(states: dict[str, Any]) -> None:
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
 
 
 def _dictionary(noise: Any) -> dict[str, Any]:

@@ -1,17 +1,20 @@
 """A training, from its configuration to its folder; and one that goes on."""
 
+import hashlib
 import importlib.metadata
 import json
 import os
 import pickle
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
@@ -53,17 +56,18 @@ def start(config: Config, folder: RunFolder) -> None:
         folder: Of the run; it has just been made.
 
     Raises:
+        RunError: The environments or their reward cannot be made; the folder is removed again.
         Interrupted: By Ctrl-C or SIGTERM, after a checkpoint.
-        Exception: What loading the model, scoring or training raises.
+        Exception: What scoring or training raises.
     """
+    write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
     try:
-        envs = _make_training_envs(config)
+        envs, model = _make(config)
     except BaseException:
-        folder.path.rmdir()  # nothing has begun
+        shutil.rmtree(folder.path)  # nothing has begun
         raise
     try:
-        folder.config_file.write_text(to_yaml(config), encoding="utf-8")
-        _learn(config, folder, envs)
+        _learn(config, folder, envs, model)
     finally:
         envs.close()
 
@@ -86,55 +90,59 @@ def resume(config: Config, folder: RunFolder) -> None:
         raise RunError(f"The run {folder.path} has another configuration: {told}. Start a new run for that.")
     checkpoint = folder.newest_checkpoint()
     state = None if checkpoint is None else pickle.loads((checkpoint / "state.pkl").read_bytes())
-    envs = _make_training_envs(config)
+    envs, model = _make(config, checkpoint)
     try:
         write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
-        folder.drop_after(state["progress"]["step"] if state else 0)
-        _learn(config, folder, envs, checkpoint, state)
+        folder.go_back(checkpoint)
+        if state is None:
+            _learn(config, folder, envs, model, purge_step=0)
+        else:
+            restore_environments(model, envs, state["training"])
+            _learn(config, folder, envs, model, state, purge_step=state["progress"]["step"] + 1)
     finally:
         envs.close()
 
 
-def _make_training_envs(config: Config) -> ResumableVecEnv:
-    if config.reward.cache_dir is not None:
-        os.environ.setdefault("HF_HUB_CACHE", config.reward.cache_dir)
-    envs = make_envs(config, config.num_envs, overlap=config.reward.overlap)
-    return ResumableVecEnv(envs, success_share=config.task.success_share)
+def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
+    """Environments and algorithm, the latter from a checkpoint if there is one."""
+    rl = config.rl
+    assert rl.algorithm is not None
+    kind = algorithm_class(rl.algorithm)
+    try:
+        envs = make_envs(config, config.num_envs, overlap=config.reward.overlap)
+        envs = ResumableVecEnv(envs, success_share=config.task.success_share)
+        options = algorithm_options(config, envs)
+        if checkpoint is None:
+            return envs, kind(rl.policy_name, envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
+    except (ValueError, TypeError, AssertionError, FileNotFoundError, RuntimeError) as error:
+        raise RunError(f"{config.task.id} with {rl.algorithm} cannot be made: {error}") from error
+    rewards = {key: value for key, value in options.items() if key == "rollout_buffer_kwargs"}
+    model = kind.load(checkpoint / "model.zip", env=envs, device=rl.device, **rewards)
+    if not ALGORITHMS[rl.algorithm].on_policy:
+        model.load_replay_buffer(checkpoint / "replay_buffer.pkl")  # pyright: ignore[reportAttributeAccessIssue]
+    return envs, model
 
 
 def _learn(
     config: Config,
     folder: RunFolder,
     envs: ResumableVecEnv,
-    checkpoint: Path | None = None,
+    model: BaseAlgorithm,
     state: dict[str, Any] | None = None,
+    purge_step: int | None = None,
 ) -> None:
-    """Train to the end, from a checkpoint if there is one."""
-    rl = config.rl
-    assert rl.algorithm is not None
-    assert rl.n_steps is not None
-    options, kind = algorithm_options(config, envs), algorithm_class(rl.algorithm)
-    if checkpoint is None:
-        model = kind(rl.policy_name, envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
-    else:
-        source = (
-            {"rollout_buffer_kwargs": options["rollout_buffer_kwargs"]} if "rollout_buffer_kwargs" in options else {}
-        )
-        model = kind.load(checkpoint / "model.zip", env=envs, device=rl.device, **source)
-        if not ALGORITHMS[rl.algorithm].on_policy:
-            model.load_replay_buffer(checkpoint / "replay_buffer.pkl")  # pyright: ignore[reportAttributeAccessIssue]
-        assert state is not None
-        restore_environments(model, envs, state["training"])
+    """Train to the end, from the state of a checkpoint; events from `purge_step` on are of another life."""
+    assert config.rl.n_steps is not None
+    left = config.rl.n_steps - model.num_timesteps
     _note_versions(folder, config, step=model.num_timesteps)
     interrupts = Interrupts()
     callback = RunCallback(config, folder, envs, interrupts, state)
-    with _logger(config, folder, purge_step=model.num_timesteps if checkpoint else None) as logger:
+    with _logger(config, folder, purge_step) as logger:
         model.set_logger(logger)
         try:
             with interrupts.noted():
-                left = rl.n_steps - model.num_timesteps
                 if left > 0:
-                    model.learn(left, callback, log_interval=None, reset_num_timesteps=checkpoint is None)  # pyright: ignore[reportArgumentType]
+                    model.learn(left, callback, log_interval=None, reset_num_timesteps=state is None)  # pyright: ignore[reportArgumentType]
         finally:
             callback.close()
     plot_learning_curve(folder.metrics(), folder.path / "learning_curve.png", title=_title(config))
@@ -146,37 +154,59 @@ def _title(config: Config) -> str:
 
 
 @contextmanager
-def _logger(config: Config, folder: RunFolder, *, purge_step: int | None) -> Iterator[Logger]:
-    """TensorBoard's, and that of Weights and Biases if asked for; what was logged after `purge_step` is forgotten."""
-    tracked = None
-    if config.track:
-        import wandb  # pyright: ignore[reportMissingImports]
+def _logger(config: Config, folder: RunFolder, purge_step: int | None) -> Iterator[Logger]:
+    """TensorBoard's, and that of Weights and Biases if asked for."""
+    with _tracked(config, folder) if config.track else nullcontext():
+        output = _Events(folder.path, purge_step)
+        try:
+            yield Logger(str(folder.path), [output])
+        finally:
+            output.close()
 
-        tracked = wandb.init(
-            project="vlmrm_gym",
-            id=folder.path.name,
-            resume="allow",
-            dir=folder.path,
-            config={".".join(key): value for key, value in flat(config).items()},
-            tags=config.tags,
-            notes=config.description,
-            sync_tensorboard=True,
-        )
-    output = _Events(folder.path, purge_step)
+
+@contextmanager
+def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
+    """Weights and Biases see what TensorBoard is told; a run that goes on is the same one there."""
+    import wandb  # pyright: ignore[reportMissingImports]
+
+    run = wandb.init(
+        project="vlmrm_gym",
+        name=folder.path.name,
+        id=hashlib.blake2b(str(folder.path.resolve()).encode(), digest_size=8).hexdigest(),
+        resume="allow",
+        dir=folder.path,
+        config={".".join(key): value for key, value in flat(config).items()},
+        tags=config.tags,
+        notes=config.description,
+        sync_tensorboard=True,
+    )
     try:
-        yield Logger(str(folder.path), [output])
-    finally:
-        output.close()
-        if tracked is not None:
-            tracked.finish()
+        yield
+    except BaseException:
+        run.finish(exit_code=1)
+        raise
+    run.finish()
 
 
 class _Events(TensorBoardOutputFormat):
-    """Of which those after a step can be taken back."""
+    """Of which those from a step on can be taken back, and which survives a full disk."""
 
     def __init__(self, folder: Path, purge_step: int | None) -> None:
-        self.writer = SummaryWriter(str(folder), purge_step=purge_step)
-        self._is_closed = False
+        self._folder, self._is_closed = str(folder), False
+        self.writer = SummaryWriter(self._folder, purge_step=purge_step)
+
+    def write(self, *args: Any, **kwargs: Any) -> None:
+        """Write; an OSError if it could not be done. The next time is a fresh start."""
+        try:
+            super().write(*args, **kwargs)
+        except OSError:
+            self.writer = SummaryWriter(self._folder)
+            raise
+
+    def close(self) -> None:
+        """Close, as far as that can be done."""
+        with suppress(OSError):
+            super().close()
 
 
 def _note_versions(folder: RunFolder, config: Config, *, step: int) -> None:

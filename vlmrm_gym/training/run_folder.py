@@ -10,19 +10,23 @@ videos/<step>.mp4      the deterministic agent, with its reward drawn in
 events.out.tfevents.*  for TensorBoard
 """
 
-import csv
+import errno
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 METRICS: tuple[str, ...] = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_share", "success")
 """The columns of metrics.csv: steps and seconds of training so far; how many episodes were scored, and their means."""
 
+BEST = ("best.zip", "best.json")
+"""The policy with the best scored return, and what it is. Checkpoints have a copy."""
+
+_HEADER = {name: name for name in METRICS}
 _MANIFEST = "manifest.json"
 _KEPT = 2
 """How many checkpoints are kept whole."""
@@ -119,66 +123,87 @@ class RunFolder:
             OSError: It could not be written; the ones before are as they were.
         """
         folder = self.path / "checkpoints" / f"{step:010d}"
-        partial = folder.with_suffix(".partial")
-        shutil.rmtree(partial, ignore_errors=True)
+        unfinished = folder.with_suffix(".partial")
+        shutil.rmtree(unfinished, ignore_errors=True)
         try:
-            partial.mkdir(parents=True)
+            unfinished.mkdir(parents=True)
             for name, write in writers.items():
-                write(partial / name)
-            (partial / _MANIFEST).write_text(json.dumps({name: _digest(partial / name) for name in writers}))
-            for file in partial.iterdir():
-                _to_disk(file)
+                write(unfinished / name)
+            (unfinished / _MANIFEST).write_text(json.dumps({name: _digest(unfinished / name) for name in writers}))
+            for file in (*unfinished.iterdir(), unfinished, self._metrics):
+                if file.exists():
+                    _to_disk(file)
             shutil.rmtree(folder, ignore_errors=True)
-            partial.replace(folder)
+            unfinished.replace(folder)
             _to_disk(folder.parent)
         except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(unfinished, ignore_errors=True)
             raise
         for older in list(self.checkpoints.values())[:-_KEPT]:
             (older / _MANIFEST).unlink(missing_ok=True)  # first, so that it never looks whole
-            for name in writers:
-                if name != "model.zip":
-                    (older / name).unlink(missing_ok=True)
+            for file in older.iterdir():
+                if file.name != "model.zip":
+                    file.unlink()
 
-    def drop_after(self, step: int) -> None:
-        """Forget what was written after a checkpoint: its metrics, videos and best policy are written again."""
-        rows = self.metrics()
-        write_whole(self.path / "metrics.csv", lambda path: _write_rows(path, [r for r in rows if r["step"] <= step]))
+    def go_back(self, checkpoint: Path | None) -> None:
+        """Forget what was written after a checkpoint, or everything: it is written again."""
+        step = -1 if checkpoint is None else int(checkpoint.name)
+        rows = [row for row in self.metrics() if row["step"] <= step]
+        write_whole(self._metrics, lambda path: path.write_text("".join(_lines([_HEADER, *rows]))))
         for video in self.path.glob("videos/*.mp4"):
-            if video.stem.isdecimal() and int(video.stem) > step:
+            if not video.stem.isdecimal() or int(video.stem) > step:
                 video.unlink()
+        for name in BEST:
+            (self.path / name).unlink(missing_ok=True)
+            if checkpoint is not None and (checkpoint / name).exists():
+                write_whole(self.path / name, partial(shutil.copyfile, checkpoint / name))
 
-    def append_metrics(self, rows: Iterable[Mapping[str, float]]) -> None:
-        """Add lines to metrics.csv."""
-        path = self.path / "metrics.csv"
-        if not path.exists():
-            _write_rows(path, [])
-        with path.open("a", newline="") as file:
-            csv.DictWriter(file, METRICS).writerows(rows)
+    def append_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
+        """Add lines to metrics.csv, all or none.
+
+        Raises:
+            OSError: They could not be written.
+        """
+        lines = "".join(_lines(rows if self._metrics.exists() else [_HEADER, *rows])).encode()
+        with self._metrics.open("ab", buffering=0) as file:
+            before = file.tell()
+            try:
+                if file.write(lines) < len(lines):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._metrics))
+            except OSError:
+                file.truncate(before)
+                raise
 
     def metrics(self) -> list[dict[str, float]]:
-        """The lines of metrics.csv."""
-        with suppress(FileNotFoundError), (self.path / "metrics.csv").open(newline="") as file:
-            whole = (row for row in csv.DictReader(file) if None not in row.values())
-            return [{name: float(value) for name, value in row.items()} for row in whole]
-        return []
+        """The lines of metrics.csv, but for one that was cut off by the end of the process."""
+        if not self._metrics.exists():
+            return []
+        rows = []
+        for line in self._metrics.read_text().splitlines(keepends=True)[1:]:
+            with suppress(ValueError):
+                if line.endswith("\n"):
+                    rows.append(dict(zip(METRICS, map(float, line.split(",")), strict=True)))
+        return rows
+
+    @property
+    def _metrics(self) -> Path:
+        return self.path / "metrics.csv"
 
     def policy(self, which: str) -> Path:
-        """The file of a policy: "best", "last" or a step.
+        """The file of a policy: "best" (the last, if none was scored often enough), "last" or a step.
 
         Raises:
             RunError: There is none.
         """
         every = {str(step): folder / "model.zip" for step, folder in self.checkpoints.items()}
-        if which == "last" and every:
-            return list(every.values())[-1]
-        path = every.get(which.lstrip("0"), self.path / "best.zip" if which == "best" else None)
-        if path is None or not path.is_file():
-            raise RunError(
-                f"{self.path} has no policy {which!r}. There are: "
-                f"{', '.join([*(['best'] if (self.path / 'best.zip').is_file() else []), *every]) or 'none'}."
-            )
-        return path
+        if (best := self.path / "best.zip").is_file():
+            every["best"] = best
+        if self.checkpoints:
+            every["last"] = self.checkpoints[max(self.checkpoints)] / "model.zip"
+            every.setdefault("best", every["last"])
+        if which not in every:
+            raise RunError(f"{self.path} has no policy {which!r}. There are: {', '.join(every) or 'none'}.")
+        return every[which]
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -187,21 +212,19 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         OSError: It could not be written.
     """
-    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
+    unfinished = path.with_name(f"{path.stem}.partial{path.suffix}")
     try:
-        write(partial)
-        _to_disk(partial)
-        partial.replace(path)
+        write(unfinished)
+        _to_disk(unfinished)
+        unfinished.replace(path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
 
 
-def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, METRICS)
-        table.writeheader()
-        table.writerows(rows)
+def _lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
+    for row in rows:
+        yield ",".join(str(row[name]) for name in METRICS) + "\n"
 
 
 def _digest(file: Path) -> str:
