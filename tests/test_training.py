@@ -118,7 +118,10 @@ def assert_equal(one, other):
         torch.testing.assert_close(other[name], value, rtol=0, atol=0, equal_nan=True, msg=f"{name} differs")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm",
+    [name if name in ("SAC", "DQN", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
+)
 def test_a_run_that_died_and_was_resumed_equals_the_unbroken_one(algorithm, tmp_path, monkeypatch):
     """Checkpoints fall into the middle of episodes, with rewards that have not come."""
     unbroken = train(small(algorithm, tmp_path, f"{algorithm}-unbroken"))
@@ -169,7 +172,7 @@ def test_a_run_that_was_interrupted_anywhere_goes_on_from_there(name, tmp_path, 
     [
         ("SAC", {"action_noise": {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}, "use_sde": True}),
         ("TD3", {"action_noise": {"name": "HeldActionNoise", "hold": 9}, "learning_starts": 120}),
-        ("PPO", {"use_sde": True}),
+        ("PPO", {"use_sde": True, "batch_size": 7}),
     ],
 )
 def test_exploration_that_is_correlated_in_time_goes_on_too(algorithm, exploration, tmp_path, monkeypatch):
@@ -358,7 +361,7 @@ def test_a_full_disk_loses_no_metrics_and_no_events(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(callbacks.RunCallback, "_on_step", on_step)
     folder = train(config)
     told = capsys.readouterr().out
-    assert told.count("Metrics could not be written: [Errno 27] File too large") == 2
+    assert told.count("Metrics could not be written: ") == 2
     assert_equal(unbroken, folder)
 
 
