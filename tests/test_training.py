@@ -118,25 +118,6 @@ def assert_equal(one, other):
         torch.testing.assert_close(other[name], value, rtol=0, atol=0, equal_nan=True, msg=f"{name} differs")
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [name if name in ("SAC", "DQN", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
-)
-def test_a_run_that_died_and_was_resumed_equals_the_unbroken_one(algorithm, tmp_path, monkeypatch):
-    """Checkpoints fall into the middle of episodes, with rewards that have not come."""
-    unbroken = train(small(algorithm, tmp_path, f"{algorithm}-unbroken"))
-    config = small(algorithm, tmp_path, f"{algorithm}-broken")
-    with monkeypatch.context() as patch:
-        crash_at(patch, 180)
-        with pytest.raises(Crash):
-            train(config)
-    broken = RunFolder.open(config.run_folder)
-    assert max(broken.checkpoints) in (144, 146)
-    resume(config, broken)
-    assert_equal(unbroken, broken)
-    assert len(broken.metrics()) == 4
-
-
 def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
     """From now on, trainings get a signal when they get to a step."""
     own = callbacks.RunCallback._on_step
@@ -151,20 +132,51 @@ def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
     monkeypatch.setattr(callbacks.RunCallback, "_on_step", on_step)
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_run_that_was_interrupted_anywhere_goes_on_from_there(name, tmp_path, monkeypatch):
-    usual = signal.getsignal(getattr(signal, name))
-    unbroken = train(small("SAC", tmp_path, "SAC-unbroken"))
-    config = small("SAC", tmp_path, "SAC-broken")
+def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step=180):
+    """Train without a break, and with one.
+
+    Args:
+        configured: Makes the configuration of a run of a name.
+        monkeypatch: Pytest's.
+        ends: How the broken one ends.
+        step: When.
+    """
+    unbroken, config = train(configured("unbroken")), configured("broken")
     with monkeypatch.context() as patch:
-        stop_at(patch, 102, getattr(signal, name))
-        with pytest.raises(Interrupted):
+        ends(patch, step)
+        with pytest.raises((Crash, Interrupted)):
             train(config)
-    assert signal.getsignal(getattr(signal, name)) == usual
     broken = RunFolder.open(config.run_folder)
-    assert max(broken.checkpoints) == 102
+    reached = max(broken.checkpoints, default=0)
     resume(config, broken)
     assert_equal(unbroken, broken)
+    return reached
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [name if name in ("SAC", "DQN", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
+)
+def test_a_run_that_died_and_was_resumed_equals_the_unbroken_one(algorithm, tmp_path, monkeypatch):
+    """Checkpoints fall into the middle of episodes, with rewards that have not come."""
+    reached = assert_resuming_changes_nothing(
+        lambda name: small(algorithm, tmp_path, f"{algorithm}-{name}"), monkeypatch
+    )
+    assert reached in (144, 146)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_run_that_was_interrupted_anywhere_goes_on_from_there(name, tmp_path, monkeypatch):
+    number = getattr(signal, name)
+    usual = signal.getsignal(number)
+    reached = assert_resuming_changes_nothing(
+        lambda name: small("SAC", tmp_path, f"SAC-{name}"),
+        monkeypatch,
+        lambda patch, step: stop_at(patch, step, number),
+        step=102,
+    )
+    assert reached == 102
+    assert signal.getsignal(number) == usual
 
 
 @pytest.mark.parametrize(
@@ -184,60 +196,35 @@ def test_exploration_that_is_correlated_in_time_goes_on_too(algorithm, explorati
             config = suited(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
         return replace(config, rl=replace(config.rl, train_freq=7, **exploration))
 
-    unbroken, config = train(configured("unbroken")), configured("broken")
-    with monkeypatch.context() as patch:
-        stop_at(patch, 101)
-        with pytest.raises(Interrupted):
-            train(config)
-    resume(config, RunFolder.open(config.run_folder))
-    assert_equal(unbroken, RunFolder.open(config.run_folder))
+    assert_resuming_changes_nothing(configured, monkeypatch, stop_at, step=101)
 
 
 def test_videos_and_workers_change_nothing(tmp_path, monkeypatch):
     """To film, the process that trains loads the model, which draws random numbers."""
 
     def configured(name):
-        config = small("SAC", tmp_path, name, num_workers=1)
-        return replace(config, logging=replace(config.logging, video_freq=FREQUENCY))
+        config = small("SAC", tmp_path, f"SAC-{name}", num_workers=1)
+        return replace(config, logging=replace(config.logging, video_freq=2 * FREQUENCY))
 
-    unbroken, config = train(configured("SAC-unbroken")), configured("SAC-broken")
-    with monkeypatch.context() as patch:
-        crash_at(patch, 180)
-        with pytest.raises(Crash):
-            train(config)
-    resume(config, RunFolder.open(config.run_folder))
-    assert_equal(unbroken, RunFolder.open(config.run_folder))
-    assert len(list(config.run_folder.glob("videos/*.mp4"))) == 4
+    assert_resuming_changes_nothing(configured, monkeypatch)
+    assert len(list(tmp_path.glob("SAC-broken/videos/*.mp4"))) == 2
 
 
-def test_a_humanoid_goes_on_too(tmp_path, monkeypatch):
-    """Stepped by `mujoco.batch`, in the middle of an episode."""
-
-    def configured(name):
-        config = small("SAC", tmp_path, name, name="ground_truth")
-        return replace(config, env_name="VLMRM/Humanoid-stand-v0")
-
-    unbroken, config = train(configured("SAC-unbroken")), configured("SAC-broken")
-    with monkeypatch.context() as patch:
-        crash_at(patch, 180)
-        with pytest.raises(Crash):
-            train(config)
-    resume(config, RunFolder.open(config.run_folder))
-    assert_equal(unbroken, RunFolder.open(config.run_folder))
-
-
-@pytest.mark.parametrize("reward", [{"num_workers": 1}, {"name": "ground_truth"}], ids=["worker", "ground truth"])
-def test_other_rewards_go_on_too(reward, tmp_path, monkeypatch):
-    unbroken, config = (
-        train(small("DQN", tmp_path, "DQN-unbroken", **reward)),
-        small("DQN", tmp_path, "DQN-b", **reward),
+@pytest.mark.parametrize("env_name", ["VLMRM/CartPole-v1", "VLMRM/Humanoid-stand-v0"])
+def test_the_environments_own_reward_goes_on_too(env_name, tmp_path, monkeypatch):
+    """Humanoids are stepped by `mujoco.batch`."""
+    algorithm = "DQN" if "CartPole" in env_name else "SAC"
+    assert_resuming_changes_nothing(
+        lambda name: replace(small(algorithm, tmp_path, f"{algorithm}-{name}", name="ground_truth"), env_name=env_name),
+        monkeypatch,
     )
-    with monkeypatch.context() as patch:
-        crash_at(patch, 120)
-        with pytest.raises(Crash):
-            train(config)
-    resume(config, RunFolder.open(config.run_folder))
-    assert_equal(unbroken, RunFolder.open(config.run_folder))
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path, monkeypatch):
+    reached = assert_resuming_changes_nothing(
+        lambda name: small("DQN", tmp_path, f"DQN-{name}"), monkeypatch, crash_at, step=60
+    )
+    assert reached == 0
 
 
 def test_with_overlap_a_run_goes_on_and_loses_nothing(tmp_path, monkeypatch):
@@ -251,16 +238,6 @@ def test_with_overlap_a_run_goes_on_and_loses_nothing(tmp_path, monkeypatch):
     model = algorithm_class("DQN").load(folder.policy("last"))
     model.load_replay_buffer(list(folder.checkpoints.values())[-1] / "replay_buffer.pkl")
     assert model.replay_buffer.size() + model.replay_buffer.held == model.num_timesteps == 240
-
-
-def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path, monkeypatch):
-    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-broken")
-    with monkeypatch.context() as patch:
-        crash_at(patch, 60)
-        with pytest.raises(Crash):
-            train(config)
-    resume(config, RunFolder.open(config.run_folder))
-    assert_equal(unbroken, RunFolder.open(config.run_folder))
 
 
 def test_a_finished_run_can_go_on_for_longer(tmp_path):
