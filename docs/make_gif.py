@@ -29,7 +29,7 @@ def main(args: Args) -> None:
     height = round(frames[0].height * args.width / frames[0].width)
     small = [frame.resize((args.width, height), Image.Resampling.LANCZOS) for frame in frames]
     palette = Image.fromarray(np.concatenate([np.asarray(frame) for frame in small[:: len(small) // 4 or 1]])).quantize(
-        128
+        method=Image.Quantize.MAXCOVERAGE
     )
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
     first.save(args.gif, save_all=True, append_images=rest, duration=1000 * args.every / args.fps, loop=0)

@@ -76,7 +76,7 @@ def test_the_untrained_agent_does_not_succeed():
 
 @pytest.mark.slow
 def test_the_agent_learns_to_balance_from_the_prompt_alone(tmp_path):
-    """One of the seeds that benchmarks/dqn_cartpole_seeds.py reports."""
+    """One of the seeds that benchmarks/training_seeds.py reports."""
     folder = dqn_cartpole.main(dqn_cartpole.Args(runs_folder=tmp_path, seed=1))
     result = json.loads((folder / "result.json").read_text())
     assert result["success"] == 1.0
