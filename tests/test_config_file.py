@@ -119,6 +119,8 @@ def test_what_is_written_is_read_again(tmp_path):
     config = suited(read(PUBLISHED, tmp_path).config)
     assert flat(read(to_yaml(config), tmp_path).config) == flat(config)
     assert suited(config) == config
+    named = replace(config, run_name="1e5", description="3e-4", tags=["0"])
+    assert flat(read(to_yaml(named), tmp_path).config) == flat(named)
 
 
 def test_all_problems_are_said_at_once_with_their_lines(tmp_path):
@@ -151,7 +153,7 @@ logging: 3
         "line 7: `reward.target_prompts` must be a valid list. Received 5.",
         "line 9: `rl.n_steps` must be a valid integer",
         "line 11: `rl.tau` is given twice, in line 10 too.",
-        "line 12: `rl.ent_coef` must be a valid number",
+        "line 12: `rl.ent_coef` must be a number, auto,",
         "line 13: `rl.batch_size` must be a valid integer",
         "line 14: `rl.learning_stars` is not known. Did you mean `rl.learning_starts`?",
         "line 15: `rl.zzz` is not known. Known in `rl`: algorithm,",
@@ -201,6 +203,16 @@ def test_what_does_not_fit_together_is_refused(change, problem, tmp_path):
         ("rl: {action_noise: {name: [a]}, algorithm: SAC}", "line 2: `rl.algorithm` must act in discrete spaces"),
         ("rl: {policy_kwargs: {net_arc: [3]}}", "line 2: `rl.policy_kwargs`: the policy of DQN has no 'net_arc'. Did"),
         ("rl: {algorithm: PPO, gradient_steps: -1}", "line 2: `rl.gradient_steps` must be at least 1 for PPO."),
+        (
+            "rl: {episode_length: '20', n_steps: 400, learning_starts: 80}",
+            "line 2: `rl.episode_length` must be a valid",
+        ),
+        ("rl: {ent_coef: aut}", "line 2: `rl.ent_coef` must be a number, auto, or auto_0.1. Received 'aut'."),
+        (
+            "rl: {policy_kwargs: {action_space: 3}}",
+            "line 2: `rl.policy_kwargs`: the policy of DQN has no 'action_space'",
+        ),
+        ("rl: {algorithm: A2C, gradient_steps: 0}", "line 2: `rl.gradient_steps` is not for A2C."),
         ("rl: {gradient_steps: 0}", "line 2: `rl.gradient_steps` must be at least 1 for DQN."),
         ("rl: {algorithm: PPPO, ent_coef: 0.01}", "line 2: `rl.algorithm` must be 'SAC', 'TD3',"),
         ("reward: {name: ground_truth, num_workers: 2}", "line 2: `reward.name` ground_truth is the environment's own"),

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import resource
+import shutil
 import signal
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.logger import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vlmrm_gym.training import callbacks
@@ -45,6 +47,7 @@ def small(algorithm, tmp_path, run_name="run", **reward):
         batch_size=None if algorithm == "A2C" else 8,
         normalize_observations=algorithm in ("SAC", "DQN", "PPO"),
         policy_kwargs={"net_arch": [16]},
+        buffer_size=None if on_policy else 1_000,
         device="cpu",
     )
     logging = LoggingConfig(checkpoint_freq=FREQUENCY, video_freq=0, tensorboard_freq=FREQUENCY // 2)
@@ -201,6 +204,13 @@ def test_exploration_that_is_correlated_in_time_goes_on_too(algorithm, explorati
 
 def test_videos_and_workers_change_nothing(tmp_path, monkeypatch):
     """To film, the process that trains loads the model, which draws random numbers."""
+    film = callbacks.film
+
+    def film_after_loading(*args, **kwargs):
+        torch.rand(1)  # whether another test has loaded the model or not
+        film(*args, **kwargs)
+
+    monkeypatch.setattr(callbacks, "film", film_after_loading)
 
     def configured(name):
         config = small("SAC", tmp_path, f"SAC-{name}", num_workers=1)
@@ -321,25 +331,55 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_does_not_end_the_training(
     assert_equal(unbroken, folder)
 
 
-def test_a_full_disk_loses_no_metrics_and_no_events(tmp_path, monkeypatch, capsys):
-    """What metrics.csv and TensorBoard refuse for a while is there in the end; no line is half there."""
-    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
-    own, limits = callbacks.RunCallback._on_step, resource.getrlimit(resource.RLIMIT_FSIZE)
+@pytest.mark.parametrize(("first", "last"), [(0, 60), (90, 120)])
+def test_a_full_disk_loses_no_metrics(first, last, tmp_path, monkeypatch, capsys):
+    """What is refused for a while is there in the end, once, after a resumption too; no line is half there."""
+    unbroken = [{**row, "seconds": 0} for row in train(small("DQN", tmp_path, "DQN-unbroken")).metrics()]
+    config = small("DQN", tmp_path, "DQN-full")
+    own, refused = RunFolder.append_metrics, []
 
-    def on_step(self):
-        size = (config.run_folder / "metrics.csv").stat().st_size if self.model.num_timesteps > 60 else 0
-        full = 90 < self.model.num_timesteps < 160
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, limits[1]) if full else limits)
+    def append_metrics(self, rows):
+        """Full for one try of the rows of some steps."""
+        steps = [row["step"] for row in rows if first < row["step"] < last]
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if steps and not refused:
+            refused.extend(steps)
+            file = self.path / "metrics.csv"
+            resource.setrlimit(resource.RLIMIT_FSIZE, ((file.stat().st_size if file.exists() else 0) + 5, limits[1]))
         try:
-            return own(self)
+            own(self, rows)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    monkeypatch.setattr(callbacks.RunCallback, "_on_step", on_step)
-    folder = train(config)
-    told = capsys.readouterr().out
-    assert told.count("Metrics could not be written: ") == 2
-    assert_equal(unbroken, folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_metrics", append_metrics)
+        stop_at(patch, 145)
+        with pytest.raises(Interrupted):
+            train(config)
+    assert refused
+    assert "Metrics could not be written: " in capsys.readouterr().out
+    folder = RunFolder.open(config.run_folder)
+    resume(config, folder)
+    assert [{**row, "seconds": 0} for row in folder.metrics()] == unbroken
+
+
+def test_events_that_were_refused_are_told_with_the_next(tmp_path, monkeypatch):
+    dump, refused = Logger.dump, []
+
+    def refuse_once(self, step=0):
+        if step >= 108 and not refused:
+            refused.append(step)
+            raise OSError(28, "No space left on device")
+        dump(self, step)
+
+    monkeypatch.setattr(Logger, "dump", refuse_once)
+    folder = train(small("DQN", tmp_path, "DQN-run"))
+    returns = {row["step"]: row["vlm_return"] for row in folder.metrics()}
+    events = EventAccumulator(str(folder.path)).Reload().Scalars("rollout/vlm_return")
+    told = {one.step: one.value for one in events}
+    assert refused == [108]
+    assert 108 not in told
+    np.testing.assert_allclose(told[144], returns[100], rtol=1e-5)
 
 
 def test_a_line_that_was_cut_off_is_none(tmp_path):
@@ -355,11 +395,26 @@ def test_a_line_that_was_cut_off_is_none(tmp_path):
     assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *[",".join(["1.5"] * 7)] * 2]
 
 
-def test_ctrl_c_on_a_full_disk_says_that_nothing_could_be_kept(tmp_path, monkeypatch):
+def test_ctrl_c_on_a_full_disk_is_an_error_and_leaves_the_checkpoint_before(tmp_path, monkeypatch):
     fails_to_write(monkeypatch, {102})
     stop_at(monkeypatch, 102)
+    config = small("SAC", tmp_path, "SAC-run")
     with pytest.raises(OSError, match="No space left on device"):
-        train(small("SAC", tmp_path, "SAC-run"))
+        train(config)
+    newest = RunFolder.open(config.run_folder).newest_checkpoint()
+    assert newest is not None
+    assert int(newest.name) == 72
+
+
+def test_checkpoints_of_an_earlier_life_are_forgotten(tmp_path):
+    """Both whole checkpoints are removed; what is left of older ones does not crowd out the new."""
+    config = small("DQN", tmp_path, "DQN-run")
+    folder = train(config)
+    for step in (216, 240):
+        shutil.rmtree(folder.checkpoints[step])
+    resume(config, folder)
+    assert list(folder.checkpoints) == [72, 144, 216, 240]
+    assert_equal(train(small("DQN", tmp_path, "DQN-other")), folder)
 
 
 def test_a_full_disk_in_the_end_is_an_error(tmp_path, monkeypatch):

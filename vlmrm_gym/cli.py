@@ -131,7 +131,7 @@ def _configure(source: Path | None, arguments: list[str]) -> Config:
     Raises:
         ConfigError: All that is wrong with it.
     """
-    file = ConfigFile(Path(), Config(), {}, ()) if source is None else read_config_file(source)
+    file = ConfigFile(Config(), {}, ()) if source is None else read_config_file(source)
     told = tyro.cli(Train, args=arguments, default=Train(settings=file.config), prog="vlmrm-gym train").settings
     right, wrong = right_part(as_values(told))
     problems = [*file.problems, *wrong]

@@ -86,8 +86,6 @@ def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
         warm_up = rl.learning_starts // config.num_envs
         options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space), warm_up)
     if not on_policy:
-        assert rl.n_steps is not None
-        options.setdefault("buffer_size", min(rl.n_steps, 1_000_000))
         options["replay_buffer_class"] = DeferredReplayBuffer
     elif config.reward.name == "clip":
         options["rollout_buffer_class"] = DeferredRolloutBuffer

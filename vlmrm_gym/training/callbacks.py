@@ -74,6 +74,8 @@ class RunCallback(BaseCallback):
         super().__init__()
         self.config, self.folder, self.envs, self.interrupts = config, folder, envs, interrupts
         self.progress = Progress(**resumed["progress"]) if resumed else Progress()
+        written = {row["step"] for row in folder.metrics()}
+        self.progress.unwritten = [row for row in self.progress.unwritten if row["step"] not in written]
         self._resumed = resumed
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
@@ -184,24 +186,25 @@ class RunCallback(BaseCallback):
         progress.recent = progress.recent[-needed:]
         if not progress.news or len(progress.recent) < needed:
             return
-        progress.news = False
         scored_return = float(np.mean(progress.recent))
-        if scored_return > progress.best_return:
-            told = {"step": self.model.num_timesteps, "scored_return": scored_return}
-            with self._surviving("The best policy"):
+        told = {"step": self.model.num_timesteps, "scored_return": scored_return}
+        with self._surviving("The best policy"):
+            if scored_return > progress.best_return:
                 write_whole(self.folder.path / "best.zip", self.model.save)
                 write_whole(self.folder.path / "best.json", lambda path: path.write_text(json.dumps(told)))
                 progress.best_return = scored_return
+            progress.news = False
 
     def _log(self) -> None:
         """Have Stable-Baselines3's logger write."""
-        rows, self.progress.unlogged = self.progress.unlogged, []
+        rows = self.progress.unlogged
         for name in METRICS[3:] if rows else ():
             if not np.isnan(value := np.mean([row[name] for row in rows])):
                 self.logger.record(f"rollout/{name}", value)
         self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
         with self._surviving("TensorBoard events"):
             self.logger.dump(self.model.num_timesteps)
+            self.progress.unlogged = []
 
     def _film(self) -> None:
         path = self.folder.path / "videos" / f"{self.model.num_timesteps:010d}.mp4"
@@ -224,7 +227,7 @@ class RunCallback(BaseCallback):
         try:
             yield
         except OSError as error:
-            self._tell(f"{what} could not be written: {error}. The training goes on.")
+            self._tell(f"{what} could not be written: {error}. It is tried again while the training goes on.")
 
     def _tell(self, text: str) -> None:
         self._bar.write(text)

@@ -14,6 +14,16 @@ from vlmrm_gym.training.algorithms import ALGORITHMS, NOISES, algorithm_class, k
 from vlmrm_gym.training.config import LEGACY_NAMES, OF_ALL_ALGORITHMS, SUITED, TASKS_BY_NAME, Config, RLConfig, suited
 from vlmrm_gym.training.config_file import Key, Problem
 
+_NUMBERS: frozenset[Key] = frozenset(
+    {
+        *(("rl", key) for key in ("n_steps", "n_envs_per_worker", "episode_length", "learning_starts", "train_freq")),
+        ("reward",),
+        ("reward", "num_workers"),
+        ("reward", "overlap"),
+    }
+)
+"""What it depends on whether there is something to learn from in time."""
+
 
 def conflicts(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
     """What is missing, and what does not fit together.
@@ -37,7 +47,8 @@ def conflicts(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
     if not {("reward",), ("reward", "name")} & set(wrong):
         yield from (problem for problem in _of_the_reward(config) if problem.key not in wrong)
     if not {("rl",), ("rl", "algorithm")} & set(wrong):
-        yield from (problem for problem in _of_the_algorithm(config) if problem.key not in wrong)
+        found = _of_the_algorithm(config, numbers=not _NUMBERS & set(wrong))
+        yield from (problem for problem in found if problem.key not in wrong)
 
 
 def _of_the_reward(config: Config) -> Iterator[Problem]:
@@ -78,7 +89,8 @@ def _of_the_camera(camera: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(("reward", "camera_config"), f"`reward.camera_config` is no camera: {error}")
 
 
-def _of_the_algorithm(config: Config) -> Iterator[Problem]:
+def _of_the_algorithm(config: Config, *, numbers: bool) -> Iterator[Problem]:
+    """With the numbers of steps and episodes, or without."""
     given, world = config.rl, config.task.world
     name = given.algorithm or SUITED[world].algorithm
     assert name is not None
@@ -96,12 +108,13 @@ def _of_the_algorithm(config: Config) -> Iterator[Problem]:
             yield Problem(("rl", key), f"`rl.{key}` is not for {name}. Leave it out.")
     if algorithm.on_policy and isinstance(given.ent_coef, str):
         yield Problem(("rl", "ent_coef"), f"`rl.ent_coef` must be a number for {name}. Received {given.ent_coef!r}.")
-    steps = given.gradient_steps
+    steps = given.gradient_steps if "gradient_steps" in keys_of(name) else None
     if steps == 0 or (steps == -1 and algorithm.on_policy):
         yield Problem(("rl", "gradient_steps"), f"`rl.gradient_steps` must be at least 1 for {name}. Received {steps}.")
     yield from _of_the_noise(given.action_noise)
     yield from _of_the_policy(name, given.policy_kwargs or {})
-    yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
+    if numbers:
+        yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
 
 
 def _of_the_noise(noise: Mapping[str, Any] | None) -> Iterator[Problem]:
@@ -111,7 +124,7 @@ def _of_the_noise(noise: Mapping[str, Any] | None) -> Iterator[Problem]:
     numbers = {key: value for key, value in noise.items() if key != "name"}
     finite = all(is_number(value) and math.isfinite(value) for value in numbers.values())
     sigma, hold = numbers.get("sigma", 0), numbers.get("hold", 1)
-    if not (known and known >= set(numbers) and finite and sigma >= 0 and hold >= 1 and hold % 1 == 0):
+    if not (known and known >= set(numbers) and finite and sigma >= 0 and isinstance(hold, int) and hold >= 1):
         kinds = ", ".join(f"{name} ({', '.join(sorted(keys))})" for name, keys in NOISES.items())
         yield Problem(
             ("rl", "action_noise"),
@@ -121,11 +134,12 @@ def _of_the_noise(noise: Mapping[str, Any] | None) -> Iterator[Problem]:
 
 
 def _of_the_policy(algorithm: str, options: Mapping[str, Any]) -> Iterator[Problem]:
-    known = inspect.signature(algorithm_class(algorithm).policy_aliases["MlpPolicy"]).parameters
+    # Spaces and learning rate come from elsewhere.
+    known = list(inspect.signature(algorithm_class(algorithm).policy_aliases["MlpPolicy"]).parameters)[3:]
     for option in options:
-        if option not in known or option in ("observation_space", "action_space", "lr_schedule"):
+        if option not in known:
             near = difflib.get_close_matches(str(option), known, 1)
-            meant = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(list(known)[3:])}."
+            meant = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(known)}."
             yield Problem(
                 ("rl", "policy_kwargs"), f"`rl.policy_kwargs`: the policy of {algorithm} has no {option!r}. {meant}"
             )

@@ -35,6 +35,13 @@ ConfigLoader.add_implicit_resolver(
 )
 
 
+class ConfigDumper(yaml.SafeDumper):
+    """Puts texts that look like numbers to `ConfigLoader` in quotes."""
+
+
+ConfigDumper.yaml_implicit_resolvers = ConfigLoader.yaml_implicit_resolvers
+
+
 def _whole(given: Any) -> Any:
     """1e6 is an integer, too."""
     return int(given) if isinstance(given, float) and given.is_integer() else given
@@ -47,6 +54,12 @@ def _texts(given: Any) -> Any:
 def _not_empty(given: str) -> str:
     if not given.strip():
         raise ValueError("must not be empty")
+    return given
+
+
+def _auto(given: str) -> str:
+    if not re.fullmatch(r"auto(_[0-9.eE+-]+)?", given):
+        raise ValueError("must be a number, auto, or auto_0.1")
     return given
 
 
@@ -81,7 +94,7 @@ YAMLMapping = Annotated[
         metavar="YAML",
         instance_from_str=_mapping,
         is_instance=lambda given: isinstance(given, dict),
-        str_from_instance=lambda given: [yaml.safe_dump(given, default_flow_style=True).strip()],
+        str_from_instance=lambda given: [yaml.dump(given, Dumper=ConfigDumper, default_flow_style=True).strip()],
     ),
 ]
 
@@ -155,8 +168,8 @@ class RLConfig:
     tau: Share | None = None
     """how far target networks move at once"""
     buffer_size: Count | None = None
-    """transitions in the replay buffer (None: n_steps, at the most a million)"""
-    ent_coef: Number | Annotated[str, Field(pattern=r"^auto(_[0-9.eE+-]+)?$")] | None = None
+    """transitions in the replay buffer (None: a million)"""
+    ent_coef: Number | Annotated[str, AfterValidator(_auto)] | None = None
     """entropy coefficient: a number, auto, or auto_0.1 (auto, starting there)"""
     use_sde: Flag | None = None
     """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
@@ -308,7 +321,7 @@ SUITED: Mapping[str, RLConfig] = {
         policy_kwargs={"net_arch": [256, 256]},
     ),
 }
-"""By world: settings that learned its tasks from the bundled model's rewards, see benchmarks/RESULTS.md."""
+"""By world; what they learned from the bundled model's rewards is in benchmarks/RESULTS.md."""
 
 
 def suited(config: Config) -> Config:

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from vlmrm_gym.training.config import Config, ConfigLoader
+from vlmrm_gym.training.config import Config, ConfigDumper, ConfigLoader
 
 Key = tuple[str, ...]
 """Where something stands: ("rl", "tau")."""
@@ -40,7 +40,6 @@ class Problem:
 class ConfigFile:
     """What stands in a file, and where."""
 
-    path: Path
     config: Config
     """Of the values that are right by themselves."""
     lines: Mapping[Key, int]
@@ -77,7 +76,7 @@ def read_config_file(path: Path) -> ConfigFile:
     problems = list(_number_lines(node, (), lines))
     config, wrong = right_part(_with_text_keys(loaded))
     problems += [replace(problem, line=lines.get(problem.key)) for problem in wrong]
-    return ConfigFile(path, config, lines, tuple(problems))
+    return ConfigFile(config, lines, tuple(problems))
 
 
 def right_part(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
@@ -98,7 +97,7 @@ def _problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
             key = _known_part(tuple(str(part) for part in one["loc"]))
             if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
                 problems[key] = Problem(key, _unknown(key))
-            elif key not in problems:
+            elif key not in problems or "Value error" in one["msg"]:
                 rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", one["msg"]))
                 if one["type"] in ("dataclass_type", "dict_type"):
                     rule = "must be a mapping of keys to values"
@@ -137,7 +136,7 @@ def as_values(config: Config) -> dict[str, Any]:
 
 def to_yaml(config: Config) -> str:
     """A configuration as a file has it."""
-    return yaml.safe_dump(as_values(config), sort_keys=False, allow_unicode=True)
+    return yaml.dump(as_values(config), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
 
 
 def flat(config: Config) -> dict[Key, Any]:

@@ -60,8 +60,8 @@ def start(config: Config, folder: RunFolder) -> None:
         Interrupted: By Ctrl-C or SIGTERM, after a checkpoint.
         Exception: What scoring or training raises.
     """
-    write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
     try:
+        write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
         envs, model = _make(config)
     except BaseException:
         shutil.rmtree(folder.path)  # nothing has begun
@@ -105,22 +105,38 @@ def resume(config: Config, folder: RunFolder) -> None:
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
     """Environments and algorithm, the latter from a checkpoint if there is one."""
+    with _impossible(config):
+        envs = make_envs(config, config.num_envs, overlap=config.reward.overlap)
+        envs = ResumableVecEnv(envs, success_share=config.task.success_share)
+    try:
+        return envs, _make_algorithm(config, envs, checkpoint)
+    except BaseException:
+        envs.close()
+        raise
+
+
+def _make_algorithm(config: Config, envs: ResumableVecEnv, checkpoint: Path | None) -> BaseAlgorithm:
     rl = config.rl
     assert rl.algorithm is not None
     kind = algorithm_class(rl.algorithm)
-    try:
-        envs = make_envs(config, config.num_envs, overlap=config.reward.overlap)
-        envs = ResumableVecEnv(envs, success_share=config.task.success_share)
+    with _impossible(config):
         options = algorithm_options(config, envs)
         if checkpoint is None:
-            return envs, kind(rl.policy_name, envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
-    except (ValueError, TypeError, AssertionError, FileNotFoundError, RuntimeError) as error:
-        raise RunError(f"{config.task.id} with {rl.algorithm} cannot be made: {error}") from error
+            return kind(rl.policy_name, envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
     rewards = {key: value for key, value in options.items() if key == "rollout_buffer_kwargs"}
     model = kind.load(checkpoint / "model.zip", env=envs, device=rl.device, **rewards)
     if not ALGORITHMS[rl.algorithm].on_policy:
         model.load_replay_buffer(checkpoint / "replay_buffer.pkl")  # pyright: ignore[reportAttributeAccessIssue]
-    return envs, model
+    return model
+
+
+@contextmanager
+def _impossible(config: Config) -> Iterator[None]:
+    """What is wrong with a configuration, and only found out by trying."""
+    try:
+        yield
+    except (ValueError, TypeError, AssertionError, FileNotFoundError, RuntimeError) as error:
+        raise RunError(f"{config.task.id} with {config.rl.algorithm} cannot be made: {error}") from error
 
 
 def _learn(

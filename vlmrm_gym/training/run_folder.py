@@ -150,6 +150,9 @@ class RunFolder:
         step = -1 if checkpoint is None else int(checkpoint.name)
         rows = [row for row in self.metrics() if row["step"] <= step]
         write_whole(self._metrics, lambda path: path.write_text("".join(_lines([_HEADER, *rows]))))
+        for folder_step, folder in self.checkpoints.items():
+            if folder_step > step:
+                shutil.rmtree(folder)
         for video in self.path.glob("videos/*.mp4"):
             if not video.stem.isdecimal() or int(video.stem) > step:
                 video.unlink()
@@ -164,9 +167,9 @@ class RunFolder:
         Raises:
             OSError: They could not be written.
         """
-        lines = "".join(_lines(rows if self._metrics.exists() else [_HEADER, *rows])).encode()
         with self._metrics.open("ab", buffering=0) as file:
             before = file.tell()
+            lines = "".join(_lines(rows if before else [_HEADER, *rows])).encode()
             try:
                 if file.write(lines) < len(lines):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._metrics))
@@ -201,6 +204,7 @@ class RunFolder:
         if self.checkpoints:
             every["last"] = self.checkpoints[max(self.checkpoints)] / "model.zip"
             every.setdefault("best", every["last"])
+        which = which.lstrip("0")  # as the folders are called
         if which not in every:
             raise RunError(f"{self.path} has no policy {which!r}. There are: {', '.join(every) or 'none'}.")
         return every[which]
