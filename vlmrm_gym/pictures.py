@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.scene import Scene
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.wrappers import make_world
+from vlmrm_gym.wrappers import make_world, take_worldly
 
 TASK_POSES: Mapping[str, tuple[str, str]] = {
     "kneel": ("kneel", "loose"),
@@ -24,8 +24,7 @@ TASK_POSES: Mapping[str, tuple[str, str]] = {
 
 def draw_task(task: Task) -> NDArray[np.uint8]:
     """An initial state, and beside it one in which the task is done, if it has one: uint8 (H, W, 3)."""
-    worldly = {key: value for key, value in task.options.items() if key != "camera"}
-    env = make_world(task.world, task.episode_length, "rgb_array", worldly)
+    env = make_world(task.world, task.episode_length, "rgb_array", take_worldly(task.world, dict(task.options)))
     env.reset(seed=0)
     scene = Scene(env, task.options.get("camera"), "faithful")
     try:

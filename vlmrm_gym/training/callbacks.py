@@ -158,8 +158,9 @@ class RunCallback(BaseCallback):
     def _note(self, episodes: list[dict[str, float]]) -> None:
         """Episodes have been scored."""
         clip, judged = self.config.reward.name == "clip", self.config.judged
+        scored_return = np.mean([episode["r"] for episode in episodes])
         means = {
-            "vlm_return": np.mean([episode["r"] for episode in episodes]) if clip else np.nan,
+            "vlm_return": scored_return if clip else np.nan,
             "task_return": np.mean([episode["task_return"] for episode in episodes]),
             "success_share": np.mean([episode["success"] for episode in episodes]) if judged else np.nan,
             "success": np.mean([episode["success"] >= self.envs.success_share for episode in episodes])
@@ -175,7 +176,7 @@ class RunCallback(BaseCallback):
         self.progress.recent += [float(episode["r"]) for episode in episodes]
         self.progress.news = True
         self._recent_success.append(row["success"])
-        shown = {"scored return" if clip else "return": f"{np.mean([episode['r'] for episode in episodes]):.2f}"}
+        shown = {"scored return" if clip else "return": f"{scored_return:.2f}"}
         if judged:
             shown["success"] = f"{np.mean(self._recent_success):.0%}"
         self._bar.set_postfix(shown)

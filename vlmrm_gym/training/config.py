@@ -303,9 +303,7 @@ SUITED: Mapping[str, RLConfig] = {
         # A car has to swing up before the prompt can tell it that it is near the flag: exploration has to last.
         action_noise={"name": "HeldActionNoise", "sigma": 2.0, "hold": 30},
         normalize_observations=True,
-        policy_kwargs={
-            "net_arch": [128, 128],
-        },
+        policy_kwargs={"net_arch": [128, 128]},
     ),
     "Humanoid": RLConfig(
         algorithm="SAC",
@@ -332,7 +330,7 @@ def suited(config: Config) -> Config:
     Raises:
         KeyError: As `Config.task`.
     """
-    from vlmrm_gym.training.algorithms import keys_of
+    from vlmrm_gym.training.algorithms import ALGORITHMS, keys_of
 
     task, given = config.task, config.rl
     own = SUITED[task.world]
@@ -343,7 +341,7 @@ def suited(config: Config) -> Config:
     for key in (one.name for one in fields(rl)):
         if getattr(given, key) is None and (key in known or key in OF_ALL_ALGORITHMS):
             setattr(rl, key, getattr(own, key))
-    if algorithm in ("PPO", "A2C"):  # what they call by these names is something else than for the others
+    if ALGORITHMS[algorithm].on_policy:  # what they call by these names is something else than for the others
         rl.train_freq, rl.gradient_steps, rl.batch_size = given.train_freq, given.gradient_steps, given.batch_size
     rl.episode_length = rl.episode_length or task.episode_length
     assert rl.n_steps is not None

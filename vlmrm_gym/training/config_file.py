@@ -141,15 +141,10 @@ def to_yaml(config: Config) -> str:
 
 def flat(config: Config) -> dict[Key, Any]:
     """Every key and its value."""
-    return dict(_flat((), asdict(config)))
-
-
-def _flat(key: Key, values: Mapping[str, Any]) -> Iterable[tuple[Key, Any]]:
-    for name, value in values.items():
-        if isinstance(value, dict) and not key and name in _SECTIONS:
-            yield from _flat((name,), value)
-        else:
-            yield (*key, name), value
+    every: dict[Key, Any] = {}
+    for name, value in asdict(config).items():
+        every |= {(name, key): own for key, own in value.items()} if name in _SECTIONS else {(name,): value}
+    return every
 
 
 def _with_text_keys(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -200,9 +195,8 @@ def _number_lines(node: Any, key: Key, lines: dict[Key, int]) -> Iterable[Proble
     """Note the lines of all keys; those that stand twice."""
     if isinstance(node, yaml.MappingNode) and len(key) < 2:
         for name, value in node.value:
-            own = (*key, str(name.value))
+            own, line = (*key, str(name.value)), name.start_mark.line + 1
             if own in lines:
-                line = name.start_mark.line + 1
                 yield Problem(own, f"`{'.'.join(own)}` is given twice, in line {lines[own]} too. Leave one.", line)
-            lines[own] = name.start_mark.line + 1
+            lines[own] = line
             yield from _number_lines(value, own, lines)

@@ -8,7 +8,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.vector import make_vector_world
-from vlmrm_gym.wrappers import make_world
+from vlmrm_gym.wrappers import make_world, take_worldly
 
 
 class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -58,7 +58,7 @@ def _episode_length(config: Config) -> int:
 
 
 def _world_options(config: Config) -> dict[str, Any]:
-    options = {key: value for key, value in config.task.options.items() if key != "camera"}
+    options = take_worldly(config.task.world, dict(config.task.options))
     return options | ({"textured": config.reward.textured} if "textured" in options else {})
 
 
