@@ -60,6 +60,8 @@ class Args:
     """what is trained"""
     task: str = "stand"
     """the humanoid's"""
+    camera_azimuth: float | None = None
+    """another side that the humanoid is seen from, in degrees; 180 is the front (`humanoid` only)"""
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     """the seeds"""
     at_once: int = 2
@@ -94,6 +96,7 @@ def train(seed: int, args: Args) -> dict[str, Any]:
     else:
         example = "dqn_cartpole.py" if args.what == "cart-pole" else "sac_continuous.py"
         options = ["--no-textured"] if args.what.endswith("-plain") else []
+        options += [] if args.camera_azimuth is None else ["--camera-azimuth", str(args.camera_azimuth)]
         options += [] if args.total_timesteps is None else ["--total-timesteps", str(args.total_timesteps)]
         command = [sys.executable, str(ROOT / "examples" / example), "--env-id", env_id, "--seed", str(seed)]
         call([*command, "--torch-threads", "1", "--runs-folder", str(folder), *options])

@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 import vlmrm_gym
 from vlmrm_gym.replay import Batch, ReplayBuffer
-from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
 from vlmrm_gym.videos import save_video
 
 
@@ -71,6 +71,8 @@ class Args:
     """the vision-language model; any of open_clip's, see `vlmrm_gym.CLIPReward`"""
     textured: bool = True
     """photo-like scenes, or Gymnasium's"""
+    camera_azimuth: float | None = None
+    """where humanoids are seen from, in degrees around them: 180 is the front, as in the paper (None), 90 a side"""
     num_workers: int = 0
     """processes that draw and score; 0: this one"""
     device: str = "auto"
@@ -121,18 +123,23 @@ def args_for(env_id: str) -> Args:
     return replace(Args(), env_id=env_id, **SETTINGS.get(env_id, {}))
 
 
+def task_options(args: Args) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "alpha": args.alpha_baseline,
+        "model": args.model,
+        "textured": args.textured,
+        "device": args.device,
+    }
+    if args.prompt is not None:
+        options["prompt"] = args.prompt
+    if args.camera_azimuth is not None:
+        options["camera"] = {**PAPER_CAMERA, "azimuth": args.camera_azimuth}
+    return options
+
+
 def make_envs(args: Args, num_envs: int, overlap: bool) -> gym.vector.VectorEnv:
-    options: dict[str, Any] = {} if args.prompt is None else {"prompt": args.prompt}
     return gym.make_vec(
-        args.env_id,
-        num_envs=num_envs,
-        alpha=args.alpha_baseline,
-        model=args.model,
-        textured=args.textured,
-        num_workers=args.num_workers,
-        device=args.device,
-        overlap=overlap,
-        **options,
+        args.env_id, num_envs=num_envs, num_workers=args.num_workers, overlap=overlap, **task_options(args)
     )
 
 
@@ -270,8 +277,7 @@ def play(envs: gym.vector.VectorEnv, agent: Agent, seed: int) -> dict[str, np.nd
 
 
 def film(env_id: str, agent: Agent, path: Path, args: Args) -> None:
-    options: dict[str, Any] = {} if args.prompt is None else {"prompt": args.prompt}
-    env = gym.make(env_id, model=args.model, textured=args.textured, **options)
+    env = gym.make(env_id, **task_options(args))
     frames, rewards, truncated = [], [], False
     observation, _ = env.reset(seed=args.seed)
     while not truncated:
