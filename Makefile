@@ -47,6 +47,7 @@ build: install  ## the wheel, and a smoke test of it in a fresh environment
 	rm -rf build/smoke && $(PYTHON) -m venv build/smoke
 	build/smoke/bin/python -m pip install -q -c constraints.txt dist/*.whl
 	cd build && smoke/bin/python -c "import gymnasium as gym; env = gym.make('vlmrm_gym:VLMRM/CartPole-v1'); env.reset(seed=0); print(env.step(0)[1])"
+	rm -rf build/smoke
 
 tiny: install  ## make the bundled model again, from nothing
 	$(BIN)/python -m vlmrm_gym.tiny.train
