@@ -248,9 +248,9 @@ class Agent(nn.Module):
             target = batch.rewards + self.args.gamma * (1 - batch.terminations) * next_value
         qf_loss = F.mse_loss(self.qf(observations, batch.actions), target[:, None].expand(-1, 2))
         actions, log_probability, _ = self.actor(observations)
-        self.qf.requires_grad_(False)
-        actor_loss = (alpha * log_probability - self.qf(observations, actions).amin(-1)).mean()
-        self.qf.requires_grad_(True)
+        frozen = {name: parameter.detach() for name, parameter in self.qf.named_parameters()}
+        values = torch.func.functional_call(self.qf, frozen, (observations, actions)).amin(-1)
+        actor_loss = (alpha * log_probability - values).mean()
         alpha_loss = -self.log_alpha.exp() * (log_probability.detach() + self.target_entropy).mean()
         return qf_loss, actor_loss, alpha_loss
 
@@ -413,9 +413,9 @@ def main(args: Args) -> Path:
                 agent.normalizer.fit(buffer.sample(10_000).observations)
             updates += new_steps * args.updates_per_step
             for _ in range(int(updates)):
-                qf_loss, actor_loss, alpha_loss = losses(buffer.sample(args.batch_size))
                 for optimizer in optimizers:
                     optimizer.zero_grad()
+                qf_loss, actor_loss, alpha_loss = losses(buffer.sample(args.batch_size))
                 (qf_loss + actor_loss + (alpha_loss if args.alpha is None else 0)).backward()
                 for optimizer in optimizers:
                     optimizer.step()

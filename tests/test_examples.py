@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous
 import sb3_sac
 
+from vlmrm_gym.replay import Batch
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -67,6 +69,24 @@ def test_sac_that_died_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert stored in (200, 400)  # with overlap, rewards may have come or not
     for name in ("observations", "actions", "rewards"):
         torch.testing.assert_close(after["buffer"][name][:stored], before["buffer"][name])
+
+
+def test_sac_losses_are_one_graph_for_a_gpu_and_train_the_q_functions_by_their_own_loss_only():
+    torch.manual_seed(0)
+    envs = sac_continuous.make_envs(sac_continuous.args_for(MOUNTAIN_CAR), 1, overlap=False)
+    agent = sac_continuous.Agent(envs, sac_continuous.args_for(MOUNTAIN_CAR))
+    envs.close()
+    batch = Batch(torch.randn(8, 2), torch.rand(8, 1), torch.randn(8, 2), torch.rand(8), torch.zeros(8))
+    compiled = torch.compile(agent.losses, fullgraph=True, backend="aot_eager")
+    losses = []
+    for of in (compiled, agent.losses):
+        torch.manual_seed(1)
+        losses.append(of(batch))
+    torch.testing.assert_close(*losses)
+    _, actor_loss, _ = losses[1]
+    actor_loss.backward()
+    assert all(parameter.grad is None for parameter in agent.qf.parameters())
+    assert all(parameter.grad is not None for parameter in agent.actor.parameters())
 
 
 def test_sac_settings_follow_the_environment_and_flags_have_the_last_word():

@@ -1,8 +1,11 @@
 """ReplayBuffer: every transition once, with its own reward, whatever the order in which rewards arrive."""
 
+import io
+
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from counting_env import Counting
 from gymnasium.vector import AutoresetMode
 from hypothesis import HealthCheck, given, settings
@@ -98,6 +101,21 @@ def test_samples_are_transitions_each_as_likely(pixel_rewards):
     again.load_state_dict(buffer.state_dict())
     assert contents(again) == contents(buffer)
     np.testing.assert_array_equal(again.sample(20).rewards, buffer.sample(20).rewards)
+    envs.close()
+
+
+def test_what_is_saved_is_what_is_stored_and_not_the_room_for_more(pixel_rewards):
+    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([3])], "count")
+    buffer = ReplayBuffer(100_000, envs)
+    observations, _ = envs.reset(seed=0)
+    for _ in range(3):
+        results = envs.step(np.zeros(1, dtype=int))
+        buffer.add(observations, np.zeros(1, dtype=int), *results)
+        observations = results[0]
+    file = io.BytesIO()
+    torch.save(buffer.state_dict(), file)
+    assert len(buffer) == 3
+    assert file.tell() < 20_000  # bytes; 100,000 transitions have over two million
     envs.close()
 
 

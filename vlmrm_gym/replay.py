@@ -138,8 +138,9 @@ class ReplayBuffer:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """All that has been stored, to be saved; what is held back is not, as no other environment has its rewards."""
-        stored = {name: getattr(self, f"_{name}")[: len(self)] for name in _ROOMS}
+        """A copy of what is stored, to be saved; without what is held back, as no other environment has its rewards."""
+        # torch.save writes the whole storage of a view: room for what has not come yet would be saved, too.
+        stored = {name: getattr(self, f"_{name}")[: len(self)].clone() for name in _ROOMS}
         return {**stored, "stored": self._stored, "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
