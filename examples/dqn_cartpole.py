@@ -48,7 +48,7 @@ class Args:
     torch_threads: int | None = None
     """CPU threads of torch; all of them if left out"""
     track: bool = False
-    """if toggled, this experiment will be tracked with Weights and Biases (`pip install wandb`)"""
+    """if toggled, this experiment will be tracked with Weights and Biases (`pip install "vlmrm-gym[track]"`)"""
     wandb_project_name: str = "vlmrm_gym"
     """the wandb's project name"""
     wandb_entity: str | None = None
@@ -220,7 +220,7 @@ def main(args: Args) -> Path:
     run_name = f"{args.env_id.replace('/', '_')}__{args.exp_name}__{args.seed}__{int(time.time())}"
     run_folder = args.runs_folder / run_name
     if args.track:
-        import wandb  # pyright: ignore[reportMissingImports]
+        import wandb
 
         wandb.init(
             project=args.wandb_project_name,

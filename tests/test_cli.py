@@ -1,5 +1,6 @@
 """The command line: what users type, and what they are told."""
 
+import io
 import json
 import os
 import signal
@@ -64,6 +65,27 @@ def wait_for(condition, process):
 def learned(folder):
     rows = folder.metrics()
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+def test_tracking_sends_what_tensorboard_is_told(config, tmp_path):
+    environment = {**os.environ, "WANDB_MODE": "offline"}
+    command = [sys.executable, "-m", "vlmrm_gym.cli", "train", str(config), "--run-name", "tracked", "--track"]
+    done = subprocess.run([*command, "--rl.n-steps", "200"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (sent,) = (tmp_path / "runs" / "tracked" / "wandb").glob("offline-run-*/run-*.wandb")
+    for told in (b"rollout/vlm_return", b"rollout/success", b"rl.learning_starts", b"CartPole-v1"):
+        assert told in sent.read_bytes()
+
+
+def test_tracking_without_an_account_ends_before_anything_begins(config, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_API_KEY", "")
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", str(config), "--run-name", "tracked", "--track"])
+    assert "`track` is on, and Weights and Biases cannot begin: No API key" in capsys.readouterr().err
+    assert not (tmp_path / "runs" / "tracked").exists()
 
 
 def test_a_run_that_was_killed_goes_on(config, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Configuration files: the published format is read as it is, and all that is wrong is said at once."""
 
+import sys
 from dataclasses import asdict, replace
 
 import pytest
@@ -240,10 +241,11 @@ def test_what_is_left_empty_is_not_given(tmp_path):
     assert said("env_name: CartPole-v1\nlogging:\ntags:\nrl:\n  tau:\n", tmp_path) == []
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
     assert said("", tmp_path) == ["`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them."]
     (problem,) = said("env_name: VLMRM/Humanoid-v0", tmp_path)
     assert problem.startswith("`reward.target_prompts` is missing: VLMRM/Humanoid-v0 has no prompt of its own.")
+    monkeypatch.setitem(sys.modules, "wandb", None)  # as if it were not installed
     (problem,) = said("env_name: CartPole-v1\ntrack: true", tmp_path)
     assert problem.startswith("line 2: `track` needs Weights and Biases")
 

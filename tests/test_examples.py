@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -87,6 +89,25 @@ def test_sac_losses_are_one_graph_for_a_gpu_and_train_the_q_functions_by_their_o
     actor_loss.backward()
     assert all(parameter.grad is None for parameter in agent.qf.parameters())
     assert all(parameter.grad is not None for parameter in agent.actor.parameters())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "sac_continuous.py --env-id VLMRM/MountainCarContinuous-v0 --no-textured --num-envs 1 --learning-starts 400",
+        "dqn_cartpole.py --learning-starts 200 --num-envs 1",
+    ],
+)
+def test_track_sends_what_tensorboard_is_told(told, tmp_path):
+    example, *arguments = told.split()
+    script = Path(sac_continuous.__file__).parent / example
+    arguments += ["--track", "--no-capture-video", "--total-timesteps", "400", "--eval-episodes", "1"]
+    environment = {**os.environ, "WANDB_MODE": "offline"}
+    command = [sys.executable, str(script), *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (sent,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    assert b"charts/vlm_return" in sent.read_bytes()
 
 
 def test_sac_settings_follow_the_environment_and_flags_have_the_last_word():

@@ -33,7 +33,9 @@ def conflicts(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
         wrong: Keys whose values were not, and are left out: what depends on them is not looked at.
     """
     if config.track and find_spec("wandb") is None:
-        yield Problem(("track",), "`track` needs Weights and Biases: `pip install wandb`, or leave it out.")
+        yield Problem(
+            ("track",), "`track` needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
+        )
     if config.env_name is None:
         if ("env_name",) not in wrong:
             yield Problem(("env_name",), "`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them.")

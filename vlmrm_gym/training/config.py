@@ -225,7 +225,7 @@ class Config:
     tags: list[str] = field(default_factory=list)
     """for Weights and Biases"""
     track: Flag = False
-    """log to Weights and Biases, too (`pip install wandb`)"""
+    """log to Weights and Biases, too (`pip install "vlmrm-gym[track]"`)"""
     reward: RewardConfig = field(default_factory=RewardConfig)
     rl: RLConfig = field(default_factory=RLConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,20 +56,20 @@ def start(config: Config, folder: RunFolder) -> None:
         folder: Of the run; it has just been made.
 
     Raises:
-        RunError: The environments or their reward cannot be made; the folder is removed again.
+        RunError: The environments, their reward or the tracking cannot be made; the folder is removed again.
         Interrupted: By Ctrl-C or SIGTERM, after a checkpoint.
         Exception: What scoring or training raises.
     """
-    try:
-        write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
-        envs, model = _make(config)
-    except BaseException:
-        shutil.rmtree(folder.path)  # nothing has begun
-        raise
-    try:
+    with ExitStack() as running:
+        try:
+            write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
+            envs, model = _make(config)
+            running.callback(envs.close)
+            running.enter_context(_tracked(config, folder))
+        except BaseException:
+            shutil.rmtree(folder.path)  # nothing has begun
+            raise
         _learn(config, folder, envs, model)
-    finally:
-        envs.close()
 
 
 def resume(config: Config, folder: RunFolder) -> None:
@@ -91,7 +91,7 @@ def resume(config: Config, folder: RunFolder) -> None:
     checkpoint = folder.newest_checkpoint()
     state = None if checkpoint is None else pickle.loads((checkpoint / "state.pkl").read_bytes())
     envs, model = _make(config, checkpoint)
-    try:
+    with closing(envs), _tracked(config, folder):
         write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
         folder.go_back(checkpoint)
         if state is None:
@@ -99,8 +99,6 @@ def resume(config: Config, folder: RunFolder) -> None:
         else:
             restore_environments(model, envs, state["training"])
             _learn(config, folder, envs, model, state, purge_step=state["progress"]["step"] + 1)
-    finally:
-        envs.close()
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
@@ -153,7 +151,7 @@ def _learn(
     _note_versions(folder, config, step=model.num_timesteps)
     interrupts = Interrupts()
     callback = RunCallback(config, folder, envs, interrupts, state)
-    with _logger(config, folder, purge_step) as logger:
+    with _logger(folder, purge_step) as logger:
         model.set_logger(logger)
         try:
             with interrupts.noted():
@@ -170,32 +168,39 @@ def _title(config: Config) -> str:
 
 
 @contextmanager
-def _logger(config: Config, folder: RunFolder, purge_step: int | None) -> Iterator[Logger]:
-    """TensorBoard's, and that of Weights and Biases if asked for."""
-    with _tracked(config, folder) if config.track else nullcontext():
-        output = _Events(folder.path, purge_step)
-        try:
-            yield Logger(str(folder.path), [output])
-        finally:
-            output.close()
+def _logger(folder: RunFolder, purge_step: int | None) -> Iterator[Logger]:
+    output = _Events(folder.path, purge_step)
+    try:
+        yield Logger(str(folder.path), [output])
+    finally:
+        output.close()
 
 
 @contextmanager
 def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
-    """Weights and Biases see what TensorBoard is told; a run that goes on is the same one there."""
-    import wandb  # pyright: ignore[reportMissingImports]
+    """If asked for, Weights and Biases see what TensorBoard is told; a run that goes on is the same one there."""
+    if not config.track:
+        yield
+        return
+    import wandb
 
-    run = wandb.init(
-        project="vlmrm_gym",
-        name=folder.path.name,
-        id=hashlib.blake2b(str(folder.path.resolve()).encode(), digest_size=8).hexdigest(),
-        resume="allow",
-        dir=folder.path,
-        config={".".join(key): value for key, value in flat(config).items()},
-        tags=config.tags,
-        notes=config.description,
-        sync_tensorboard=True,
-    )
+    try:
+        run = wandb.init(
+            project="vlmrm_gym",
+            name=folder.path.name,
+            id=hashlib.blake2b(str(folder.path.resolve()).encode(), digest_size=8).hexdigest(),
+            resume="allow",
+            dir=folder.path,
+            config={".".join(key): value for key, value in flat(config).items()},
+            tags=config.tags,
+            notes=config.description,
+            sync_tensorboard=True,
+        )
+    except wandb.Error as error:
+        raise RunError(
+            f"`track` is on, and Weights and Biases cannot begin: {error} "
+            "Or set WANDB_MODE=offline to send the run later, or leave `track` out."
+        ) from error
     try:
         yield
     except BaseException:
