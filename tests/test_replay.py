@@ -104,6 +104,32 @@ def test_samples_are_transitions_each_as_likely(pixel_rewards):
     envs.close()
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("door", ["reset", "flush"])
+@pytest.mark.parametrize("released", [False, True])
+def test_rewards_that_were_not_released_are_nobody_elses(door, overlap, released, pixel_rewards):
+    """Episodes cut off by a reset, or scored by a flush in the middle: others' rewards are not theirs."""
+    bases = [lambda: Counting([7]), lambda: Counting([5], first=1_000)]
+    envs = vlmrm_gym.VLMRewardVectorEnv(bases, "count", overlap=overlap)
+    buffer, count = ReplayBuffer(100, envs), 0
+    observations, _ = envs.reset(seed=0)
+    for step in range(30):
+        if step in (3, 10):
+            observations, infos = (observations, envs.flush()) if door == "flush" else envs.reset()
+            if released:
+                buffer.release(infos)
+        results = envs.step(np.zeros(2, dtype=int))
+        buffer.add(observations, np.zeros(2, dtype=int), *results)
+        count += int(results[4]["_task_reward"].sum())
+        observations = results[0]
+    buffer.release(envs.flush())
+    np.testing.assert_array_equal(buffer._rewards[: len(buffer)], buffer._next_observations[: len(buffer), 0])
+    assert buffer.held == 0
+    if released:
+        assert len(buffer) == count
+    envs.close()
+
+
 def test_what_is_saved_is_what_is_stored_and_not_the_room_for_more(pixel_rewards):
     envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([3])], "count")
     buffer = ReplayBuffer(100_000, envs)
@@ -123,11 +149,24 @@ def test_bad_input(pixel_rewards):
     envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([2])], "count")
     with pytest.raises(ValueError, match=r"`capacity` must be an integer of at least 1. Received 0"):
         ReplayBuffer(0, envs)
+    with pytest.raises(ValueError, match=r"`envs` must be a vector environment.*Received <counting_env.Counting"):
+        ReplayBuffer(5, Counting([2]))
     buffer = ReplayBuffer(5, envs)
-    envs.reset(seed=0)
-    envs.step(np.zeros(1, dtype=int))
-    with pytest.raises(RuntimeError, match=r"1 rewards came for environment 0, of which 0 transitions wait"):
-        buffer.release(envs.flush())
+    with pytest.raises(ValueError, match=r"`batch_size` must be an integer of at least 1. Received 0"):
+        buffer.sample(0)
+    plain = gym.vector.SyncVectorEnv([lambda: Counting([2])])
+    observations, _ = plain.reset(seed=0)
+    with pytest.raises(ValueError, match=r"`infos` must be what a VLMRewardVectorEnv returned"):
+        buffer.add(observations, np.zeros(1, dtype=int), *plain.step(np.zeros(1, dtype=int)))
+    for state, why in (
+        (ReplayBuffer(6, envs).state_dict(), "whose capacity is 5. Received one with 6"),
+        (
+            {**buffer.state_dict(), "observations": torch.empty(0, 4)},
+            r"whose observations is .*\(1,\)\). Received .*\(4,\)",
+        ),
+    ):
+        with pytest.raises(ValueError, match=why):
+            buffer.load_state_dict(state)
     envs.close()
 
     class Nested(Counting):

@@ -32,7 +32,8 @@ class ReplayBuffer:
     """The newest transitions of a `VLMRewardVectorEnv`, each with the reward that it was told; never one without.
 
     A transition is held back, with its environment's others, until `infos["vlm_rewards"]` brings its reward. Where a
-    step only resets an environment, there is none. With `scoring="step"` nothing has to wait.
+    step only resets an environment, there is none. With `scoring="step"` nothing has to wait. What never gets its
+    reward, as the infos of a `reset` or `flush` were not passed to `release`, is dropped when later ones get theirs.
 
     >>> import gymnasium as gym, vlmrm_gym
     >>> from vlmrm_gym.replay import ReplayBuffer
@@ -54,13 +55,15 @@ class ReplayBuffer:
         seed: Of the choice of samples.
 
     Raises:
-        ValueError: A capacity below 1, or spaces of another kind.
+        ValueError: A capacity below 1, one environment that is no vector, or spaces of another kind.
     """
 
     def __init__(
         self, capacity: int, envs: VectorEnv[Any, Any, Any], *, device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         check_positive_integer("capacity", capacity)
+        if not isinstance(envs, VectorEnv):
+            raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` makes. Received {envs!r}.")
         self.capacity, self.device = int(capacity), torch.device(device)
         self._same_step = AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.SAME_STEP
         self._observations = self._room("observation", envs.single_observation_space)
@@ -69,7 +72,7 @@ class ReplayBuffer:
         self._rewards = torch.empty(self.capacity, device=self.device)
         self._terminations = torch.empty(self.capacity, device=self.device)
         self._stored = 0
-        self._held: list[deque[_Transition]] = [deque() for _ in range(envs.num_envs)]
+        self._held: list[deque[_Held]] = [deque() for _ in range(envs.num_envs)]
         self._generator = torch.Generator(self.device).manual_seed(seed)
 
     def __len__(self) -> int:
@@ -96,37 +99,44 @@ class ReplayBuffer:
         Observations of the next step may be written into the same arrays: they are copied.
 
         Raises:
-            RuntimeError: Rewards came for transitions that were never added.
+            ValueError: The infos are not a `VLMRewardVectorEnv`'s.
+            RuntimeError: A reward is not finite.
         """
+        if "_task_reward" not in infos:
+            raise ValueError(f"`infos` must be what a VLMRewardVectorEnv returned. Received one of {list(infos)}.")
         next_observations = np.array(next_observations)
         if self._same_step:  # what was returned for an environment that has ended is the next episode's first
             for i in np.flatnonzero(terminations | truncations):
                 next_observations[i] = infos["final_obs"][i]
         observations, actions = np.array(observations), np.array(actions)
         stepped = np.flatnonzero(infos["_task_reward"])
+        numbers = infos.get("vlm_transition", np.zeros(len(self._held), dtype=np.int64))
         for i in stepped:
-            self._held[i].append((observations[i], actions[i], next_observations[i], bool(terminations[i])))
+            row = (observations[i], actions[i], next_observations[i], bool(terminations[i]))
+            self._held[i].append((int(numbers[i]), row))
         if "vlm_rewards" in infos:
             self.release(infos)
         else:
             for i in stepped.tolist():
-                self._store(i, rewards[i : i + 1])
+                self._store(i, 0, rewards[i : i + 1])
 
     def release(self, infos: Mapping[str, Any]) -> None:
         """Take in rewards that came otherwise than by a step: the infos of `envs.flush()` or `envs.reset()`.
 
         Raises:
-            RuntimeError: Rewards came for transitions that were never added.
+            RuntimeError: A reward is not finite.
         """
-        for i in np.flatnonzero(infos["_vlm_rewards"]).tolist():
-            self._store(i, infos["vlm_rewards"][i])
+        for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
+            self._store(i, int(infos["vlm_first"][i]), infos["vlm_rewards"][i])
 
     def sample(self, batch_size: int) -> Batch:
         """Choose transitions at random, each as likely as the others, with replacement.
 
         Raises:
+            ValueError: A batch size below 1.
             RuntimeError: None has its reward yet.
         """
+        check_positive_integer("batch_size", batch_size)
         if not self._stored:
             raise RuntimeError(
                 f"There is nothing to sample: {self.held} transitions wait for their rewards, which come when an "
@@ -141,10 +151,23 @@ class ReplayBuffer:
         """A copy of what is stored, to be saved; without what is held back, as no other environment has its rewards."""
         # torch.save writes the whole storage of a view: room for what has not come yet would be saved, too.
         stored = {name: getattr(self, f"_{name}")[: len(self)].clone() for name in _ROOMS}
-        return {**stored, "stored": self._stored, "generator": self._generator.get_state()}
+        generator = self._generator.get_state()
+        return {**stored, "stored": self._stored, "capacity": self.capacity, "generator": generator}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state_dict` gave, of a buffer with the same capacity and spaces."""
+        """Take up what `state_dict` gave, of a buffer with the same capacity and spaces.
+
+        Raises:
+            ValueError: It was another capacity, or other spaces.
+        """
+        for name, now, saved in (
+            ("capacity", self.capacity, state["capacity"]),
+            *((name, _kind(getattr(self, f"_{name}")), _kind(state[name])) for name in _ROOMS),
+        ):
+            if now != saved:
+                raise ValueError(
+                    f"`state` must be of a buffer like this one, whose {name} is {now}. Received one with {saved}."
+                )
         for name in _ROOMS:
             getattr(self, f"_{name}")[: len(state[name])] = state[name].to(self.device)
         self._stored = state["stored"]
@@ -152,27 +175,21 @@ class ReplayBuffer:
         for held in self._held:
             held.clear()
 
-    def _store(self, number: int, rewards: NDArray[Any]) -> None:
-        """Give the oldest held transitions of an environment their rewards."""
-        held = self._held[number]
-        if len(rewards) > len(held):
-            raise RuntimeError(
-                f"{len(rewards)} rewards came for environment {number}, of which {len(held)} transitions wait. "
-                "Every step has to be added."
-            )
-        told = [held.popleft() for _ in range(len(rewards))]
+    def _store(self, environment: int, first: int, rewards: NDArray[Any]) -> None:
+        """Give an environment's held transitions, from that number on, their rewards."""
         if not np.isfinite(rewards).all():
-            raise RuntimeError(f"Rewards of environment {number} are not finite: {rewards}.")
+            raise RuntimeError(f"Rewards of environment {environment} are not finite: {rewards}.")
+        held, told = self._held[environment], []
+        while held and held[0][0] < first + len(rewards):
+            number, row = held.popleft()
+            if number >= first:
+                told.append((*row, rewards[number - first]))
+        if not told:
+            return
         newest = slice(max(0, len(told) - self.capacity), None)
-        observations, actions, next_observations, terminations = zip(*told[newest], strict=True)
         i = (self._stored + torch.arange(len(told))[newest]).to(self.device) % self.capacity
-        for room, values in (
-            (self._observations, observations),
-            (self._actions, actions),
-            (self._next_observations, next_observations),
-            (self._rewards, rewards[newest]),
-            (self._terminations, terminations),
-        ):
+        for name, values in zip(_ROOMS, zip(*told[newest], strict=True), strict=True):
+            room = getattr(self, f"_{name}")
             room[i] = torch.as_tensor(np.array(values)).to(room)
         self._stored += len(told)
 
@@ -187,7 +204,12 @@ class ReplayBuffer:
         return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
 
 
-_ROOMS = ("observations", "actions", "next_observations", "rewards", "terminations")
+_ROOMS = ("observations", "actions", "next_observations", "terminations", "rewards")
+"""What makes up a stored transition, in the order of a held one's parts, then its reward."""
 
-_Transition = tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]
-"""Observation, action, next observation, termination."""
+_Held = tuple[int, tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]]
+"""The number of a transition; its observation, action, next observation and termination."""
+
+
+def _kind(stored: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
+    return stored.dtype, tuple(stored.shape[1:])

@@ -35,6 +35,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
       order.
     - `infos["_vlm_rewards"]`: bool (num_envs,), where.
     - `infos["vlm_episode"]`: int64 (num_envs,), the number of that episode in its environment, from 0.
+    - `infos["vlm_first"]`: int64 (num_envs,), the number of the transition that the first of these rewards belongs to.
+    - `infos["vlm_transition"]`: int64 (num_envs,), the number of this step's transition in its environment, from 0.
 
     With `overlap=True` an environment goes on while its episode is scored: the rewards arrive in the infos of a later
     step, at the latest when the next episode ends, which waits for them; `flush` waits for all. With `scoring="step"`
@@ -116,6 +118,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         super().__init__(_vectorized(env, autoreset_mode))
         self.overlap = overlap
         self._by_step, self._weight = scoring == "step", float(task_reward_weight)
+        self._transitions, self._rewarded = np.zeros((2, self.num_envs), dtype=np.int64)
         # The episodes of an environment that nothing waits for: the one that has just ended, and the one that goes on.
         self._lag = 2 if overlap else 0
         self._failure: Exception | None = None
@@ -189,7 +192,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 added = (self._weight * task_rewards[stepped]).astype(np.float32)
                 rewards[stepped] = self._score(states[stepped]) + added
             return observations, rewards, terminations, truncations, infos
+        infos |= {"vlm_transition": self._transitions.copy(), "_vlm_transition": stepped.copy()}
         with interrupts_later():
+            self._transitions += stepped
             for number in np.flatnonzero(stepped):
                 self._backlogs[number].append(states[number], self._weight * task_rewards[number])
             for number in np.flatnonzero(stepped & ends):
@@ -260,17 +265,20 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     ) -> dict[str, Any]:
         """Infos with what can be taken from the backlogs."""
         scored, rewards = np.zeros(self.num_envs, dtype=np.bool_), np.full(self.num_envs, None, dtype=object)
-        episodes = np.zeros(self.num_envs, dtype=np.int64)
+        episodes, first = np.zeros(self.num_envs, dtype=np.int64), self._rewarded.copy()
         with interrupts_later():
             for number, backlog in enumerate(self._backlogs):
                 if taken := take(backlog):
                     scored[number], (episodes[number], rewards[number]) = True, taken
+                    self._rewarded[number] += len(rewards[number])
         return {
             **infos,
             "vlm_rewards": rewards,
             "_vlm_rewards": scored,
             "vlm_episode": episodes,
             "_vlm_episode": scored.copy(),
+            "vlm_first": first,
+            "_vlm_first": scored.copy(),
         }
 
     def _check(self) -> None:
