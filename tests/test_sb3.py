@@ -9,7 +9,9 @@ from reward_models import PixelReward
 from sb3_contrib import QRDQN, TQC, CrossQ
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
@@ -132,10 +134,8 @@ def counting(lengths, monkeypatch, **options):
     return VLMVecEnv(envs), bases
 
 
-def test_a_training_that_is_cut_off_and_goes_on_gives_no_transition_anothers_reward(monkeypatch):
-    """A callback ends `learn` before the last transition is stored, and `learn` resets in the middle of episodes."""
-    envs, _ = counting([[7], [4, 5]], monkeypatch)
-    model = DQN(
+def dqn(envs):
+    return DQN(
         "MlpPolicy",
         envs,
         replay_buffer_class=DeferredReplayBuffer,
@@ -144,6 +144,12 @@ def test_a_training_that_is_cut_off_and_goes_on_gives_no_transition_anothers_rew
         policy_kwargs={"net_arch": [16]},
         device="cpu",
     )
+
+
+def test_a_training_that_is_cut_off_and_goes_on_gives_no_transition_anothers_reward(monkeypatch):
+    """A callback ends `learn` before the last transition is stored, and `learn` resets in the middle of episodes."""
+    envs, _ = counting([[7], [4, 5]], monkeypatch)
+    model = dqn(envs)
 
     class StopAt(BaseCallback):
         def _on_step(self):
@@ -157,6 +163,100 @@ def test_a_training_that_is_cut_off_and_goes_on_gives_no_transition_anothers_rew
     assert size > 150
     np.testing.assert_array_equal(buffer.rewards[:size, 0], buffer.next_observations[:size, 0, 0])
     assert len(np.unique(buffer.rewards[:size])) == size
+    envs.close()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("how", ["loaded", "set"])
+def test_other_environments_do_not_reward_what_was_held_back_of_the_first(how, overlap, monkeypatch, tmp_path):
+    first, _ = counting([[11], [11]], monkeypatch, overlap=overlap)
+    others, bases = counting([[9], [13], [7]] if how == "loaded" else [[9], [13]], monkeypatch, overlap=overlap)
+    for base in bases:
+        base.count += 100_000
+    model = dqn(first)
+    model.learn(50)
+    assert model.replay_buffer.held
+    before = model.replay_buffer.size()
+    if how == "loaded":
+        model.save(tmp_path / "model")
+        model.save_replay_buffer(tmp_path / "buffer")
+        model = DQN.load(tmp_path / "model", env=others)
+        model.load_replay_buffer(tmp_path / "buffer")
+    else:
+        model.set_env(others)
+    model.learn(180)
+    buffer = model.replay_buffer
+    np.testing.assert_array_equal(buffer.rewards[: buffer.size(), 0], buffer.next_observations[: buffer.size(), 0, 0])
+    assert buffer.size() - before + buffer.held == model.num_timesteps
+    first.close()
+    others.close()
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_rollouts_have_every_reward_once_and_other_algorithms_get_none_of_their_placeholders(scoring, monkeypatch):
+    envs, _ = counting([[7], [4, 5]], monkeypatch, scoring=scoring)
+    seen = []
+
+    class Look(BaseCallback):
+        def _on_step(self):
+            return True
+
+        def _on_rollout_end(self):
+            buffer = self.model.rollout_buffer
+            goes_on = buffer.episode_starts[1:] == 0  # rows after a reset do not say what the step before led to
+            seen.append((buffer.rewards[:-1][goes_on], buffer.observations[1:, :, 0][goes_on]))
+
+    for n_steps in (8, 13):  # one after the other, on the same environments
+        options = {"rewards": RewardSource(envs)}
+        model = A2C(
+            "MlpPolicy",
+            envs,
+            n_steps=n_steps,
+            rollout_buffer_class=DeferredRolloutBuffer,
+            rollout_buffer_kwargs=options,
+            device="cpu",
+        )
+        model.learn(4 * 2 * n_steps, callback=Look())
+    assert len(seen) == 8
+    for rewards, led_to in seen:
+        assert len(rewards)
+        np.testing.assert_array_equal(rewards, led_to)
+    rewards = envs.step(np.zeros(2, dtype=int))[1]
+    assert np.isnan(rewards).all() if scoring == "episode" else (rewards > 0).all()
+    envs.close()
+
+
+def test_an_episode_that_a_reset_cuts_off_is_not_summed_up(monkeypatch):
+    envs, _ = counting([[7]], monkeypatch)
+    envs.reset()
+    lengths = []
+    for step in range(24):
+        if step == 3:
+            envs.reset()
+        (info,) = envs.step(np.zeros(1, dtype=int))[3]
+        lengths += [info["episode"]["l"]] if "episode" in info else []
+    assert lengths == [7, 7, 7]
+    envs.close()
+
+
+def test_stable_baselines_evaluates_by_scored_returns():
+    envs = make_vec_env("vlmrm_gym:" + CARTPOLE, num_envs=2, seed=0, episode_length=10)
+    assert envs.success_share == 1.0
+    model = dqn(envs)
+    returns, lengths = evaluate_policy(model, envs, n_eval_episodes=4, return_episode_rewards=True)
+    assert lengths == [10] * 4
+    assert all(0 < value <= 10 for value in returns)
+    envs.close()
+
+
+def test_other_wrappers_summaries_do_not_hide_ours(tmp_path):
+    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
+        envs = VecMonitor(make_vec_env(CARTPOLE, num_envs=1, seed=0, episode_length=10))
+    model = dqn(envs)
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    model.learn(40, callback=LogReturns(), log_interval=2)
+    model.logger.close()
+    assert "rollout/task_return" in (tmp_path / "progress.csv").read_text()
     envs.close()
 
 
@@ -218,6 +318,18 @@ def test_what_is_logged(tmp_path):
     envs.close()
 
 
+def test_rewards_that_have_not_come_are_not_normalized():
+    envs = VecNormalize(make_vec_env(CARTPOLE, num_envs=1, episode_length=10))
+    with pytest.raises(ValueError, match="`norm_reward` of VecNormalize must be False"):
+        DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=20, device="cpu").learn(40)
+    with pytest.raises(ValueError, match="`norm_reward` of VecNormalize must be False"):
+        RewardSource(envs)
+    envs.norm_reward = False
+    assert RewardSource(envs).envs is envs.venv
+    DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=20, device="cpu").learn(40)
+    envs.close()
+
+
 def test_bad_input(monkeypatch):
     envs = make_vec_env(CARTPOLE, num_envs=1, episode_length=50)
     options = {"replay_buffer_class": DeferredReplayBuffer, "learning_starts": 5, "device": "cpu"}
@@ -233,6 +345,30 @@ def test_bad_input(monkeypatch):
         VLMVecEnv(envs.envs.__class__([Counting], "an upright pole"))
     with pytest.raises(NotImplementedError, match="no methods to call"):
         envs.env_method("reset")
+    with pytest.raises(ValueError, match=r"`id` must be a registered ID of this package.*Received 'CartPole-v1'"):
+        make_vec_env("CartPole-v1")
+    with pytest.raises(ValueError, match=r"`seed` must be an integer of at least 0. Received 'a'"):
+        make_vec_env(CARTPOLE, seed="a")
+    with pytest.raises(ValueError, match="`envs` must be a vector environment"):
+        VLMVecEnv(Counting())
+    plain = VLMVecEnv(gym.vector.SyncVectorEnv([Counting], autoreset_mode="SameStep"))
+    plain.reset()
+    with pytest.raises(RuntimeError, match="`envs` must be a VLMRewardVectorEnv"):
+        plain.step(np.zeros(1, dtype=int))
+    pairs = gym.spaces.Dict(a=envs.observation_space, b=envs.observation_space)
+    with pytest.raises(ValueError, match="`observation_space` must be of one array"):
+        DeferredReplayBuffer(10, pairs, envs.action_space)
+    with pytest.raises(ValueError, match="`envs` must be a VLMVecEnv"):
+        RewardSource(envs.envs)
+    rollouts = {"rollout_buffer_class": DeferredRolloutBuffer, "device": "cpu"}
+    with pytest.raises(ValueError, match=r"`rewards` must be a RewardSource.* Received None"):
+        A2C("MlpPolicy", envs, **rollouts)
+    model = A2C("MlpPolicy", envs, rollout_buffer_kwargs={"rewards": RewardSource(envs)}, **rollouts)
+    others = make_vec_env(CARTPOLE, num_envs=1, episode_length=50)
+    model.set_env(others)
+    with pytest.raises(ValueError, match="`rewards` must be a RewardSource of the environments that the algorithm"):
+        model.learn(20)
+    others.close()
     envs.close()
 
 
@@ -258,5 +394,6 @@ def test_held_noise_lasts_then_changes_then_ends():
     assert len(np.unique(drawn[[0, 4, 8]])) == 6
     assert (np.abs(drawn) <= 3).all()
     np.testing.assert_array_equal(drawn[10:], 0)
-    with pytest.raises(ValueError, match="`hold` must be an integer of at least 1"):
-        HeldActionNoise(2, hold=0)
+    for parameter, wrong in {"size": 0, "sigma": -1, "hold": 0, "steps": -4}.items():
+        with pytest.raises(ValueError, match=rf"`{parameter}` must be .*\. Received {wrong}"):
+            HeldActionNoise(**{"size": 2, parameter: wrong})

@@ -7,10 +7,11 @@
     SAC("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=800).learn(100_000)
 
 Off-policy algorithms (SAC, TD3, DDPG, DQN; TQC, CrossQ and QR-DQN of sb3-contrib) take `DeferredReplayBuffer`, PPO and
-A2C `DeferredRolloutBuffer`. Without them they get NaN rewards, and fail at once, instead of learning from zeros.
+A2C `DeferredRolloutBuffer`. Without them they get NaN rewards, instead of learning from zeros.
 """
 
 import time
+import uuid
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,12 +24,13 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from vlmrm_gym.checks import check_positive_integer
+from vlmrm_gym.checks import check_integer, check_positive_integer, is_number
 from vlmrm_gym.tasks import TASKS
 
 
@@ -42,16 +44,25 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
         kwargs: What `gym.make_vec` takes for the ID: `model`, `num_workers`, `overlap`, ...
 
     Raises:
-        ValueError: An `autoreset_mode`, which is Stable-Baselines3's own; and all that `VLMRewardVectorEnv` raises.
+        ValueError: An ID that is not ours, a negative seed, an `autoreset_mode`, which is Stable-Baselines3's own; and
+            all that `VLMRewardVectorEnv` raises.
     """
+    if seed is not None:
+        check_integer("seed", seed, least=0)
     if "autoreset_mode" in kwargs:
         raise ValueError(
             "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step. "
             f"Received {kwargs['autoreset_mode']!r}. Leave it out."
         )
-    envs = gym.make_vec(id, num_envs, autoreset_mode="SameStep", **kwargs)
-    share = next((task.success_share for task in TASKS if task.id == id), 0.5)
-    adapted = VLMVecEnv(envs, success_share=share)
+    spec = gym.spec(id.removeprefix("vlmrm_gym:"))
+    task = next((task for task in TASKS if task.id == spec.id), None)
+    if task is None:
+        raise ValueError(
+            f"`id` must be a registered ID of this package, such as {TASKS[0].id!r}. Received {id!r}. Of other "
+            'environments make a VLMVecEnv(VLMRewardVectorEnv(functions, prompt=..., autoreset_mode="SameStep")).'
+        )
+    envs = gym.make_vec(spec, num_envs, autoreset_mode="SameStep", **kwargs)
+    adapted = VLMVecEnv(envs, success_share=task.success_share)
     if seed is not None:
         adapted.seed(seed)
     return adapted
@@ -60,20 +71,26 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
 class VLMVecEnv(VecEnv):
     """A `VLMRewardVectorEnv`, or another that tells its `infos["task_reward"]`, as Stable-Baselines3 wants it.
 
-    Infos always have `vlm_transition`, the number of the transition, counted in each environment from 0. Where rewards
-    have arrived, `vlm_rewards` are they (float32 (T,)), and `vlm_first` the number of the transition that the first of
-    them belongs to. When an episode's rewards are complete, `episode` sums it up, as `Monitor` would: `r` (scored
-    return), `l` (steps), `t` (seconds), and also `task_return` and `success` (the share of its steps that succeeded).
+    Infos always have `vlm_transition`, the number of the transition, counted in each environment from 0, and
+    `vlm_source`, which tells the transitions of these environments from others'. Where rewards have arrived,
+    `vlm_rewards` are they (float32 (T,)), and `vlm_first` the number of the transition that the first of them belongs
+    to. When the rewards of an episode that has run to its end are complete, `episode` sums it up, as `Monitor` would:
+    `r` (scored return), `l` (steps), `t` (seconds), and also `task_return` and `success` (the share of its steps that
+    succeeded); `scored_episode` is the same, for callbacks below a wrapper that writes its own `episode`.
+
+    So `EvalCallback` and `evaluate_policy` see scored returns, unless `overlap` has them come too late.
 
     Args:
         envs: With same-step autoreset.
         success_share: Of an episode's steps that must succeed for `is_success`.
 
     Raises:
-        ValueError: Another autoreset mode.
+        ValueError: Environments that are no vector, or of another autoreset mode.
     """
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], *, success_share: float = 0.5) -> None:
+        if not isinstance(envs, gym.vector.VectorEnv):
+            raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` makes. Received {envs!r}.")
         mode = AutoresetMode(envs.metadata["autoreset_mode"])
         if mode != AutoresetMode.SAME_STEP:
             raise ValueError(
@@ -85,8 +102,11 @@ class VLMVecEnv(VecEnv):
         self._started = time.monotonic()
         self._actions: Any = None
         self._ledgers = [_Ledger() for _ in range(envs.num_envs)]
-        self._recent: list[deque[float]] | None = None
-        """The newest rewards of each environment, if a rollout buffer wants them."""
+        self._source = uuid.uuid4().hex
+        self._recent: list[deque[float]] = [deque(maxlen=0) for _ in range(envs.num_envs)]
+        """The newest rewards of each environment, as many as a rollout buffer wants."""
+        self._placeholders = 0
+        """For how many steps more a rollout buffer fills in the rewards."""
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> NDArray[Any]:
@@ -96,7 +116,7 @@ class VLMVecEnv(VecEnv):
         self._reset_seeds()
         self._reset_options()
         for ledger in self._ledgers:
-            ledger.end_episode()
+            ledger.end_episode(cut_off=True)
         self._take(infos)
         return observations
 
@@ -108,10 +128,17 @@ class VLMVecEnv(VecEnv):
         """Step.
 
         Returns:
-            Observations; rewards float32 (num_envs,), NaN where they come later (0 if a `DeferredRolloutBuffer` fills
-            them in); ends of episodes, bool (num_envs,); infos.
+            Observations; rewards float32 (num_envs,), NaN where they come later (0 while a `DeferredRolloutBuffer`
+            fills them in); ends of episodes, bool (num_envs,); infos.
+
+        Raises:
+            RuntimeError: The environments do not tell a task reward.
         """
         observations, rewards, terminations, truncations, infos = self.envs.step(self._actions)
+        if "task_reward" not in infos:
+            raise RuntimeError(
+                f"`envs` must be a VLMRewardVectorEnv, whose infos tell `task_reward`. Those of {self.envs} do not."
+            )
         dones = terminations | truncations
         told = [_of_environment(infos, i) for i in range(self.num_envs)]
         for i, (info, ledger) in enumerate(zip(told, self._ledgers, strict=True)):
@@ -119,7 +146,7 @@ class VLMVecEnv(VecEnv):
             if dones[i]:
                 info["terminal_observation"] = info.pop("final_obs")
                 info.update(info.pop("final_info"))
-            info["vlm_transition"] = ledger.transitions
+            info |= {"vlm_transition": ledger.transitions, "vlm_source": self._source}
             share = ledger.step(info["task_reward"], info.get("success", False))
             if dones[i]:
                 ledger.end_episode()
@@ -130,18 +157,19 @@ class VLMVecEnv(VecEnv):
         self._take(infos)
         for info, ledger in zip(told, self._ledgers, strict=True):
             info.update(ledger.news(time.monotonic() - self._started))
-        if self._recent is not None:
-            rewards = np.nan_to_num(rewards)
+        if self._placeholders:
+            self._placeholders -= 1
+            rewards = np.zeros(self.num_envs)
         return observations, rewards.astype(np.float32), dones, told
 
     def last_rewards(self, count: int) -> NDArray[np.float32]:
         """Have all that is pending scored: the newest rewards of each environment, float32 (count, num_envs)."""
-        assert self._recent is not None
         self._take(self.envs.flush())
         return np.array([list(recent)[-count:] for recent in self._recent], dtype=np.float32).T
 
     def keep_rewards(self, count: int) -> None:
-        """Promise that rewards are filled in from `last_rewards`: from now on, placeholders are 0 instead of NaN."""
+        """Promise that those of the next steps are filled in from `last_rewards`: until then, they are 0, not NaN."""
+        self._placeholders = count
         self._recent = [deque(maxlen=count) for _ in range(self.num_envs)]
 
     def close(self) -> None:
@@ -174,15 +202,16 @@ class VLMVecEnv(VecEnv):
         raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no methods to call.")
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
-        """Whether a wrapper of Gymnasium's is around single environments: none is, as far as can be seen from here."""
-        return [False for _ in self._get_indices(indices)]
+        """Whether a wrapper of Gymnasium's is around single environments: `Monitor`, as its part is played here."""
+        # Whoever asks for Monitor reads `episode` when an episode ends, which is too early with overlap.
+        played = issubclass(wrapper_class, Monitor) and not getattr(self.envs, "overlap", False)
+        return [played for _ in self._get_indices(indices)]
 
     def _take(self, infos: dict[str, Any]) -> None:
         """Take in the rewards of infos."""
         for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
             self._ledgers[i].tell(infos["vlm_rewards"][i])
-            if self._recent is not None:
-                self._recent[i].extend(infos["vlm_rewards"][i].tolist())
+            self._recent[i].extend(infos["vlm_rewards"][i].tolist())
 
 
 def _of_environment(infos: dict[str, Any], i: int) -> dict[str, Any]:
@@ -202,6 +231,8 @@ class _Episode:
     task_return: float = 0.0
     successes: int = 0
     ended: bool = False
+    cut_off: bool = False
+    """By a reset, before its end."""
 
 
 class _Ledger:
@@ -227,9 +258,9 @@ class _Ledger:
         episode.successes += bool(success)
         return episode.successes / episode.steps
 
-    def end_episode(self) -> None:
+    def end_episode(self, *, cut_off: bool = False) -> None:
         if self._episodes[-1].steps:
-            self._episodes[-1].ended = True
+            self._episodes[-1].ended, self._episodes[-1].cut_off = True, cut_off
             self._episodes.append(_Episode())
 
     def tell(self, rewards: NDArray[np.float32]) -> None:
@@ -247,10 +278,11 @@ class _Ledger:
             info = {"vlm_rewards": np.concatenate(self._news), "vlm_first": self._scored}
             self._scored += len(info["vlm_rewards"])
             self._news.clear()
-        oldest = self._episodes[0]
-        if oldest.ended and oldest.scored == oldest.steps:
+        while (oldest := self._episodes[0]).ended and oldest.scored == oldest.steps and "episode" not in info:
             self._episodes.popleft()
-            info["episode"] = {
+            if oldest.cut_off:
+                continue
+            info["episode"] = info["scored_episode"] = {
                 "r": oldest.vlm_return,
                 "l": oldest.steps,
                 "t": seconds,
@@ -266,8 +298,12 @@ class DeferredReplayBuffer(ReplayBuffer):
     For `replay_buffer_class` of Stable-Baselines3's off-policy algorithms, on a `VLMVecEnv`. Set `learning_starts` to
     at least one episode of every environment.
 
+    Where environments take the place of others, after `set_env` or `load`, what was held back of the others is dropped:
+    its rewards will never come.
+
     Raises:
-        ValueError: `optimize_memory_usage`, which needs transitions in the order in which they happen.
+        ValueError: `optimize_memory_usage`, which needs transitions in the order in which they happen; or observations
+            that are not one array.
     """
 
     def __init__(
@@ -285,9 +321,11 @@ class DeferredReplayBuffer(ReplayBuffer):
                 "`optimize_memory_usage` must be False with DeferredReplayBuffer: transitions are stored when their "
                 "rewards arrive, not one after the other. Received True."
             )
+        _check_observations(observation_space)
         # One row of storage: rewards of different environments arrive at different times.
         super().__init__(buffer_size, observation_space, action_space, device, 1, False, handle_timeout_termination)
         self._held: list[deque[_Held]] = [deque() for _ in range(n_envs)]
+        self._source = ""
 
     @property
     def held(self) -> int:
@@ -308,9 +346,11 @@ class DeferredReplayBuffer(ReplayBuffer):
         Raises:
             RuntimeError: The infos are not a `VLMVecEnv`'s.
         """
+        if not all("vlm_source" in info for info in infos):
+            raise RuntimeError("DeferredReplayBuffer needs the infos of a VLMVecEnv; see `make_vec_env`.")
+        if infos[0]["vlm_source"] != self._source:
+            self._source, self._held = infos[0]["vlm_source"], [deque() for _ in infos]
         for i, info in enumerate(infos):
-            if "vlm_transition" not in info:
-                raise RuntimeError("DeferredReplayBuffer needs the infos of a VLMVecEnv; see `make_vec_env`.")
             timeout = info.get("TimeLimit.truncated", False)
             row = (np.array(obs[i]), np.array(next_obs[i]), np.array(action[i]), float(done[i]), float(timeout))
             self._held[i].append((info["vlm_transition"], row))
@@ -321,8 +361,10 @@ class DeferredReplayBuffer(ReplayBuffer):
         """Sample from the transitions that have their rewards.
 
         Raises:
-            RuntimeError: None has.
+            ValueError: Rewards are to be normalised.
+            RuntimeError: No transition has its reward.
         """
+        _check_normalization(env)
         if not self.size():
             raise RuntimeError(
                 f"There is nothing to sample: {self.held} transitions wait for their rewards, which come when an "
@@ -368,14 +410,38 @@ _Held = tuple[int, tuple[NDArray[Any], NDArray[Any], NDArray[Any], float, float]
 """The number of a transition; its observation, next observation, action, end and time limit."""
 
 
+def _check_observations(space: gym.spaces.Space[Any]) -> None:
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        raise ValueError(f"`observation_space` must be of one array; flatten observations first. Received {space}.")
+
+
+def _check_normalization(envs: VecNormalize | None) -> None:
+    if envs is not None and envs.norm_reward:
+        raise ValueError(
+            "`norm_reward` of VecNormalize must be False: it would normalise by rewards that have not come yet. "
+            "Received True."
+        )
+
+
 class RewardSource:
     """Where a `DeferredRolloutBuffer` gets its rewards: `rollout_buffer_kwargs={"rewards": RewardSource(envs)}`.
 
-    It is pickled with a model, but without the environments; pass another one to `load`.
+    It is pickled with a model, but without the environments; pass another one to `load`. Environments that take the
+    place of these by `set_env` need a new one, too, and so a new buffer.
+
+    Args:
+        envs: That the algorithm trains on: a `VLMVecEnv`, or wrappers around one.
+
+    Raises:
+        ValueError: Other environments, or a `VecNormalize` that normalises rewards.
     """
 
-    def __init__(self, envs: VLMVecEnv) -> None:
-        self.envs: VLMVecEnv | None = envs
+    def __init__(self, envs: VecEnv) -> None:
+        base = envs.unwrapped if isinstance(envs, VecEnv) else envs
+        if not isinstance(base, VLMVecEnv):
+            raise ValueError(f"`envs` must be a VLMVecEnv, such as `make_vec_env` makes. Received {envs!r}.")
+        _check_normalization(unwrap_vec_normalize(envs))
+        self.envs: VLMVecEnv | None = base
 
     def __getstate__(self) -> dict[str, Any]:
         return {"envs": None}
@@ -391,26 +457,52 @@ class DeferredRolloutBuffer(RolloutBuffer):
 
     Args:
         rewards: Of the environments that the algorithm trains on.
+
+    Raises:
+        ValueError: `rewards` is missing, or observations are not one array.
     """
 
-    def __init__(self, *args: Any, rewards: RewardSource, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, *args: Any, rewards: RewardSource | None = None, **kwargs: Any) -> None:
+        if not isinstance(rewards, RewardSource):
+            raise ValueError(
+                '`rewards` must be a RewardSource: pass rollout_buffer_kwargs={"rewards": RewardSource(envs)}. '
+                f"Received {rewards!r}."
+            )
         self._source = rewards.envs
+        super().__init__(*args, **kwargs)
+        _check_observations(self.observation_space)
+
+    def reset(self) -> None:
+        """Begin a rollout."""
+        super().reset()
         if self._source is not None:
             self._source.keep_rewards(self.buffer_size)
 
-    def add(self, *args: Any, **kwargs: Any) -> None:
+    def add(
+        self,
+        obs: NDArray[Any],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        episode_start: NDArray[Any],
+        value: torch.Tensor,
+        log_prob: torch.Tensor,
+    ) -> None:
         """Take in a step.
 
         Raises:
-            ValueError: The source of rewards has no environments: it was loaded from a file.
+            ValueError: The source of rewards has no environments: it was loaded from a file; or it has others.
         """
         if self._source is None:
             raise ValueError(
                 "`rewards` must be a RewardSource with its environments. Received one that was loaded from a file: "
                 'pass rollout_buffer_kwargs={"rewards": RewardSource(envs)} to `load`.'
             )
-        super().add(*args, **kwargs)
+        if not np.isfinite(reward).all():
+            raise ValueError(
+                "`rewards` must be a RewardSource of the environments that the algorithm trains on. Received one of "
+                "others: after `set_env`, make the algorithm anew, or `load` it with another RewardSource."
+            )
+        super().add(obs, action, reward, episode_start, value, log_prob)
 
     def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: NDArray[Any]) -> None:
         """Wait for the rewards of the rollout, then compute advantages from them."""
@@ -431,10 +523,17 @@ class HeldActionNoise(ActionNoise):
         sigma: Noise is uniform from -sigma to sigma; actions, scaled to within 1, are clipped after it is added.
         hold: For how many steps it stays the same.
         steps: Of one environment, until it ends.
+
+    Raises:
+        ValueError: A number out of its range.
     """
 
     def __init__(self, size: int, *, sigma: float = 2.0, hold: int = 30, steps: int = 1_000) -> None:
+        check_positive_integer("size", size)
+        if not is_number(sigma) or not 0 < sigma < float("inf"):
+            raise ValueError(f"`sigma` must be a finite number above 0. Received {sigma!r}.")
         check_positive_integer("hold", hold)
+        check_integer("steps", steps, least=0)
         super().__init__()
         self._size, self._sigma, self._hold, self._left = size, sigma, hold, steps
         self.reset()
@@ -497,7 +596,7 @@ class LogReturns(BaseCallback):
 
     def _on_step(self) -> bool:
         for info in self.locals["infos"]:
-            if episode := info.get("episode"):
+            if episode := info.get("scored_episode"):
                 self.logger.record_mean("rollout/vlm_return", episode["r"])
                 self.logger.record_mean("rollout/task_return", episode["task_return"])
                 self.logger.record_mean("rollout/success_share", episode["success"])

@@ -55,7 +55,8 @@ class ResumableVecEnv(VLMVecEnv):
         """Where the environments are, and what is known of their rewards."""
         if isinstance(self.envs, VLMRewardVectorEnv) and self.envs.overlap:
             self._take(self.envs.flush())  # what is scored in the background is not begun again
-        return {"began": self._began, "since": self._since, "ledgers": copy.deepcopy(self._ledgers)}
+        ledgers = copy.deepcopy(self._ledgers)
+        return {"began": self._began, "since": self._since, "ledgers": ledgers, "source": self._source}
 
     def load_state_dict(self, state: dict[str, Any]) -> NDArray[Any]:
         """Go to where the others were; returns the observations there."""
@@ -65,7 +66,7 @@ class ResumableVecEnv(VLMVecEnv):
         self._began, self._now, self._since = state["began"], self._states(), list(state["since"])
         for actions in self._since:
             observations = self.envs.step(actions)[0]
-        self._ledgers = copy.deepcopy(state["ledgers"])
+        self._ledgers, self._source = copy.deepcopy(state["ledgers"]), state["source"]
         if isinstance(self.envs, VLMRewardVectorEnv) and all(ledger.all_told for ledger in self._ledgers):
             self.envs.flush()
         return observations
