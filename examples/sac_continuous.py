@@ -15,6 +15,7 @@ compiled, as in LeanRL.
 
 import csv
 import json
+import math
 import random
 import time
 from collections.abc import Callable
@@ -76,7 +77,9 @@ class Args:
     num_workers: int = 0
     """processes that draw and score; 0: this one"""
     device: str = "auto"
-    """where the vision-language model runs, and where the agent learns"""
+    """where the vision-language model runs, and where the agent learns; auto: on a GPU if there is one"""
+    compile: bool = True
+    """on a GPU: compile the losses, and replay them as CUDA graphs"""
 
     # Algorithm specific arguments; for humanoids, see also SETTINGS
     total_timesteps: int = 200_000
@@ -185,7 +188,7 @@ class Actor(nn.Module):
         normal = torch.distributions.Normal(mean, log_std.exp())
         u = normal.rsample()
         # log(1 - tanh(u)^2), in a form that does not underflow
-        log_slope = 2 * (np.log(2) - u - F.softplus(-2 * u))
+        log_slope = 2 * (math.log(2) - u - F.softplus(-2 * u))
         log_probability = (normal.log_prob(u) - log_slope - self.action_scale.log()).sum(-1)
         actions, deterministic = (torch.tanh(v) * self.action_scale + self.action_bias for v in (u, mean))
         return actions, log_probability, deterministic
@@ -292,7 +295,12 @@ def main(args: Args) -> Path:
     started = time.monotonic()
     state: dict[str, Any] = {}
     if args.resume is not None:
-        state = torch.load(args.resume / "checkpoint.pt", weights_only=False)
+        if not (args.resume / "checkpoint.pt").exists():
+            raise ValueError(
+                f"`resume` must be the folder of a run that has reached a checkpoint. Received {args.resume}, "
+                "which has no checkpoint.pt."
+            )
+        state = torch.load(args.resume / "checkpoint.pt", map_location="cpu", weights_only=False)
         args = Args(**{**state["args"], "resume": args.resume})
     least = (
         2 * args.num_envs * gym.spec(args.env_id).kwargs["episode_length"]
@@ -326,7 +334,8 @@ def main(args: Args) -> Path:
     torch.backends.cudnn.deterministic = args.torch_deterministic
     if args.torch_threads is not None:
         torch.set_num_threads(args.torch_threads)
-    device = torch.device("cuda" if args.device == "auto" and torch.cuda.is_available() else "cpu")
+    auto = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(auto if args.device == "auto" else args.device)
 
     # env setup
     envs = make_envs(args, args.num_envs, overlap=True)
@@ -337,7 +346,7 @@ def main(args: Args) -> Path:
     optimizers = agent.make_optimizers()
     buffer = ReplayBuffer(args.buffer_size, envs, device=device, seed=args.seed)
     losses: Callable[[Batch], tuple[torch.Tensor, ...]] = agent.losses
-    if device.type == "cuda":
+    if device.type == "cuda" and args.compile:
         losses = torch.compile(agent.losses, mode="reduce-overhead")
     history: list[dict[str, float]] = []
     best_return, global_step = -np.inf, 0
@@ -379,6 +388,7 @@ def main(args: Args) -> Path:
     progress = tqdm(total=args.total_timesteps, initial=global_step, unit="step", smoothing=0.05)
     episodes = np.zeros((3, args.num_envs))  # steps, task return and successes of the episodes that go on
     actions, updates = envs.action_space.sample(), 0.0
+    qf_loss = actor_loss = torch.tensor(torch.nan)
     while global_step < args.total_timesteps:
         # ALGO LOGIC: put action logic here
         if global_step >= args.learning_starts:
@@ -424,7 +434,6 @@ def main(args: Args) -> Path:
                         target.lerp_(parameter, args.tau)
             updates -= int(updates)
             if global_step // 1_000 > previous_step // 1_000:
-                qf_loss, actor_loss, _ = losses(buffer.sample(args.batch_size))
                 writer.add_scalar("losses/qf_loss", qf_loss.item(), global_step)
                 writer.add_scalar("losses/actor_loss", actor_loss.item(), global_step)
                 writer.add_scalar("losses/alpha", agent.log_alpha.exp().item(), global_step)
@@ -439,7 +448,7 @@ def main(args: Args) -> Path:
     checkpoint()
     envs.close()
     selection_envs.close()
-    agent.load_state_dict(torch.load(run_folder / "agent.pt"))
+    agent.load_state_dict(torch.load(run_folder / "agent.pt", map_location=device))
     judged_envs = make_envs(args, args.eval_episodes, overlap=False)
     judged = play(judged_envs, agent, seed=10_000)
     judged_envs.close()

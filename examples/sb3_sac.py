@@ -38,7 +38,7 @@ def main(args: Args) -> None:
         verbose=1,
     )
     model.learn(args.total_timesteps, callback=LogReturns(), progress_bar=True)
-    model.save("runs/sb3_sac")
+    model.save(f"{model.logger.dir}/model")  # beside its events
     envs.close()
 
 

@@ -118,13 +118,15 @@ def test_sac_settings_follow_the_environment_and_flags_have_the_last_word():
 def test_sac_refuses_to_learn_from_nothing(tmp_path):
     with pytest.raises(ValueError, match="`learning_starts` must be at least 400, two episodes of every environment"):
         sac_continuous.main(sac_continuous.Args(env_id=MOUNTAIN_CAR, num_envs=1, learning_starts=399))
+    with pytest.raises(ValueError, match="`resume` must be the folder of a run that has reached a checkpoint"):
+        sac_continuous.main(sac_continuous.Args(resume=tmp_path))
 
 
 @pytest.mark.filterwarnings("ignore:rich is experimental")
 def test_what_a_stable_baselines3_user_writes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sb3_sac.main(sb3_sac.Args(env_id=MOUNTAIN_CAR, num_envs=1, total_timesteps=420))
-    assert (tmp_path / "runs" / "sb3_sac.zip").exists()
+    assert (tmp_path / "runs" / "SAC_1" / "model.zip").exists()
 
 
 def test_an_environment_of_ones_own(capsys):
