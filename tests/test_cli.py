@@ -1,5 +1,6 @@
 """The command line: what users type, and what they are told."""
 
+import errno
 import io
 import json
 import os
@@ -119,6 +120,27 @@ def test_ctrl_c_says_how_to_go_on(config, tmp_path):
     assert learned(folder)[-1]["step"] <= reached
 
 
+def test_ctrl_c_at_any_time_is_no_traceback(config, tmp_path, monkeypatch, capsys):
+    for command, interrupted in (("train", "vlmrm_gym.cli._configure"), ("tasks", "vlmrm_gym.cli._list_tasks")):
+        monkeypatch.setattr(interrupted, lambda *_: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(SystemExit) as raised:
+            main([command])
+        assert raised.value.code == 130
+        assert capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_a_disk_that_cannot_be_written_to_is_one_sentence(config, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "runs")
+
+    monkeypatch.setattr("vlmrm_gym.training.run.write_whole", refuse)
+    with pytest.raises(SystemExit) as raised:
+        main(["train", str(config)])
+    assert raised.value.code == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "What was to be written could not be: [Errno 30] Read-only file system: 'runs'"
+
+
 def test_a_file_is_enough_to_go_on_for_longer(config, tmp_path):
     main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
     main(["train", str(config), "--resume", str(tmp_path / "runs" / "run"), "--rl.n-steps", "150"])
@@ -163,10 +185,10 @@ def test_evaluate_says_success_and_returns_and_films(config, tmp_path, capsys):
     assert iio.imread(folder / "evaluation.mp4").shape == (25, 472, 600, 3)
 
 
-def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
     main(["tasks", "--pictures", str(tmp_path)])
     told = capsys.readouterr().out
+    assert "steps" in told
     for task in TASKS:
         assert task.id in told
         assert (task.prompt or "(yours)") in told
@@ -174,6 +196,7 @@ def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys, monkeypatch):
         height, width = (480, 480) if task.world == "Humanoid" else (400, 600)
         assert picture.shape == (height, width * (1 if task.prompt is None else 2), 3)
         assert picture.std() > 10
+        assert str(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png") in told
 
 
 def refused(capsys, *arguments):
@@ -186,13 +209,17 @@ def refused(capsys, *arguments):
 def test_bad_input_is_refused_before_anything_is_made(config, tmp_path, capsys):
     config.write_text(config.read_text().replace("seed: 3", "sead: 3").replace("n_steps: 600", "n_steps: -1"))
     told = refused(capsys, "train", config, "--rl.gamma", "7", "--rl.algorithm", "SAC")
-    assert told.splitlines()[0] == f"4 problems in {config}:"
+    assert told.splitlines()[0] == f"4 problems in {config} and the flags:"
     assert "line 2: `sead` is not known. Did you mean `seed`?" in told
     assert "line 6: `rl.n_steps` must be greater than or equal to 1. Received -1." in told
     assert "\n  `rl.gamma` must be less than or equal to 1. Received 7" in told
     assert "\n  `rl.algorithm` must act in discrete spaces" in told
     assert not (tmp_path / "runs").exists()
+    told = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags have the last word
+    assert told.splitlines()[0] == f"1 problem in {config} and the flags:"
     assert "`env_name` is missing" in refused(capsys, "train")
+    told = refused(capsys, "train", "--reward.target-prompts", "a pole", config)
+    assert f"'{config}' was taken for a prompt: name the configuration file first." in told
     assert "Did you mean 'VLMRM/CartPole-v1'?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
     assert "cannot be read" in refused(capsys, "train", tmp_path / "none.yaml")
     assert "--rl.n-stepz" in refused(capsys, "train", "--rl.n-stepz", "3")
@@ -209,8 +236,12 @@ def test_folders_that_do_not_fit_are_refused(config, tmp_path, capsys):
     assert "`rl.batch_size` is 16, was 8" in refused(capsys, "train", config, "--resume", folder)
     assert "`episodes` must be at least 1" in refused(capsys, "evaluate", folder, "--episodes", "0")
     assert "has no policy '77'" in refused(capsys, "evaluate", folder, "--policy", "77")
+    assert "has no policy '0'" in refused(capsys, "evaluate", folder, "--policy", "0")
+    assert "`seed` must be at least 0" in refused(capsys, "evaluate", folder, "--seed", "-1")
+    (next(iter(RunFolder(folder).checkpoints.values())) / "model.zip").write_bytes(b"PK")
+    assert "is no DQN of this run, or damaged" in refused(capsys, "evaluate", folder, "--policy", "last")
     (next(iter(RunFolder(folder).checkpoints.values())) / "state.pkl").write_bytes(b"")
-    assert "is damaged: state.pkl" in refused(capsys, "train", "--resume", folder)
+    assert "is damaged: model.zip, state.pkl" in refused(capsys, "train", "--resume", folder)
 
 
 @pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["tasks"]])

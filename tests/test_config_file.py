@@ -1,5 +1,6 @@
 """Configuration files: the published format is read as it is, and all that is wrong is said at once."""
 
+import re
 import sys
 from dataclasses import asdict, replace
 
@@ -93,7 +94,7 @@ def test_the_published_format_is_read_as_it_is(tmp_path):
 )
 def test_names_of_the_published_code_mean_ours(legacy, prompts, id):
     config = suited(Config(env_name=legacy, reward=RewardConfig(target_prompts=prompts)))
-    assert config.env_name == config.task.id == id
+    assert config.task.id == suited(config).task.id == id
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)
@@ -235,6 +236,38 @@ def test_noise_that_is_none(noise, tmp_path):
 def test_a_camera_is_looked_at_before_anything_is_loaded(tmp_path):
     (told,) = said(PUBLISHED.replace("distance: 3.5", "distnce: 3.5"), tmp_path)
     assert told.startswith("line 15: `reward.camera_config` is no camera: `camera` has no field 'distnce'.")
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("rl: {ent_coef: -1}", "line 2: `rl.ent_coef` must be at least 0. Received -1"),
+        ("rl: {n_steps: 1000, learning_starts: 1000}", "line 2: `rl.learning_starts` must be below `rl.n_steps`, 1000"),
+        ("rl: {algorithm: PPO, n_steps: 2000}", "`rl.train_freq`, the length of PPO's rollouts, must be at most 250"),
+        ("reward: {camera_config: {distance: 2, distance: 3}}", "`reward.camera_config.distance` is given twice"),
+    ],
+)
+def test_what_is_impossible_is_refused(text, wrong, tmp_path):
+    (told,) = said(f"env_name: VLMRM/Humanoid-stand-v0\n{text}\n", tmp_path)
+    assert wrong in told
+
+
+@pytest.mark.parametrize("text", ["rl: &a\n  policy_kwargs: *a", "&a\nrl: *a", "tags: " + "[" * 5_000])
+def test_what_refers_to_itself_or_is_too_deep_is_refused(text, tmp_path):
+    with pytest.raises(ConfigError, match=r"refers to itself|is no YAML"):
+        said(text, tmp_path)
+
+
+def test_a_published_file_leaves_open_what_stable_baselines_decides(tmp_path):
+    """What it does not say is as in Stable-Baselines3; what a name alone leaves open suits the task."""
+    text = PUBLISHED.replace("Humanoid-v4", "CartPole-v1")
+    for key in ("buffer_size", "ent_coef", "use_sde", "policy_kwargs", "action_noise", "camera_config"):
+        text = re.sub(rf"^  {key}:.*(\n    .*)*\n", "", text, flags=re.MULTILINE)
+    config = suited(read(text, tmp_path).config)
+    assert config.rl.algorithm == "DQN"
+    assert config.rl.policy_kwargs is config.rl.target_update_interval is config.rl.exploration_fraction is None
+    assert suited(config) == config
+    assert suited(Config(env_name="CartPole-v1")).rl.policy_kwargs == {"net_arch": [128, 128]}
 
 
 def test_what_is_left_empty_is_not_given(tmp_path):

@@ -20,6 +20,7 @@ from vlmrm_gym.training import callbacks
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
 from vlmrm_gym.training.callbacks import Interrupted
 from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig, suited
+from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.evaluation import evaluate
 from vlmrm_gym.training.run import resume, start
 from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
@@ -321,7 +322,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_does_not_end_the_training(
         crash_at(patch, 230)
         with pytest.raises(Crash):
             train(config)
-    told = capsys.readouterr().out
+    told = capsys.readouterr().err
     assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device" in told
     assert "That of step 72 is kept. The training goes on." in told
     folder = RunFolder.open(config.run_folder)
@@ -357,7 +358,7 @@ def test_a_full_disk_loses_no_metrics(first, last, tmp_path, monkeypatch, capsys
         with pytest.raises(Interrupted):
             train(config)
     assert refused
-    assert "Metrics could not be written: " in capsys.readouterr().out
+    assert "Metrics could not be written: " in capsys.readouterr().err
     folder = RunFolder.open(config.run_folder)
     resume(config, folder)
     assert [{**row, "seconds": 0} for row in folder.metrics()] == unbroken
@@ -406,15 +407,44 @@ def test_ctrl_c_on_a_full_disk_is_an_error_and_leaves_the_checkpoint_before(tmp_
     assert int(newest.name) == 72
 
 
-def test_checkpoints_of_an_earlier_life_are_forgotten(tmp_path):
-    """Both whole checkpoints are removed; what is left of older ones does not crowd out the new."""
+def test_what_came_of_a_run_without_whole_checkpoints_is_not_written_over(tmp_path):
     config = small("DQN", tmp_path, "DQN-run")
     folder = train(config)
-    for step in (216, 240):
-        shutil.rmtree(folder.checkpoints[step])
+    rows = folder.metrics()
+    for steps in ((216, 240), (72, 144)):  # the whole ones, and then what is left of older ones
+        for step in steps:
+            shutil.rmtree(folder.checkpoints[step])
+        with pytest.raises(RunError, match="has no checkpoint left to go on from"):
+            resume(config, folder)
+    assert folder.metrics() == rows
+    assert (folder.path / "best.zip").exists()
+
+
+def test_metrics_are_those_of_the_checkpoint_to_the_letter(tmp_path, monkeypatch):
+    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-broken")
+    with monkeypatch.context() as patch:
+        crash_at(patch, 180)
+        with pytest.raises(Crash):
+            train(config)
+    folder = RunFolder.open(config.run_folder)
+    (folder.path / "metrics.csv").write_bytes(b"\xff\xfe")  # a disk that forgets
+    (folder.path / "versions.json").write_text("[{")
     resume(config, folder)
-    assert list(folder.checkpoints) == [72, 144, 216, 240]
-    assert_equal(train(small("DQN", tmp_path, "DQN-other")), folder)
+
+    def without_time(run):
+        lines = (run.path / "metrics.csv").read_text().splitlines()
+        return [[cell for number, cell in enumerate(line.split(",")) if number != 1] for line in lines]
+
+    assert without_time(folder) == without_time(unbroken)
+    assert [start["step"] for start in json.loads((folder.path / "versions.json").read_text())] == [144]
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(finished):
+    _, folder = finished
+    with folder.in_use(), pytest.raises(RunError, match="is being trained by another process"), folder.in_use():
+        pass
+    with folder.in_use():
+        pass
 
 
 def test_a_full_disk_in_the_end_is_an_error(tmp_path, monkeypatch):
@@ -424,7 +454,7 @@ def test_a_full_disk_in_the_end_is_an_error(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["model.zip", "replay_buffer.pkl", "state.pkl", "manifest.json"])
-@pytest.mark.parametrize("damage", ["flipped", "cut", "removed"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "empty"])
 def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
     config, folder = finished
     newest = list(folder.checkpoints.values())[-1]
@@ -435,7 +465,8 @@ def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
             file.unlink()
         else:
             flipped = original[:50] + bytes([original[50] ^ 1]) + original[51:]
-            file.write_bytes(flipped if damage == "flipped" else original[: len(original) // 2])
+            cut = b"{}" if damage == "empty" else original[: len(original) // 2]
+            file.write_bytes(flipped if damage == "flipped" else cut)
         if (name, damage) == ("manifest.json", "removed"):  # it was never finished
             assert folder.newest_checkpoint() != newest
             return
@@ -457,10 +488,24 @@ def finished(tmp_path_factory):
 def test_another_configuration_is_refused(finished):
     config, folder = finished
     other = replace(config, seed=6, rl=replace(config.rl, gamma=0.5, n_steps=400))
-    with pytest.raises(
-        RunError, match=r"another configuration: `seed` is 6, was 5; `rl.gamma` is 0.5, was 0.98\. Start"
-    ):
-        resume(other, folder)
+    told = r"another configuration: `seed` is 6, was 5; `rl.gamma` is 0.5, was 0.98\. Start"
+    original = folder.config_file.read_text()
+    try:
+        for _ in range(2):
+            with pytest.raises(RunError, match=told):
+                resume(other, folder)
+            folder.config_file.write_text(to_yaml(other))  # what counts is what the checkpoint was made with
+    finally:
+        folder.config_file.write_text(original)
+    with pytest.raises(RunError, match=r"another configuration: `rl.n_steps` is 239, was 240\. Start"):
+        resume(replace(config, rl=replace(config.rl, n_steps=239)), folder)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = small("DQN", tmp_path)
+    with pytest.raises(RunError, match=r"`rl.device` must be .* no CUDA. Received 'cuda:0'"):
+        train(replace(config, rl=replace(config.rl, device="cuda:0")))
 
 
 def test_folders_that_are_there_or_are_none_are_refused(finished, tmp_path):

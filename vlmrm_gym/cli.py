@@ -1,5 +1,6 @@
 """The command line: `vlmrm-gym train`, `vlmrm-gym evaluate` and `vlmrm-gym tasks`."""
 
+import errno
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ try:
         ConfigFile,
         as_values,
         describe,
+        flat,
         read_config_file,
         right_part,
     )
@@ -84,7 +86,10 @@ class Tasks:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command; exits with 2 for what was asked wrongly, with 1 for what failed, with 130 when interrupted."""
+    """Run a command.
+
+    Exits with 2 for what was asked wrongly, with 1 for what failed, with 130 when interrupted, 143 by SIGTERM.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     commands: Any = Annotated[Train, tyro.conf.subcommand("train")]
     commands |= Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
@@ -100,6 +105,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ConfigError, RunError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK:
+            raise
+        print(f"What was to be written could not be: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(130)
+
+
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""It is full, or must not be written to."""
 
 
 def _train(command: Train, arguments: list[str]) -> None:
@@ -110,13 +127,14 @@ def _train(command: Train, arguments: list[str]) -> None:
 
     folder = resumed or RunFolder.create(config.run_folder)
     try:
-        if resumed:
-            resume(config, resumed)
-        else:
-            start(config, folder)
-    except (Interrupted, KeyboardInterrupt):
+        with folder.in_use():
+            if resumed:
+                resume(config, resumed)
+            else:
+                start(config, folder)
+    except (Interrupted, KeyboardInterrupt) as error:
         print(_how_to_go_on(folder), file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + error.signal if isinstance(error, Interrupted) else 130)
     except RunError:
         raise
     except Exception:
@@ -134,10 +152,12 @@ def _configure(source: Path | None, arguments: list[str]) -> Config:
     file = ConfigFile(Config(), {}, ()) if source is None else read_config_file(source)
     told = tyro.cli(Train, args=arguments, default=Train(settings=file.config), prog="vlmrm-gym train").settings
     right, wrong = right_part(as_values(told))
-    problems = [*file.problems, *wrong]
+    in_file, now = flat(file.config), flat(told)
+    problems = [*(problem for problem in file.problems if in_file.get(problem.key) == now.get(problem.key)), *wrong]
     problems += conflicts(right, {problem.key for problem in problems})
     if problems:
-        raise ConfigError(str(source or "the flags"), describe(problems, file, told))
+        where = "the flags" if source is None else f"{source}{' and the flags' if in_file != now else ''}"
+        raise ConfigError(where, describe(problems, file, told))
     _use_cache(right)
     return suited(right)
 
@@ -157,16 +177,19 @@ def _how_to_go_on(folder: RunFolder) -> str:
 
 def _evaluate(command: Evaluate) -> None:
     folder = RunFolder.open(command.run)
-    if command.episodes < 1:
-        raise RunError(f"`episodes` must be at least 1. Received {command.episodes}.")
-    config = suited(read_config_file(folder.config_file).config)
-    _use_cache(config)
+    for name, value, least in (("episodes", command.episodes, 1), ("seed", command.seed, 0)):
+        if value < least:
+            raise RunError(f"`{name}` must be at least {least}. Received {value}.")
+    config = _configure(folder.config_file, ["--no-track"])
     policy = folder.policy(command.policy)
     from vlmrm_gym.training.algorithms import algorithm_class
     from vlmrm_gym.training.evaluation import evaluate, film
 
     assert config.rl.algorithm is not None
-    model = algorithm_class(config.rl.algorithm).load(policy, device=config.rl.device)
+    try:
+        model = algorithm_class(config.rl.algorithm).load(policy, device=config.rl.device)
+    except Exception as error:
+        raise RunError(f"The policy {policy} is no {config.rl.algorithm} of this run, or damaged: {error}") from error
     result = evaluate(config, model, command.episodes, seed=command.seed)
     returns = {"task_return": result.task_returns}
     if config.reward.name == "clip":
@@ -176,23 +199,27 @@ def _evaluate(command: Evaluate) -> None:
         told |= {"success": float(result.successes.mean()), "success_share": float(result.success_shares.mean())}
     for name, values in returns.items():
         told |= {name: float(values.mean()), f"{name}_std": float(values.std())}
-    write_whole(folder.path / "evaluation.json", lambda path: path.write_text(json.dumps(told, indent=2)))
     table = Table(title=f"{config.task.id}, {told['policy']}, {command.episodes} episodes", show_header=False)
     if config.judged:
         table.add_row("success", f"{told['success']:.0%} of the episodes")
         table.add_row("", f"{told['success_share']:.0%} of the steps")
     for name, values in returns.items():
         table.add_row(name.replace("_", " "), f"{values.mean():.2f} ± {values.std():.2f}")
+    _console().print(table)
+    write_whole(folder.path / "evaluation.json", lambda path: path.write_text(json.dumps(told, indent=2)))
     if command.video:
         film(config, model, folder.path / "evaluation.mp4", seed=command.seed)
-        table.add_row("video", str(folder.path / "evaluation.mp4"))
-    Console().print(table)
+        print(f"Video: {folder.path / 'evaluation.mp4'}")
 
 
 def _list_tasks(command: Tasks) -> None:
-    columns = ("ID", "prompt", "baseline", "steps", *(["picture"] if command.pictures else []))
-    table = Table(*columns)
-    table.columns[0].min_width = max(len(task.id) for task in TASKS)
+    table = Table()
+    table.add_column("ID", no_wrap=True)
+    table.add_column("prompt", min_width=8)
+    table.add_column("baseline", min_width=8)
+    table.add_column("steps", no_wrap=True)
+    if command.pictures:
+        table.add_column("picture", overflow="fold")
     for task in TASKS:
         row = [task.id, task.prompt or "(yours)", task.baseline, str(task.episode_length)]
         if command.pictures:
@@ -205,7 +232,12 @@ def _list_tasks(command: Tasks) -> None:
             Image.fromarray(draw_task(task)).save(picture)
             row.append(str(picture))
         table.add_row(*row)
-    Console().print(table)
+    _console().print(table)
+
+
+def _console() -> Console:
+    """As wide as the terminal; where there is none, as wide as need be."""
+    return Console() if sys.stdout.isatty() else Console(width=10_000)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import pickle
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -18,16 +19,25 @@ from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
 from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.config_file import flat
 from vlmrm_gym.training.evaluation import film
 from vlmrm_gym.training.resumable import ResumableVecEnv, restore_random_states, training_state, undisturbed
-from vlmrm_gym.training.run_folder import BEST, METRICS, RunFolder, write_whole
+from vlmrm_gym.training.run_folder import COPIED, METRICS, RunFolder, write_whole
 
 _BEST_OF = 8
 """The least number of episodes whose mean scored return makes a policy the best."""
 
 
 class Interrupted(Exception):
-    """Somebody has asked for the end of the training, and a checkpoint has been written."""
+    """Somebody has asked for the end of the training, and a checkpoint has been written.
+
+    Args:
+        signal: The number of the signal that said so.
+    """
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal
 
 
 @dataclass
@@ -74,8 +84,6 @@ class RunCallback(BaseCallback):
         super().__init__()
         self.config, self.folder, self.envs, self.interrupts = config, folder, envs, interrupts
         self.progress = Progress(**resumed["progress"]) if resumed else Progress()
-        written = {row["step"] for row in folder.metrics()}
-        self.progress.unwritten = [row for row in self.progress.unwritten if row["step"] not in written]
         self._resumed = resumed
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
@@ -96,9 +104,9 @@ class RunCallback(BaseCallback):
             self._film()
         if _due(logging.checkpoint_freq, before, now):
             self.checkpoint()
-        if self.interrupts.came:
+        if self.interrupts.came is not None:
             self.checkpoint(must=True)
-            raise Interrupted
+            raise Interrupted(self.interrupts.came)
 
     def _on_step(self) -> bool:
         self._bar.update(self.training_env.num_envs)
@@ -134,14 +142,14 @@ class RunCallback(BaseCallback):
             return
         progress = {**asdict(self.progress), "step": step, "checkpoint": step}
         progress["seconds"] = time.monotonic() - self._began
-        state = {"training": training_state(model, self.envs), "progress": progress}
+        state = {"training": training_state(model, self.envs), "progress": progress, "config": flat(self.config)}
         writers: dict[str, Callable[[Path], object]] = {
             "model.zip": model.save,
             "state.pkl": lambda p: _pickle(state, p),
         }
         if (buffer := getattr(model, "replay_buffer", None)) is not None:
             writers["replay_buffer.pkl"] = lambda path: _pickle(buffer, path)
-        for name in BEST:
+        for name in COPIED:
             if (file := self.folder.path / name).exists():
                 writers[name] = lambda path, file=file: shutil.copyfile(file, path)
         try:
@@ -231,14 +239,15 @@ class RunCallback(BaseCallback):
             self._tell(f"{what} could not be written: {error}. It is tried again while the training goes on.")
 
     def _tell(self, text: str) -> None:
-        self._bar.write(text)
+        self._bar.write(text, file=sys.stderr)
 
 
 class Interrupts:
     """Ctrl-C and SIGTERM ask for an end between rollouts; a second one ends at once."""
 
     def __init__(self) -> None:
-        self.came = False
+        self.came: int | None = None
+        """The signal that has come."""
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -249,8 +258,9 @@ class Interrupts:
         usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
         def note(number: int, frame: Any) -> None:
-            self.came = True
-            tqdm.write("Interrupted: a checkpoint is written after this rollout. Once more: stop at once.")
+            self.came = number
+            told = "Interrupted: a checkpoint is written after this rollout. Once more: stop at once."
+            tqdm.write(told, file=sys.stderr)
             restore()
 
         def restore() -> None:

@@ -38,7 +38,11 @@ def conflicts(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
         )
     if config.env_name is None:
         if ("env_name",) not in wrong:
-            yield Problem(("env_name",), "`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them.")
+            told = "`env_name` is missing. Say which environment; `vlmrm-gym tasks` lists them."
+            files = [text for text in config.reward.target_prompts or () if text.endswith((".yaml", ".yml"))]
+            if files:
+                told += f" {files[-1]!r} was taken for a prompt: name the configuration file first."
+            yield Problem(("env_name",), told)
         return
     if config.env_name not in TASKS_BY_NAME:
         near = difflib.get_close_matches(config.env_name, TASKS_BY_NAME, 1)
@@ -110,12 +114,20 @@ def _of_the_algorithm(config: Config, *, numbers: bool) -> Iterator[Problem]:
             yield Problem(("rl", key), f"`rl.{key}` is not for {name}. Leave it out.")
     if algorithm.on_policy and isinstance(given.ent_coef, str):
         yield Problem(("rl", "ent_coef"), f"`rl.ent_coef` must be a number for {name}. Received {given.ent_coef!r}.")
+    if isinstance(given.ent_coef, float | int) and given.ent_coef < 0:
+        yield Problem(("rl", "ent_coef"), f"`rl.ent_coef` must be at least 0. Received {given.ent_coef!r}.")
     steps = given.gradient_steps if "gradient_steps" in keys_of(name) else None
     if steps == 0 or (steps == -1 and algorithm.on_policy):
         yield Problem(("rl", "gradient_steps"), f"`rl.gradient_steps` must be at least 1 for {name}. Received {steps}.")
     yield from _of_the_noise(given.action_noise)
     yield from _of_the_policy(name, given.policy_kwargs or {})
-    if numbers:
+    if given.learning_starts is not None and given.n_steps is not None and given.learning_starts >= given.n_steps:
+        yield Problem(
+            ("rl", "learning_starts"),
+            f"`rl.learning_starts` must be below `rl.n_steps`, {given.n_steps}: nothing would be learned. "
+            f"Received {given.learning_starts}.",
+        )
+    elif numbers:
         yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
 
 
@@ -160,7 +172,17 @@ def _of_the_numbers(config: Config, *, on_policy: bool) -> Iterator[Problem]:
             f"`rl.n_steps` must be at least {one_each}, {needed}: rewards come when episodes end. "
             f"Received {rl.n_steps}.",
         )
-    if on_policy or config.reward.name != "clip":
+    if on_policy:
+        default = inspect.signature(algorithm_class(str(rl.algorithm))).parameters["n_steps"].default
+        rollout = num_envs * (rl.train_freq or default)
+        if rl.n_steps < rollout:
+            yield Problem(
+                ("rl", "train_freq"),
+                f"`rl.train_freq`, the length of {rl.algorithm}'s rollouts, must be at most {rl.n_steps // num_envs}: "
+                f"{num_envs} environments have {rl.n_steps} steps. Received {rollout // num_envs}.",
+            )
+        return
+    if config.reward.name != "clip":
         return
     if rl.learning_starts is None or rl.train_freq is None:
         return

@@ -69,6 +69,16 @@ def _device(given: str) -> str:
     return given
 
 
+def _integer(words: list[str]) -> int:
+    """What a flag says; 1e6 is one."""
+    try:
+        return int(words[0])
+    except ValueError:
+        if not (number := float(words[0])).is_integer():
+            raise
+        return int(number)
+
+
 def _mapping(words: list[str]) -> Any:
     """What a flag says in YAML."""
     try:
@@ -77,7 +87,18 @@ def _mapping(words: list[str]) -> Any:
         raise ValueError(f"this is no YAML: {words[0]}") from error
 
 
-Integer = Annotated[int, Strict(), BeforeValidator(_whole)]
+Integer = Annotated[
+    int,
+    Strict(),
+    BeforeValidator(_whole),
+    PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=_integer,
+        is_instance=lambda given: isinstance(given, int),
+        str_from_instance=lambda given: [str(given)],
+    ),
+]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Flag = Annotated[bool, Strict()]
 Count = Annotated[Integer, Field(ge=1)]
@@ -322,10 +343,30 @@ SUITED: Mapping[str, RLConfig] = {
 """By world; what they learned from the bundled model's rewards is in benchmarks/RESULTS.md."""
 
 
+_PUBLISHED_KEYS = (
+    "n_steps",
+    "n_envs_per_worker",
+    "episode_length",
+    "learning_starts",
+    "train_freq",
+    "batch_size",
+    "gradient_steps",
+    "tau",
+    "gamma",
+    "learning_rate",
+)
+"""Of `rl`, what every configuration file of the published code has."""
+
+
+def _is_published(config: Config) -> bool:
+    """Whether it means what it leaves open to be as in Stable-Baselines3: as files of the published code do."""
+    return config.env_name in LEGACY_NAMES and all(getattr(config.rl, key) is not None for key in _PUBLISHED_KEYS)
+
+
 def suited(config: Config) -> Config:
     """The configuration, with what it leaves open filled in for its task and algorithm.
 
-    Keys of `rl` that the algorithm does not know stay None.
+    Keys of `rl` that the algorithm does not know stay None, as does what is as in Stable-Baselines3.
 
     Raises:
         KeyError: As `Config.task`.
@@ -338,6 +379,8 @@ def suited(config: Config) -> Config:
     assert algorithm is not None
     known = keys_of(algorithm)
     rl = replace(given, algorithm=algorithm)
+    if _is_published(config):
+        own = RLConfig(algorithm=algorithm)
     for key in (one.name for one in fields(rl)):
         if getattr(given, key) is None and (key in known or key in OF_ALL_ALGORITHMS):
             setattr(rl, key, getattr(own, key))
@@ -356,4 +399,4 @@ def suited(config: Config) -> Config:
         reward = replace(reward, target_prompts=[task.prompt])
     if reward.baseline_prompts is None and reward.alpha > 0:
         reward = replace(reward, baseline_prompts=[task.baseline])
-    return replace(config, env_name=task.id, rl=rl, reward=reward, logging=logging)
+    return replace(config, rl=rl, reward=reward, logging=logging)

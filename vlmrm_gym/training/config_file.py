@@ -64,6 +64,10 @@ def read_config_file(path: Path) -> ConfigFile:
     try:
         node = yaml.compose(text, Loader=ConfigLoader)
         loaded = yaml.load(text, Loader=ConfigLoader)
+        lines: dict[Key, int] = {}
+        problems = list(_number_lines(node, (), lines))
+    except RecursionError:
+        raise ConfigError(str(path), ["it refers to itself, or is nested too deeply"]) from None
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
@@ -72,8 +76,6 @@ def read_config_file(path: Path) -> ConfigFile:
         loaded = {}
     if not isinstance(loaded, dict):
         raise ConfigError(str(path), [f"a configuration is a mapping of keys to values. Received {loaded!r}"])
-    lines: dict[Key, int] = {}
-    problems = list(_number_lines(node, (), lines))
     config, wrong = right_part(_with_text_keys(loaded))
     problems += [replace(problem, line=lines.get(problem.key)) for problem in wrong]
     return ConfigFile(config, lines, tuple(problems))
@@ -193,7 +195,7 @@ def _remove(values: dict[str, Any], key: Key) -> None:
 
 def _number_lines(node: Any, key: Key, lines: dict[Key, int]) -> Iterable[Problem]:
     """Note the lines of all keys; those that stand twice."""
-    if isinstance(node, yaml.MappingNode) and len(key) < 2:
+    if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             own, line = (*key, str(name.value)), name.start_mark.line + 1
             if own in lines:

@@ -9,11 +9,12 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
@@ -22,7 +23,7 @@ import vlmrm_gym
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import Interrupts, RunCallback
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import Key, flat, read_config_file, to_yaml
+from vlmrm_gym.training.config_file import Key, flat, to_yaml
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.resumable import ResumableVecEnv, restore_environments
@@ -43,7 +44,7 @@ FREE_TO_CHANGE: tuple[Key, ...] = (
     ("logging", "video_freq"),
     ("logging", "tensorboard_freq"),
 )
-"""What a run that goes on may have otherwise than before."""
+"""What a run that goes on may have otherwise than before; no fewer steps, though."""
 
 _PACKAGES = ("gymnasium", "mujoco", "numpy", "open_clip_torch", "sb3_contrib", "stable_baselines3", "torch")
 
@@ -83,13 +84,10 @@ def resume(config: Config, folder: RunFolder) -> None:
         RunError: The configuration is another one, or the checkpoint is damaged.
         Interrupted, Exception: As `start`.
     """
-    before, now = flat(read_config_file(folder.config_file).config), flat(config)
-    other = [key for key in now if before.get(key) != now[key] and key not in FREE_TO_CHANGE]
-    if other:
-        told = "; ".join(f"`{'.'.join(key)}` is {now[key]!r}, was {before.get(key)!r}" for key in other)
-        raise RunError(f"The run {folder.path} has another configuration: {told}. Start a new run for that.")
     checkpoint = folder.newest_checkpoint()
     state = None if checkpoint is None else pickle.loads((checkpoint / "state.pkl").read_bytes())
+    if state is not None:
+        _check_same(state["config"], config, folder)
     envs, model = _make(config, checkpoint)
     with closing(envs), _tracked(config, folder):
         write_whole(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
@@ -101,8 +99,23 @@ def resume(config: Config, folder: RunFolder) -> None:
             _learn(config, folder, envs, model, state, purge_step=state["progress"]["step"] + 1)
 
 
+def _check_same(before: Mapping[Key, Any], config: Config, folder: RunFolder) -> None:
+    """Raise unless a run that has come so far with one configuration can go on with another."""
+    now, steps = flat(config), ("rl", "n_steps")
+    other = [key for key in now if before.get(key) != now[key] and key not in FREE_TO_CHANGE]
+    if now[steps] < before[steps]:
+        other.append(steps)
+    if other:
+        told = "; ".join(f"`{'.'.join(key)}` is {now[key]!r}, was {before.get(key)!r}" for key in other)
+        raise RunError(f"The run {folder.path} has another configuration: {told}. Start a new run for that.")
+
+
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
     """Environments and algorithm, the latter from a checkpoint if there is one."""
+    if config.rl.device.startswith("cuda") and not torch.cuda.is_available():
+        raise RunError(
+            f"`rl.device` must be a device of this machine, which has no CUDA. Received {config.rl.device!r}."
+        )
     with _impossible(config):
         envs = make_envs(config, config.num_envs, overlap=config.reward.overlap)
         envs = ResumableVecEnv(envs, success_share=config.task.success_share)
@@ -134,7 +147,8 @@ def _impossible(config: Config) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, AssertionError, FileNotFoundError, RuntimeError) as error:
-        raise RunError(f"{config.task.id} with {config.rl.algorithm} cannot be made: {error}") from error
+        told = f" and policy_kwargs {config.rl.policy_kwargs}" if config.rl.policy_kwargs else ""
+        raise RunError(f"{config.task.id} with {config.rl.algorithm}{told} cannot be made: {error}") from error
 
 
 def _learn(
@@ -233,7 +247,9 @@ class _Events(TensorBoardOutputFormat):
 def _note_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     """Add a start to versions.json."""
     path = folder.path / "versions.json"
-    starts = json.loads(path.read_text()) if path.exists() else []
+    starts: list[Any] = []
+    with suppress(OSError, ValueError):  # not there yet, or damaged
+        starts = json.loads(path.read_text())
     starts.append(
         {
             "step": step,

@@ -5,7 +5,7 @@ versions.json          of Python, packages and machine, for every start
 metrics.csv            a line for every time that episodes were scored
 learning_curve.png     the same, to look at
 best.zip, best.json    the policy with the best scored return
-checkpoints/<step>/    policy (model.zip), replay buffer and state; of older ones the policy alone
+checkpoints/<step>/    policy (model.zip), replay buffer, state, metrics, best policy; of older ones the policy alone
 videos/<step>.mp4      the deterministic agent, with its reward drawn in
 events.out.tfevents.*  for TensorBoard
 """
@@ -16,18 +16,24 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 METRICS: tuple[str, ...] = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_share", "success")
 """The columns of metrics.csv: steps and seconds of training so far; how many episodes were scored, and their means."""
 
 BEST = ("best.zip", "best.json")
-"""The policy with the best scored return, and what it is. Checkpoints have a copy."""
+"""The policy with the best scored return, and what it is."""
+COPIED = (*BEST, "metrics.csv")
+"""What checkpoints have a copy of."""
 
 _HEADER = {name: name for name in METRICS}
 _MANIFEST = "manifest.json"
+_NEEDED = {"model.zip", "state.pkl"}
+"""What every checkpoint has."""
 _KEPT = 2
 """How many checkpoints are kept whole."""
 
@@ -60,7 +66,7 @@ class RunFolder:
                 f"The run's folder {path} exists already. Go on with that run by --resume {path}, or give this one "
                 "another name by --run-name."
             ) from None
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise RunError(f"The run's folder {path} cannot be made: {error}. Choose another --base-path.") from None
         return cls(path)
 
@@ -74,6 +80,23 @@ class RunFolder:
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
         return cls(path)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While this lasts, no other process trains into this folder.
+
+        Raises:
+            RunError: Another one does.
+        """
+        lock = FileLock(self.path / ".lock", blocking=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise RunError(f"The run {self.path} is being trained by another process. Wait for its end.") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     @property
     def config_file(self) -> Path:
@@ -90,25 +113,30 @@ class RunFolder:
         """The checkpoint to go on from; None if the run ended before the first one.
 
         Raises:
-            RunError: It is damaged.
+            RunError: It is damaged; or there was one, and what came of it would be lost by beginning anew.
         """
         whole = [folder for folder in self.checkpoints.values() if (folder / _MANIFEST).is_file()]
         if not whole:
+            if self.checkpoints or (self.path / "learning_curve.png").exists():
+                raise RunError(
+                    f"{self.path} has no checkpoint left to go on from. Start a new run: going on with this one would "
+                    "begin anew, and remove what it has."
+                )
             return None
         folder = whole[-1]
         try:
+            manifest = json.loads((folder / _MANIFEST).read_text())
             damaged = [
                 name
-                for name, digest in json.loads((folder / _MANIFEST).read_text()).items()
-                if not (folder / name).is_file() or _digest(folder / name) != digest
+                for name in sorted(_NEEDED | set(manifest))
+                if not (folder / name).is_file() or _digest(folder / name) != manifest.get(name)
             ]
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, TypeError):
             damaged = [_MANIFEST]
         if damaged:
-            earlier = f"from step {int(whole[-2].name):,}" if len(whole) > 1 else "from the beginning"
+            earlier = f"Remove that folder to go on from step {int(whole[-2].name):,}." if whole[1:] else "Start anew."
             raise RunError(
-                f"The checkpoint {folder} is damaged: {', '.join(damaged)} is not what was written. "
-                f"Remove that folder to go on {earlier}."
+                f"The checkpoint {folder} is damaged: {', '.join(damaged)} is not what was written. {earlier}"
             )
         return folder
 
@@ -148,15 +176,13 @@ class RunFolder:
     def go_back(self, checkpoint: Path | None) -> None:
         """Forget what was written after a checkpoint, or everything: it is written again."""
         step = -1 if checkpoint is None else int(checkpoint.name)
-        rows = [row for row in self.metrics() if row["step"] <= step]
-        write_whole(self._metrics, lambda path: path.write_text("".join(_lines([_HEADER, *rows]))))
         for folder_step, folder in self.checkpoints.items():
             if folder_step > step:
                 shutil.rmtree(folder)
         for video in self.path.glob("videos/*.mp4"):
             if not video.stem.isdecimal() or int(video.stem) > step:
                 video.unlink()
-        for name in BEST:
+        for name in COPIED:
             (self.path / name).unlink(missing_ok=True)
             if checkpoint is not None and (checkpoint / name).exists():
                 write_whole(self.path / name, partial(shutil.copyfile, checkpoint / name))
@@ -178,11 +204,11 @@ class RunFolder:
                 raise
 
     def metrics(self) -> list[dict[str, float]]:
-        """The lines of metrics.csv, but for one that was cut off by the end of the process."""
+        """The lines of metrics.csv, but for those that are damaged, as by the end of the process."""
         if not self._metrics.exists():
             return []
         rows = []
-        for line in self._metrics.read_text().splitlines(keepends=True)[1:]:
+        for line in self._metrics.read_text(errors="replace").splitlines(keepends=True)[1:]:
             with suppress(ValueError):
                 if line.endswith("\n"):
                     rows.append(dict(zip(METRICS, map(float, line.split(",")), strict=True)))
@@ -204,10 +230,10 @@ class RunFolder:
         if self.checkpoints:
             every["last"] = self.checkpoints[max(self.checkpoints)] / "model.zip"
             every.setdefault("best", every["last"])
-        which = which.lstrip("0")  # as the folders are called
-        if which not in every:
+        policy = every.get(which.lstrip("0"))  # as the folders are called
+        if policy is None:
             raise RunError(f"{self.path} has no policy {which!r}. There are: {', '.join(every) or 'none'}.")
-        return every[which]
+        return policy
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
