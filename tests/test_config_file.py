@@ -261,7 +261,15 @@ def test_what_refers_to_itself_or_is_too_deep_is_refused(text, tmp_path):
 def test_a_published_file_leaves_open_what_stable_baselines_decides(tmp_path):
     """What it does not say is as in Stable-Baselines3; what a name alone leaves open suits the task."""
     text = PUBLISHED.replace("Humanoid-v4", "CartPole-v1")
-    for key in ("buffer_size", "ent_coef", "use_sde", "policy_kwargs", "action_noise", "camera_config"):
+    for key in (
+        "buffer_size",
+        "ent_coef",
+        "use_sde",
+        "target_update_interval",
+        "policy_kwargs",
+        "action_noise",
+        "camera_config",
+    ):
         text = re.sub(rf"^  {key}:.*(\n    .*)*\n", "", text, flags=re.MULTILINE)
     config = suited(read(text, tmp_path).config)
     assert config.rl.algorithm == "DQN"
