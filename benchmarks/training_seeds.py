@@ -18,6 +18,7 @@ deterministic agent that was the best by scored return. What is trained, and how
 
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -60,8 +61,6 @@ class Args:
     """what is trained"""
     task: str = "stand"
     """the humanoid's"""
-    camera_azimuth: float | None = None
-    """another side that the humanoid is seen from, in degrees; 180 is the front (`humanoid` only)"""
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
     """the seeds"""
     at_once: int = 2
@@ -70,6 +69,8 @@ class Args:
     """where the runs' folders are made"""
     total_timesteps: int | None = None
     """another number of steps than the program's own"""
+    options: str = ""
+    """further options of the program, such as --exploration-hold=10"""
     picture: Path | None = None
     """where the learning curves are drawn"""
 
@@ -88,7 +89,8 @@ def train(seed: int, args: Args) -> dict[str, Any]:
         cli, run = [sys.executable, "-m", "vlmrm_gym.cli"], folder / f"run-{int(time.time())}"
         steps = [] if args.total_timesteps is None else ["--rl.n-steps", str(args.total_timesteps)]
         where = ["--base-path", str(folder), "--run-name", run.name]
-        call([*cli, "train", "--env-name", env_id, "--seed", str(seed), "--logging.video-freq", "0", *where, *steps])
+        options = ["--logging.video-freq", "0", *where, *steps, *shlex.split(args.options)]
+        call([*cli, "train", "--env-name", env_id, "--seed", str(seed), *options])
         minutes = (time.monotonic() - began) / 60
         call([*cli, "evaluate", str(run)])
         told = json.loads((run / "evaluation.json").read_text())
@@ -96,10 +98,9 @@ def train(seed: int, args: Args) -> dict[str, Any]:
     else:
         example = "dqn_cartpole.py" if args.what == "cart-pole" else "sac_continuous.py"
         options = ["--no-textured"] if args.what.endswith("-plain") else []
-        options += [] if args.camera_azimuth is None else ["--camera-azimuth", str(args.camera_azimuth)]
         options += [] if args.total_timesteps is None else ["--total-timesteps", str(args.total_timesteps)]
         command = [sys.executable, str(ROOT / "examples" / example), "--env-id", env_id, "--seed", str(seed)]
-        call([*command, "--torch-threads", "1", "--runs-folder", str(folder), *options])
+        call([*command, "--torch-threads", "1", "--runs-folder", str(folder), *options, *shlex.split(args.options)])
         file = max(folder.glob("*/result.json"), key=lambda file: file.stat().st_mtime)
         result, run = json.loads(file.read_text()), file.parent
         result.setdefault("vlm_return", result.get("best_greedy_vlm_return"))
@@ -126,7 +127,8 @@ def draw_curves(runs: list[Path], path: Path, title: str) -> None:
         axis.fill_between(steps / 1_000, values.min(0), values.max(0), alpha=0.2, label="between seeds")
         axis.plot(steps / 1_000, values.mean(0), label=f"mean of {len(runs)}")
         axis.set(title=label, xlabel="thousand steps")
-    figure.axes[0].legend()
+    if len(runs) > 1:
+        figure.axes[0].legend()
     figure.suptitle(title)
     figure.savefig(path, dpi=100)
 
@@ -152,7 +154,8 @@ def main(args: Args) -> None:
         success = [result["success"] for result in results]
         print(f"\nSuccess: {statistics.mean(success):.1%} ± {statistics.stdev(success):.1%} over {len(results)} seeds")
     if args.picture is not None:
-        draw_curves([result["run"] for result in results], args.picture, args.what)
+        title = f"{args.what}, {args.task}" if "humanoid" in args.what else args.what
+        draw_curves([result["run"] for result in results], args.picture, title)
 
 
 if __name__ == "__main__":
