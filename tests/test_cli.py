@@ -168,7 +168,10 @@ def test_flags_have_the_last_word_and_are_enough(config, tmp_path):
     flags = ["--env-name", "VLMRM/CartPole-v1", "--base-path", str(tmp_path / "runs"), "--run-name", "b"]
     flags += ["--rl.n-steps", "100", "--rl.episode-length", "10", "--rl.policy-kwargs", "{net_arch: [8]}"]
     main(["train", *flags, "--logging.video-freq", "0"])
-    assert "    - 8\n" in (tmp_path / "runs" / "b" / "config.yaml").read_text()
+    written = (tmp_path / "runs" / "b" / "config.yaml").read_text()
+    assert "    - 8\n" in written
+    assert "  learning_starts: 50\n" in written  # not the 1,600 of trainings of the usual length
+    main(["evaluate", str(tmp_path / "runs" / "b"), "--episodes", "1", "--no-video"])
 
 
 def test_evaluate_says_success_and_returns_and_films(config, tmp_path, capsys):

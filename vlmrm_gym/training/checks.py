@@ -121,13 +121,7 @@ def _of_the_algorithm(config: Config, *, numbers: bool) -> Iterator[Problem]:
         yield Problem(("rl", "gradient_steps"), f"`rl.gradient_steps` must be at least 1 for {name}. Received {steps}.")
     yield from _of_the_noise(given.action_noise)
     yield from _of_the_policy(name, given.policy_kwargs or {})
-    if given.learning_starts is not None and given.n_steps is not None and given.learning_starts >= given.n_steps:
-        yield Problem(
-            ("rl", "learning_starts"),
-            f"`rl.learning_starts` must be below `rl.n_steps`, {given.n_steps}: nothing would be learned. "
-            f"Received {given.learning_starts}.",
-        )
-    elif numbers:
+    if numbers:
         yield from _of_the_numbers(suited(config), on_policy=algorithm.on_policy)
 
 
@@ -162,9 +156,7 @@ def _of_the_policy(algorithm: str, options: Mapping[str, Any]) -> Iterator[Probl
 def _of_the_numbers(config: Config, *, on_policy: bool) -> Iterator[Problem]:
     rl, num_envs = config.rl, config.num_envs
     assert rl.n_steps is not None
-    assert rl.episode_length is not None
-    # With overlap, an episode's rewards are there when the next one ends at the latest.
-    needed = num_envs * rl.episode_length * (2 if config.reward.overlap else 1)
+    needed = config.steps_to_rewards
     one_each = f"{'two episodes' if config.reward.overlap else 'one episode'} of every environment"
     if rl.n_steps < needed:
         yield Problem(
@@ -172,6 +164,7 @@ def _of_the_numbers(config: Config, *, on_policy: bool) -> Iterator[Problem]:
             f"`rl.n_steps` must be at least {one_each}, {needed}: rewards come when episodes end. "
             f"Received {rl.n_steps}.",
         )
+        return
     if on_policy:
         default = inspect.signature(algorithm_class(str(rl.algorithm))).parameters["n_steps"].default
         rollout = num_envs * (rl.train_freq or default)
@@ -181,6 +174,13 @@ def _of_the_numbers(config: Config, *, on_policy: bool) -> Iterator[Problem]:
                 f"`rl.train_freq`, the length of {rl.algorithm}'s rollouts, must be at most {rl.n_steps // num_envs}: "
                 f"{num_envs} environments have {rl.n_steps} steps. Received {rollout // num_envs}.",
             )
+        return
+    if rl.learning_starts is not None and rl.learning_starts >= rl.n_steps:
+        yield Problem(
+            ("rl", "learning_starts"),
+            f"`rl.learning_starts` must be below `rl.n_steps`, {rl.n_steps}: nothing would be learned. "
+            f"Received {rl.learning_starts}.",
+        )
         return
     if config.reward.name != "clip":
         return

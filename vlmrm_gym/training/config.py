@@ -278,6 +278,13 @@ class Config:
         """How many environments there are, once `suited`."""
         return (self.rl.n_envs_per_worker or 1) * max(1, self.reward.num_workers)
 
+    @property
+    def steps_to_rewards(self) -> int:
+        """Steps, over all environments, until every environment has rewards, once `suited`."""
+        assert self.rl.episode_length is not None
+        # With overlap, an episode's rewards are there when the next one ends at the latest.
+        return self.num_envs * self.rl.episode_length * (2 if self.reward.overlap else 1)
+
 
 TASKS_BY_NAME: Mapping[str, Task] = {task.id: task for task in TASKS} | {
     name: next(task for task in TASKS if task.id == id) for name, id in LEGACY_NAMES.items()
@@ -388,6 +395,9 @@ def suited(config: Config) -> Config:
         rl.train_freq, rl.gradient_steps, rl.batch_size = given.train_freq, given.gradient_steps, given.batch_size
     rl.episode_length = rl.episode_length or task.episode_length
     assert rl.n_steps is not None
+    if given.learning_starts is None and rl.learning_starts is not None:  # something is learned in short trainings too
+        earliest = replace(config, rl=rl).steps_to_rewards - 1
+        rl.learning_starts = min(rl.learning_starts, max(earliest, rl.n_steps // 2))
     logging = LoggingConfig(
         **{
             key: max(1, rl.n_steps // count) if (value := getattr(config.logging, key)) is None else value

@@ -8,6 +8,7 @@ best.zip, best.json    the policy with the best scored return
 checkpoints/<step>/    policy (model.zip), replay buffer, state, metrics, best policy; of older ones the policy alone
 videos/<step>.mp4      the deterministic agent, with its reward drawn in
 events.out.tfevents.*  for TensorBoard
+.lock                  so that one process at a time trains
 """
 
 import errno
