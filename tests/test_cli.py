@@ -121,8 +121,11 @@ def test_ctrl_c_says_how_to_go_on(config, tmp_path):
 
 
 def test_ctrl_c_at_any_time_is_no_traceback(config, tmp_path, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
     for command, interrupted in (("train", "vlmrm_gym.cli._configure"), ("tasks", "vlmrm_gym.cli._list_tasks")):
-        monkeypatch.setattr(interrupted, lambda *_: signal.raise_signal(signal.SIGINT))
+        monkeypatch.setattr(interrupted, interrupt)
         with pytest.raises(SystemExit) as raised:
             main([command])
         assert raised.value.code == 130
