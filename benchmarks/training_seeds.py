@@ -70,7 +70,7 @@ class Args:
     total_timesteps: int | None = None
     """another number of steps than the program's own"""
     options: str = ""
-    """further options of the program, such as --exploration-hold=10"""
+    """further options of the program, such as --options="--exploration-hold 10\""""
     picture: Path | None = None
     """where the learning curves are drawn"""
 

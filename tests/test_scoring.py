@@ -97,7 +97,9 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
     submit()
     assert requests[0].error() is None
     loading = time.monotonic() - begun
-    for oldest in (True, False, True, True, False):  # never three times in a row over the same states
+    for number, oldest in enumerate((True, False, True, True, False)):
+        if number in (2, 4):  # never three times over the same states, however slow the machine is
+            assert requests[-1].error() is None
         until = time.monotonic() + loading * rng.uniform(0.8, 1.4)
         while time.monotonic() < until:
             submit()
