@@ -1,0 +1,94 @@
+"""Why a humanoid of `examples/sac_continuous.py` fails or succeeds: its own states, judged and scored.
+
+    python benchmarks/humanoid_agent.py runs/VLMRM_Humanoid-arms-raised-v0__sac_continuous__1__1700000000
+
+Plays episodes with the agent that is kept, and tells of their states, but for the first 20 of each: which of the judge's
+conditions hold (in the order of `vlmrm_gym/envs/humanoid_judges.py`), where the torso leans, and what the model says of
+states that succeed, of states that fail, and of the library's own pose for the task, seen from several sides.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+
+import vlmrm_gym
+from vlmrm_gym.agreement import auc
+from vlmrm_gym.envs import Humanoid
+from vlmrm_gym.envs import humanoid_judges as judges
+from vlmrm_gym.envs.humanoid_body import XML, Body
+from vlmrm_gym.envs.humanoid_look import textured_model
+from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.pictures import TASK_POSES
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import sac_continuous
+
+
+def main(
+    run: Annotated[Path, tyro.conf.Positional],
+    episodes: int = 8,
+    azimuths: tuple[float, ...] = (180.0, 135.0, 90.0),
+) -> None:
+    """Judge and score an agent's states.
+
+    Args:
+        run: The run's folder.
+        episodes: How many are played.
+        azimuths: Sides to look from, in degrees; 180 is the front.
+    """
+    told = json.loads((run / "result.json").read_text())["args"]
+    args = sac_continuous.Args(**{key: told[key] for key in ("env_id", "hidden", "textured", "model")})
+    task = args.env_id.removeprefix("VLMRM/Humanoid-").removesuffix("-v0")
+    states = play(args, run, episodes)
+    body, success = Body(states), judges.succeeds(task, states)
+    margins = getattr(judges, task.replace("-", "_"))(body)
+    spine = body.direction("torso", 2)
+    degrees = np.rad2deg(np.arcsin([body.ahead(spine), body.leftward(spine)])).mean(1)
+    print(f"{task}: {success.mean():.0%} of {len(states)} states succeed")
+    print("conditions hold in " + ", ".join(f"{(margin >= 0).mean():.0%}" for margin in margins))
+    print(f"the torso leans {degrees[0]:+.0f} degrees ahead, {degrees[1]:+.0f} to its left, on average")
+    print("| azimuth | reward of successes | of failures | AUC | of the library's pose |\n|---|---|---|---|---|")
+    for azimuth in azimuths:
+        own, ideal = (score(args, task, azimuth, some) for some in (states, pose(*TASK_POSES[task])[None]))
+        rank = f"{auc(own, success):.2f}" if 0 < success.mean() < 1 else "-"
+        means = [f"{own[which].mean():.3f}" if which.any() else "-" for which in (success, ~success)]
+        print(f"| {azimuth:.0f} | {means[0]} | {means[1]} | {rank} | {ideal[0]:.3f} |")
+
+
+def play(args: sac_continuous.Args, run: Path, episodes: int) -> np.ndarray:
+    """The states that the agent gets into, float64 (N, 24)."""
+    envs = sac_continuous.make_envs(args, 1, overlap=False)
+    agent = sac_continuous.Agent(envs, args)
+    envs.close()
+    agent.load_state_dict(torch.load(run / "agent.pt", map_location="cpu"))
+    env = Humanoid()
+    states = []
+    for seed in range(episodes):
+        observation, _ = env.reset(seed=seed)
+        for step in range(100):
+            observation, *_ = env.step(agent.act(observation[None], deterministic=True)[0])
+            if step >= 20:
+                states.append(env.data.qpos.copy())
+    env.close()
+    return np.stack(states)
+
+
+def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarray) -> np.ndarray:
+    """What the model says of states, seen from a side: float32 (N,)."""
+    reward = vlmrm_gym.CLIPReward(args.model, prompt=str(HUMANOID_PROMPTS[task]))
+    camera = {**PAPER_CAMERA, "azimuth": azimuth}
+    renderer = MuJoCoRenderer(textured_model(str(XML)), *reward.size_to_draw(480, 480), camera=camera, quality="fast")
+    scored = reward(renderer.render(states))
+    renderer.close()
+    return np.asarray(scored)
+
+
+if __name__ == "__main__":
+    tyro.cli(main, description=__doc__)
