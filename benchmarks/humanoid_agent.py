@@ -2,8 +2,8 @@
 
     python benchmarks/humanoid_agent.py runs/VLMRM_Humanoid-arms-raised-v0__sac_continuous__1__1700000000
 
-Plays episodes with the agent that is kept, and tells of their states, but for the first 20 of each: which of the judge's
-conditions hold (in the order of `vlmrm_gym/envs/humanoid_judges.py`), where the torso leans, and what the model says of
+Plays episodes with the agent that is kept, and tells of their states, but for the first 20 of each: which of the
+judge's conditions hold (in the order of `vlmrm_gym/envs/humanoid_judges.py`), where the torso leans, and what the model says of
 states that succeed, of states that fail, and of the library's own pose for the task, seen from several sides.
 """
 
@@ -20,7 +20,7 @@ import vlmrm_gym
 from vlmrm_gym.agreement import auc
 from vlmrm_gym.envs import Humanoid
 from vlmrm_gym.envs import humanoid_judges as judges
-from vlmrm_gym.envs.humanoid_body import XML, Body
+from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
 from vlmrm_gym.envs.humanoid_look import textured_model
 from vlmrm_gym.envs.humanoid_poses import pose
 from vlmrm_gym.pictures import TASK_POSES
@@ -83,8 +83,9 @@ def play(args: sac_continuous.Args, run: Path, episodes: int) -> np.ndarray:
 def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarray) -> np.ndarray:
     """What the model says of states, seen from a side: float32 (N,)."""
     reward = vlmrm_gym.CLIPReward(args.model, prompt=str(HUMANOID_PROMPTS[task]))
+    model = textured_model(str(XML)) if args.textured else plain_model()
     camera = {**PAPER_CAMERA, "azimuth": azimuth}
-    renderer = MuJoCoRenderer(textured_model(str(XML)), *reward.size_to_draw(480, 480), camera=camera, quality="fast")
+    renderer = MuJoCoRenderer(model, *reward.size_to_draw(480, 480), camera=camera, quality="fast")
     scored = reward(renderer.render(states))
     renderer.close()
     return np.asarray(scored)
