@@ -3,8 +3,8 @@
     python benchmarks/humanoid_agent.py runs/VLMRM_Humanoid-arms-raised-v0__sac_continuous__1__1700000000
 
 Plays episodes with the agent that is kept, and tells of their states, but for the first 20 of each: which of the
-judge's conditions hold (in the order of `vlmrm_gym/envs/humanoid_judges.py`), where the torso leans, and what the model says of
-states that succeed, of states that fail, and of the library's own pose for the task, seen from several sides.
+judge's conditions hold (in the order of `vlmrm_gym/envs/humanoid_judges.py`), where the torso leans, and what the model
+says of states that succeed, of states that fail, and of the library's own pose for the task, seen from several sides.
 """
 
 import json
