@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection
 from numbers import Integral, Real
 
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 
 def check_integer(parameter: str, value: object, *, least: int) -> None:
@@ -39,6 +39,12 @@ def check_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
     if not is_number(task_reward_weight) or not math.isfinite(task_reward_weight):  # pyright: ignore[reportArgumentType]
         raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
+
+
+def check_vector(envs: object) -> None:
+    """Raise a ValueError unless environments are a vector."""
+    if not isinstance(envs, VectorEnv):
+        raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` makes. Received {envs!r}.")
 
 
 def check_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:

@@ -11,7 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.checks import check_positive_integer
+from vlmrm_gym.checks import check_positive_integer, check_vector
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ class ReplayBuffer:
         self, capacity: int, envs: VectorEnv[Any, Any, Any], *, device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         check_positive_integer("capacity", capacity)
-        if not isinstance(envs, VectorEnv):
-            raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` makes. Received {envs!r}.")
+        check_vector(envs)
         self.capacity, self.device = int(capacity), torch.device(device)
         self._same_step = AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.SAME_STEP
         self._observations = self._room("observation", envs.single_observation_space)
@@ -179,11 +178,7 @@ class ReplayBuffer:
         """Give an environment's held transitions, from that number on, their rewards."""
         if not np.isfinite(rewards).all():
             raise RuntimeError(f"Rewards of environment {environment} are not finite: {rewards}.")
-        held, told = self._held[environment], []
-        while held and held[0][0] < first + len(rewards):
-            number, row = held.popleft()
-            if number >= first:
-                told.append((*row, rewards[number - first]))
+        told = take_rewarded(self._held[environment], first, rewards)
         if not told:
             return
         newest = slice(max(0, len(told) - self.capacity), None)
@@ -209,6 +204,23 @@ _ROOMS = ("observations", "actions", "next_observations", "terminations", "rewar
 
 _Held = tuple[int, tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]]
 """The number of a transition; its observation, action, next observation and termination."""
+
+
+def take_rewarded(held: deque[tuple[int, Any]], first: int, rewards: NDArray[Any]) -> list[tuple[Any, ...]]:
+    """Take out held transitions, oldest first, and put a reward behind each.
+
+    Args:
+        held: Of one environment, each with its number. Those before `first` will get no reward, and are dropped; of
+            those whose rewards come, some may never have been held.
+        first: The number of the transition that the first reward belongs to.
+        rewards: Any float dtype (T,).
+    """
+    told = []
+    while held and held[0][0] < first + len(rewards):
+        number, row = held.popleft()
+        if number >= first:
+            told.append((*row, rewards[number - first]))
+    return told
 
 
 def _kind(stored: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:

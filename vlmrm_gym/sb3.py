@@ -30,7 +30,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from vlmrm_gym.checks import check_integer, check_positive_integer, is_number
+from vlmrm_gym.checks import check_integer, check_positive_integer, check_vector, is_number
+from vlmrm_gym.replay import take_rewarded
 from vlmrm_gym.tasks import TASKS
 
 
@@ -89,8 +90,7 @@ class VLMVecEnv(VecEnv):
     """
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], *, success_share: float = 0.5) -> None:
-        if not isinstance(envs, gym.vector.VectorEnv):
-            raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` makes. Received {envs!r}.")
+        check_vector(envs)
         mode = AutoresetMode(envs.metadata["autoreset_mode"])
         if mode != AutoresetMode.SAME_STEP:
             raise ValueError(
@@ -387,11 +387,7 @@ class DeferredReplayBuffer(ReplayBuffer):
 
     def _store(self, held: "deque[_Held]", first: int, rewards: NDArray[np.float32]) -> None:
         # A transition may be missing: a callback that ends the training keeps the last one from being added.
-        told = []
-        while held and held[0][0] < first + len(rewards):
-            number, row = held.popleft()
-            if number >= first:
-                told.append((*row, rewards[number - first]))
+        told = take_rewarded(held, first, rewards)
         if not told:
             return
         told = told[-self.buffer_size :]
