@@ -1,11 +1,14 @@
-# `make demo` trains an agent from a sentence; `make test` runs the tests. Both need Python 3.11 to 3.13; the tests also
-# need what `make opengl` installs.
+# `make demo` trains an agent from a sentence; `make test` runs the tests. Both need Python 3.11 to 3.13.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# One file at a time on each of at most four cores; the processes share the cores, so torch takes one in each.
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+OPENGL := libegl1 libopengl0 libgl1-mesa-dri libosmesa6
+OPENGL_FILES := libEGL.so.1 libOpenGL.so.0 libOSMesa.so.8
 
 .DEFAULT_GOAL := help
-.PHONY: help install opengl demo test test-slow check format type build tiny benchmark clean
+.PHONY: help install opengl demo test test-slow check format type docs docs-serve build tiny benchmark gpu-check clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,17 +21,23 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -c constraints.txt -e ".[$*]"
 	touch $@
 
-opengl:  ## the system libraries that MuJoCo draws with, on Debian and Ubuntu (as root)
-	apt-get update && apt-get install -y --no-install-recommends libegl1 libopengl0 libgl1-mesa-dri libosmesa6
+opengl:  ## the system libraries that MuJoCo draws with; `make test` sees to them itself
+	@if [ "$$(uname)" != Linux ] || dpkg -s $(OPENGL) > /dev/null 2>&1; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+			apt-get -qq install -y --no-install-recommends $(OPENGL) > /dev/null; \
+	elif ! $(PYTHON) -c 'import ctypes, sys; [ctypes.CDLL(name) for name in sys.argv[1:]]' $(OPENGL_FILES) 2> /dev/null; then \
+		echo "The tests draw with OpenGL. Install its libraries: sudo apt-get install $(OPENGL)"; exit 1; \
+	fi
 
 demo: $(VENV)/.installed-train  ## train cart-pole from a sentence, then plot and film it (minutes, CPU)
 	$(BIN)/python examples/dqn_cartpole.py
 
-test: install  ## the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+test: opengl install  ## the tests, without the slow ones
+	$(TEST) -m "not slow"
 
-test-slow: install  ## all tests
-	$(BIN)/python -m pytest
+test-slow: opengl install  ## the slow tests
+	$(TEST) -m slow
 
 check: install  ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .
@@ -42,6 +51,12 @@ format: install  ## format and fix what can be fixed
 type: install  ## types only
 	$(BIN)/pyright
 
+docs: $(VENV)/.installed-docs  ## the site, into build/docs; warnings are errors
+	$(BIN)/python docs/build.py
+
+docs-serve: $(VENV)/.installed-docs  ## the site, on http://127.0.0.1:8000
+	$(BIN)/python docs/build.py --serve
+
 build: install  ## the wheel, and a smoke test of it in a fresh environment
 	$(BIN)/python -m build --wheel
 	rm -rf build/smoke && $(PYTHON) -m venv build/smoke
@@ -50,15 +65,20 @@ build: install  ## the wheel, and a smoke test of it in a fresh environment
 	rm -rf build/smoke
 
 tiny: install  ## make the bundled model again, from nothing
-	$(BIN)/python -m vlmrm_gym.tiny.train
+	$(BIN)/python -m bundled_model.train
 
 benchmark: install  ## what RESULTS.md reports
 	$(BIN)/python benchmarks/fps.py
+	$(BIN)/python benchmarks/fps.py --backend ray --no-reference
+	$(BIN)/python benchmarks/driver.py
 	$(BIN)/python benchmarks/physics.py
 	$(BIN)/python benchmarks/clip_reward.py
 	$(BIN)/python benchmarks/rendering.py
-	$(BIN)/python benchmarks/bundled_model.py
+	$(BIN)/python -m bundled_model.evaluate
 	$(BIN)/python benchmarks/training_seeds.py cart-pole
+
+gpu-check: install  ## all that needs a GPU, on the one at hand: a report in a quarter of an hour
+	$(BIN)/python -m benchmarks.gpu_check
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .ruff_cache .hypothesis

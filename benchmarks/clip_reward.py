@@ -1,12 +1,12 @@
-"""How much of bare `encode_image` CLIPReward keeps.
+"""Throughput of CLIPReward relative to bare `encode_image`.
 
     python benchmarks/clip_reward.py
 
-Bare: the images/s of open_clip's own model on ready-made float tensors of its input size, on the same device, in the
-same precision, with the same batch size. Ours: the frames/s of `CLIPReward`, from uint8 frames in memory to rewards:
-fitting, normalising, encoding, equation 3. Both take turns in one process; the figures are medians over the rounds.
-The target is a ratio of at least 0.95 for frames of the model's own size. Larger frames add the resize. A second bare
-row has the memory format that `CLIPReward` gives its network, so that this gain and the costs can be told apart.
+Bare: images/s of open_clip's own model on preprocessed float tensors, with the same device, precision and batch size.
+Ours: frames/s of `CLIPReward` from uint8 frames in memory to rewards: resizing, normalising, encoding, equation 3. The
+two alternate in one process; figures are medians over the rounds. The target is a ratio of at least 0.95 for frames of
+the model's input size; larger frames add the resize. A second bare row uses the channels-last memory format, as
+`CLIPReward` does, to separate its gain from the preprocessing cost.
 
 Architectures other than "tiny" get random weights, which are as fast as trained ones and need no download.
 """
@@ -38,13 +38,13 @@ class Args:
     models: tuple[str, ...] = ("tiny", "ViT-B-32")
     """"tiny" or open_clip architectures"""
     batch_size: int = 64
-    """frames a batch"""
+    """frames per batch"""
     rounds: int = 15
-    """how often each is timed; they take turns"""
+    """timed runs of each; they alternate"""
     device: str = "auto"
     """where the models run"""
     frame_sizes: tuple[int, ...] = (480,)
-    """heights of square frames to score besides the model's own size"""
+    """sides of square frames to score, besides the model's input size"""
     json: Path | None = None
     """file for the figures"""
 
@@ -52,7 +52,7 @@ class Args:
 def take_turns(
     functions: dict[str, Callable[[], object]], rounds: int, synchronize: Callable[[], None]
 ) -> dict[str, float]:
-    """Median seconds of each function; they run in turn, so that a busy machine slows all of them alike."""
+    """Median seconds of each function. They alternate, so other load on the machine affects all of them equally."""
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for i in tqdm(range(rounds + 2), leave=False, disable=None):
         for name, function in functions.items():

@@ -1,10 +1,10 @@
-"""Why a humanoid of `examples/sac_continuous.py` fails or succeeds: its own states, judged and scored.
+"""Analyse the states that a trained humanoid of `examples/sac_continuous.py` visits: success conditions and rewards.
 
     python benchmarks/humanoid_agent.py runs/VLMRM_Humanoid-arms-raised-v0__sac_continuous__1__1700000000
 
-Plays episodes with the agent that is kept, and tells of their states, but for the first 20 of each: which of the
-judge's conditions hold (in the order of `vlmrm_gym/envs/humanoid_judges.py`), where the torso leans, and what the model
-says of states that succeed, of states that fail, and of the library's own pose for the task, seen from several sides.
+Plays episodes with the best policy and reports on their states, without the first 20 steps of each: which success
+conditions hold (in the order of `vlmrm_gym/envs/humanoid_success.py`), where the torso leans, and the rewards of
+successful states, failed states and the library's pose for the task, seen from several sides.
 """
 
 import json
@@ -17,13 +17,13 @@ import torch
 import tyro
 
 import vlmrm_gym
-from vlmrm_gym.agreement import auc
 from vlmrm_gym.envs import Humanoid
-from vlmrm_gym.envs import humanoid_judges as judges
+from vlmrm_gym.envs import humanoid_success as judges
 from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
-from vlmrm_gym.envs.humanoid_look import textured_model
 from vlmrm_gym.envs.humanoid_poses import pose
-from vlmrm_gym.pictures import TASK_POSES
+from vlmrm_gym.envs.humanoid_textures import textured_model
+from vlmrm_gym.gallery import TASK_POSES
+from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
 
@@ -36,17 +36,17 @@ def main(
     episodes: int = 8,
     azimuths: tuple[float, ...] = (180.0, 135.0, 90.0),
 ) -> None:
-    """Judge and score an agent's states.
+    """Check and score an agent's states.
 
     Args:
         run: The run's folder.
-        episodes: How many are played.
+        episodes: Number of episodes.
         azimuths: Sides to look from, in degrees; 180 is the front.
     """
-    told = json.loads((run / "result.json").read_text())["args"]
-    args = sac_continuous.Args(**{key: told[key] for key in ("env_id", "hidden", "textured", "model")})
+    saved = json.loads((run / "result.json").read_text())["args"]
+    args = sac_continuous.Args(**{key: saved[key] for key in ("env_id", "hidden", "textured", "model")})
     task = args.env_id.removeprefix("VLMRM/Humanoid-").removesuffix("-v0")
-    states = play(args, run, episodes)
+    states = visited_states(args, run, episodes)
     body, success = Body(states), judges.succeeds(task, states)
     margins = getattr(judges, task.replace("-", "_"))(body)
     spine = body.direction("torso", 2)
@@ -62,18 +62,19 @@ def main(
         print(f"| {azimuth:.0f} | {means[0]} | {means[1]} | {rank} | {ideal[0]:.3f} |")
 
 
-def play(args: sac_continuous.Args, run: Path, episodes: int) -> np.ndarray:
-    """The states that the agent gets into, float64 (N, 24)."""
+def visited_states(args: sac_continuous.Args, run: Path, episodes: int) -> np.ndarray:
+    """States that the agent visits, float64 (N, 24)."""
     envs = sac_continuous.make_envs(args, 1, overlap=False)
     agent = sac_continuous.Agent(envs, args)
     envs.close()
-    agent.load_state_dict(torch.load(run / "agent.pt", map_location="cpu"))
+    saved = torch.load(run / "agent.pt", map_location="cpu")
+    agent.load_state_dict(saved, strict=False)  # the policy; Q functions of earlier versions have other names
     env = Humanoid()
     states = []
     for seed in range(episodes):
         observation, _ = env.reset(seed=seed)
         for step in range(100):
-            observation, *_ = env.step(agent.act(observation[None], deterministic=True)[0])
+            observation, *_ = env.step(agent.act(observation, deterministic=True))
             if step >= 20:
                 states.append(env.data.qpos.copy())
     env.close()
@@ -81,11 +82,11 @@ def play(args: sac_continuous.Args, run: Path, episodes: int) -> np.ndarray:
 
 
 def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarray) -> np.ndarray:
-    """What the model says of states, seen from a side: float32 (N,)."""
+    """Rewards of states seen from one side, float32 (N,)."""
     reward = vlmrm_gym.CLIPReward(args.model, prompt=str(HUMANOID_PROMPTS[task]))
     model = textured_model(str(XML)) if args.textured else plain_model()
     camera = {**PAPER_CAMERA, "azimuth": azimuth}
-    renderer = MuJoCoRenderer(model, *reward.size_to_draw(480, 480), camera=camera, quality="fast")
+    renderer = MuJoCoRenderer(model, *reward.render_size(480, 480), camera=camera, quality="fast")
     scored = reward(renderer.render(states))
     renderer.close()
     return np.asarray(scored)

@@ -1,18 +1,21 @@
-"""Steps/s of many humanoids, observations and success included: Gymnasium's two ways, and ours.
+"""Steps/s of vectorised humanoids, including observations and success: Gymnasium's Sync and Async, and ours.
 
     python benchmarks/physics.py
 
-They take turns in one process (the processes of `AsyncVectorEnv` apart); figures are medians over the rounds. All three
-give the same observations, to the bit (`tests/test_humanoid_vector.py`).
+The three alternate in one process (apart from the workers of `AsyncVectorEnv`); figures are medians over the rounds.
+Their observations are bitwise equal (`tests/test_humanoid_vector.py`). The last row is the CPU overhead of detecting
+changes of the MuJoCo model while capturing states, measured with and without it in alternation.
 """
 
 import statistics
 import time
+from collections.abc import Callable
 
 import tyro
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from vlmrm_gym.capture import StateView
 from vlmrm_gym.envs import Humanoid
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 
@@ -22,11 +25,11 @@ def make_one() -> TimeLimit:
 
 
 def main(num_envs: int = 16, rounds: int = 5) -> None:
-    """Compare the ways to step humanoids.
+    """Compare vector environments of humanoids.
 
     Args:
-        num_envs: How many are stepped together.
-        rounds: Of an episode each.
+        num_envs: Number of environments.
+        rounds: Number of rounds, one episode each.
     """
     ways: dict[str, VectorEnv] = {
         "SyncVectorEnv": SyncVectorEnv([make_one] * num_envs),
@@ -47,6 +50,29 @@ def main(num_envs: int = 16, rounds: int = 5) -> None:
     for name, envs in ways.items():
         print(f"{name:34}{statistics.median(rates[name]):8,.0f} steps/s")
         envs.close()
+    print(f"{'watching the model':34}{watching(rounds):8.1%} of the CPU time of stepping and capturing")
+
+
+def watching(rounds: int) -> float:
+    """Median relative CPU overhead of detecting model changes in stepping and capturing."""
+    env = make_one()
+    env.action_space.seed(0)
+    scene = StateView(env)
+    renderer = scene.make_renderer(lambda height, width: (height, width))
+
+    def cpu_seconds(capture: Callable[[], object]) -> float:
+        env.reset(seed=0)
+        scene.reset()
+        actions = [env.action_space.sample() for _ in range(100)]
+        start = time.process_time()
+        for action in actions:
+            env.step(action)
+            capture()
+        return time.process_time() - start
+
+    ways = (scene.capture, lambda: renderer.capture(env))  # pyright: ignore[reportArgumentType]
+    pairs = [[cpu_seconds(way) for way in ways] for _ in range(10 * rounds)]
+    return statistics.median(watched / bare for watched, bare in pairs) - 1
 
 
 if __name__ == "__main__":

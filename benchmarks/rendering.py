@@ -1,15 +1,16 @@
-"""What "fast" costs beside "faithful": speed, pixels, rewards.
+"""Compare the rendering qualities "fast" and "faithful": speed, pixel error, reward correlation.
 
     python benchmarks/rendering.py
 
-Humanoid states as the bundled model is tested on, drawn in both qualities from the paper's camera. Pixel error: the
-mean absolute difference of the two frames, in grey levels of 255, at the size in the second column. Reward
-correlation: Pearson's, of the bundled model's rewards of the two, over the states, for each task's prompt; drawn at the
-size that the model looks at.
-Classic control has one quality: frames/s only.
+Renders humanoid states from the bundled model's test distribution with the paper's camera in both qualities. Pixel
+error: mean absolute difference, in grey levels of 255, at the size in the second column. Reward correlation: Pearson's,
+between the bundled model's rewards of both, for each task's prompt, at the model's input size.
+Classic control has one quality, so only frames/s are reported.
 """
 
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import tyro
@@ -17,16 +18,18 @@ from tqdm import tqdm
 
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.envs.humanoid_body import XML, plain_model
-from vlmrm_gym.envs.humanoid_look import textured_model
+from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering import Renderer
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
-from vlmrm_gym.tiny.worlds import WORLDS
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from bundled_model.domains import DOMAINS
 
 
 def draw(renderer: Renderer, states: np.ndarray) -> tuple[np.ndarray, float]:
-    """Frames, and frames/s."""
+    """Render states; returns frames and frames/s."""
     renderer.render(states[:2])
     frames, seconds = [], 0.0
     for batch in np.array_split(states, max(1, len(states) // 20)):
@@ -38,14 +41,14 @@ def draw(renderer: Renderer, states: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def main(states: int = 300) -> None:
-    """Compare the qualities of rendering.
+    """Compare rendering qualities.
 
     Args:
-        states: How many to draw.
+        states: Number of states to render.
     """
-    sample = WORLDS["humanoid"].sample_states(states, np.random.default_rng(30_000))
+    sample = DOMAINS["humanoid"].sample_states(states, np.random.default_rng(30_000))
     rewards = {task: CLIPReward(prompt=str(prompt)) for task, prompt in HUMANOID_PROMPTS.items()}
-    looked_at = rewards["stand"].size_to_draw(480, 480)[0]
+    looked_at = rewards["stand"].render_size(480, 480)[0]
     print(f"{'humanoid':10} {'size':>5} {'faithful/s':>11} {'fast/s':>8} {'ratio':>6} {'pixel error':>12}")
     lines = []
     for name, model in (("textured", textured_model(str(XML))), ("plain", plain_model())):
@@ -69,8 +72,8 @@ def main(states: int = 300) -> None:
         "mountain car, plain": MountainCarRenderer(192, 288, textured=False),
     }
     for name, renderer in classic.items():
-        world = WORLDS[name.partition(",")[0].replace("-", "")]
-        print(f"{name:24} {draw(renderer, world.sample_states(2000, np.random.default_rng(0)))[1]:8.0f}")
+        domain = DOMAINS[name.partition(",")[0].replace("-", "")]
+        print(f"{name:24} {draw(renderer, domain.sample_states(2000, np.random.default_rng(0)))[1]:8.0f}")
 
 
 if __name__ == "__main__":

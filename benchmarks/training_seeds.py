@@ -1,18 +1,18 @@
-"""Train with several seeds: success, returns, minutes and learning curves.
+"""Train with several seeds; report success, returns, minutes and learning curves.
 
     python benchmarks/training_seeds.py cart-pole
     python benchmarks/training_seeds.py mountain-car-plain --seeds 1 2 3 --at-once 1
     python benchmarks/training_seeds.py humanoid --task kneel --seeds 1
 
-Agents are told nothing but the prompt; success is judged from the simulator's state, over 100 episodes of the
-deterministic agent that was the best by scored return. What is trained, and how:
+The prompt is the agent's only reward. Success is computed from the simulator's state over 100 episodes of the
+deterministic policy with the best VLM return.
 
     cart-pole                examples/dqn_cartpole.py
     cart-pole-sb3            vlmrm-gym train, Stable-Baselines3's DQN
     mountain-car             examples/sac_continuous.py, photo-like scene
     mountain-car-plain       the same, Gymnasium's scene
     mountain-car-sb3         vlmrm-gym train, Stable-Baselines3's SAC, photo-like scene
-    humanoid                 examples/sac_continuous.py, --task says which
+    humanoid                 examples/sac_continuous.py, task chosen by --task
     humanoid-sb3             vlmrm-gym train, Stable-Baselines3's SAC
 """
 
@@ -37,11 +37,11 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).parent.parent
 CURVES = {
-    "Scored return": ("charts/vlm_return", "rollout/vlm_return"),
+    "VLM return": ("charts/vlm_return", "rollout/vlm_return"),
     "Task return (not shown to the agent)": ("charts/task_return", "rollout/task_return"),
-    "Success (share of steps)": ("charts/success", "charts/success_share", "rollout/success_share"),
+    "Success (fraction of steps)": ("charts/success_fraction", "rollout/success_fraction"),
 }
-"""What events call it, in any of the programs."""
+"""Titles of the curves, and the TensorBoard tags of the examples and of `vlmrm-gym train`."""
 
 
 @dataclass
@@ -58,32 +58,32 @@ class Args:
         ],
         tyro.conf.Positional,
     ]
-    """what is trained"""
+    """environment and program"""
     task: str = "stand"
-    """the humanoid's"""
+    """the humanoid task"""
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
-    """the seeds"""
+    """one run per seed"""
     at_once: int = 2
-    """how many run at the same time, on one CPU thread each"""
+    """number of parallel runs, with one CPU thread each"""
     runs_folder: Path = Path("runs/training_seeds")
-    """where the runs' folders are made"""
+    """parent folder of the runs"""
     total_timesteps: int | None = None
-    """another number of steps than the program's own"""
+    """overrides the program's number of steps"""
     options: str = ""
-    """further options of the program, such as --options="--exploration-hold 10\""""
+    """more options for the program, such as --options="--exploration-hold 10\""""
     picture: Path | None = None
-    """where the learning curves are drawn"""
+    """file for the learning curves"""
 
 
 def train(seed: int, args: Args) -> dict[str, Any]:
-    """Train and judge in processes of their own, with one thread each."""
+    """Train and evaluate in separate processes with one thread each."""
     folder = args.runs_folder / (f"{args.what}-{args.task}" if "humanoid" in args.what else args.what) / str(seed)
     env_id = {
         "cart-pole": "VLMRM/CartPole-v1",
         "mountain-car": "VLMRM/MountainCarContinuous-v0",
         "humanoid": f"VLMRM/Humanoid-{args.task}-v0",
     }[args.what.removesuffix("-sb3").removesuffix("-plain")]
-    began = time.monotonic()
+    started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     if args.what.endswith("-sb3"):
         cli, run = [sys.executable, "-m", "vlmrm_gym.cli"], folder / f"run-{int(time.time())}"
@@ -91,10 +91,9 @@ def train(seed: int, args: Args) -> dict[str, Any]:
         where = ["--base-path", str(folder), "--run-name", run.name]
         options = ["--logging.video-freq", "0", *where, *steps, *shlex.split(args.options)]
         call([*cli, "train", "--env-name", env_id, "--seed", str(seed), *options])
-        minutes = (time.monotonic() - began) / 60
+        minutes = (time.monotonic() - started) / 60
         call([*cli, "evaluate", str(run)])
-        told = json.loads((run / "evaluation.json").read_text())
-        result = {"vlm_return": told["scored_return"], **told, "minutes": minutes}
+        result = {**json.loads((run / "evaluation.json").read_text()), "minutes": minutes}
     else:
         example = "dqn_cartpole.py" if args.what == "cart-pole" else "sac_continuous.py"
         options = ["--no-textured"] if args.what.endswith("-plain") else []
@@ -108,7 +107,7 @@ def train(seed: int, args: Args) -> dict[str, Any]:
 
 
 def call(command: list[str]) -> None:
-    """Run a program on one thread; its output is shown if it fails."""
+    """Run a program on one thread; show its output if it fails."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -116,7 +115,7 @@ def call(command: list[str]) -> None:
 
 
 def draw_curves(runs: list[Path], path: Path, title: str) -> None:
-    """Means over seeds, with the range between them."""
+    """Plot means over seeds, with the range between them."""
     figure = Figure(figsize=(12, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     events = [EventAccumulator(str(run)).Reload() for run in runs]
@@ -134,17 +133,17 @@ def draw_curves(runs: list[Path], path: Path, title: str) -> None:
 
 
 def curve(events: EventAccumulator, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Steps at which episodes ended, and the means of those that ended together."""
+    """Steps at which episodes ended, and the mean over episodes that ended at the same step."""
     (name,) = set(names) & set(events.Tags()["scalars"])
-    told = np.array([(one.step, one.value) for one in events.Scalars(name)])
-    steps, place = np.unique(told[:, 0], return_inverse=True)
-    return steps, np.bincount(place, told[:, 1]) / np.bincount(place)
+    steps, values = np.array([(scalar.step, scalar.value) for scalar in events.Scalars(name)]).T
+    steps, place = np.unique(steps, return_inverse=True)
+    return steps, np.bincount(place, values) / np.bincount(place)
 
 
 def main(args: Args) -> None:
     with ThreadPoolExecutor(args.at_once) as pool:
         results = list(tqdm(pool.map(lambda seed: train(seed, args), args.seeds), total=len(args.seeds), unit="seed"))
-    print("| seed | success | task return | scored return | minutes |\n|---|---|---|---|---|")
+    print("| seed | success | task return | VLM return | minutes |\n|---|---|---|---|---|")
     for seed, result in zip(args.seeds, results, strict=True):
         print(
             f"| {seed} | {result['success']:.0%} | {result['task_return']:.1f} | {result['vlm_return']:.1f} "

@@ -1,26 +1,24 @@
-"""DQN that balances a pole because a sentence says so.
+"""DQN on cart-pole with rewards from a prompt.
 
     python examples/dqn_cartpole.py
     python examples/dqn_cartpole.py --prompt "the stick stands straight up" --seed 3
 
-Episodes are scored when they end; transitions wait in the replay buffer for their rewards. The agent never sees the
-environment's reward or success: both are only logged. Writes into runs/<run name>:
-TensorBoard events, learning_curve.png, agent.mp4 (the trained agent, with its reward drawn in), result.json, agent.pt.
+Episodes are scored when they end; transitions wait in the replay buffer for their rewards. The environment's
+reward and success are logged, not learned from. Writes into runs/<run name>: TensorBoard events, learning_curve.png,
+agent.mp4 (the trained agent, with its reward drawn in), result.json, agent.pt.
 
-The default model, "tiny", is bundled: it was trained on this scene, and is no evidence of zero-shot ability. With a GPU
-and a network, take a large one: --model ViT-L-14/laion2b_s32b_b82k
+The default model, "tiny", is bundled and was trained on this scene: it is no evidence of zero-shot ability. With a GPU
+and a network, use a large model: --model ViT-L-14/laion2b_s32b_b82k
 
 After CleanRL's dqn.py (https://docs.cleanrl.dev/rl-algorithms/dqn/), with changes that make short runs reliable: double
-Q-learning, a target network that follows slowly at every update, and, as in the paper, the agent that is kept is the
-best by VLM return.
+Q-learning, soft target updates and, as in the paper, keeping the agent with the best VLM return.
 """
 
-import json
-import random
 import time
-from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -28,57 +26,41 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import tyro
-from torch.utils.tensorboard import SummaryWriter
+from gymnasium.wrappers import TimeLimit
 from tqdm import tqdm
 
-import vlmrm_gym
+import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.envs import CartPole
+from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
 from vlmrm_gym.replay import ReplayBuffer
-from vlmrm_gym.videos import save_video
+from vlmrm_gym.training.files import atomic_write
+from vlmrm_gym.training.plots import plot_learning_curve
+from vlmrm_gym.training.single_files import RunArgs, check_learning_starts, start_run, write_result
+from vlmrm_gym.videos import record_video
 
 
 @dataclass
-class Args:
+class Args(RunArgs):
     exp_name: str = "dqn_cartpole"
     """the name of this experiment"""
-    seed: int = 1
-    """seed of the experiment"""
-    torch_deterministic: bool = True
-    """if toggled, `torch.backends.cudnn.deterministic=True`"""
-    torch_threads: int | None = None
-    """CPU threads of torch; all of them if left out"""
-    track: bool = False
-    """if toggled, this experiment will be tracked with Weights and Biases (`pip install "vlmrm-gym[track]"`)"""
-    wandb_project_name: str = "vlmrm_gym"
-    """the wandb's project name"""
-    wandb_entity: str | None = None
-    """the entity (team) of wandb's project"""
-    capture_video: bool = True
-    """whether to write a video of the trained agent"""
-    video_name: str = "agent.mp4"
-    """file name of the video; .mp4 or .gif"""
-    runs_folder: Path = Path("runs")
-    """where the run's folder is made"""
-
-    # The reward
     env_id: str = "VLMRM/CartPole-v1"
     """the id of the environment"""
+    video_name: str = "agent.mp4"
+    """file name of the video; .mp4 or .gif"""
+
+    # The reward
     prompt: str = "pole vertically upright on top of the cart"
-    """all that the agent is told"""
+    """the goal, and the agent's only reward"""
     baseline: str = "pole and cart"
     """the scene without the goal; used when alpha is above 0"""
     alpha: float = 0.0
     """strength of the goal-baseline regularisation"""
-    model: str = "tiny"
-    """the vision-language model; any of open_clip's, see `vlmrm_gym.CLIPReward`"""
     device: str = "auto"
-    """where the vision-language model runs"""
+    """device of the vision-language model"""
     episode_length: int = 200
     """steps of an episode"""
-    num_workers: int = 0
-    """processes that draw and score; 0: this one"""
     overlap: bool = False
-    """whether environments go on while their episodes are scored"""
+    """whether environments step on while their episodes are scored"""
 
     # Algorithm specific arguments
     total_timesteps: int = 15_000
@@ -92,9 +74,9 @@ class Args:
     gamma: float = 0.98
     """the discount factor gamma"""
     tau: float = 0.005
-    """how far the target network moves towards the Q network at each update"""
+    """the target network update rate"""
     batch_size: int = 128
-    """the batch size of sample from the replay memory"""
+    """the batch size of samples from the replay memory"""
     start_e: float = 1.0
     """the starting epsilon for exploration"""
     end_e: float = 0.05
@@ -102,30 +84,22 @@ class Args:
     exploration_fraction: float = 0.4
     """the fraction of `total_timesteps` it takes from start_e to end_e"""
     learning_starts: int = 1_000
-    """timestep to start learning; at least an episode of every environment, two with overlap"""
+    """timestep to start learning; at least one episode of every environment, two with overlap"""
     updates_per_step: float = 1.0
-    """gradient steps for each timestep"""
+    """gradient steps per timestep"""
     selection_frequency: int = 2_000
-    """every how many timesteps, and at the end, the greedy agent plays, to see whether it is the best by VLM return"""
+    """timesteps between evaluations of the greedy agent; the one with the best VLM return is kept"""
     selection_episodes: int = 4
-    """how many episodes it then plays, all at once"""
-    eval_episodes: int = 100
-    """episodes of the final evaluation"""
+    """episodes per evaluation, played in parallel"""
+
+
+def task_options(args: Args) -> dict[str, Any]:
+    names = ("prompt", "baseline", "alpha", "model", "device", "episode_length")
+    return {name: getattr(args, name) for name in names}
 
 
 def make_envs(args: Args, num_envs: int, overlap: bool = False) -> gym.vector.VectorEnv:
-    return gym.make_vec(
-        args.env_id,
-        num_envs=num_envs,
-        prompt=args.prompt,
-        baseline=args.baseline,
-        alpha=args.alpha,
-        model=args.model,
-        device=args.device,
-        episode_length=args.episode_length,
-        num_workers=args.num_workers,
-        overlap=overlap,
-    )
+    return gym.make_vec(args.env_id, num_envs, num_workers=args.num_workers, overlap=overlap, **task_options(args))
 
 
 # ALGO LOGIC: initialize agent here:
@@ -155,95 +129,25 @@ def linear_schedule(start: float, end: float, duration: float, t: int) -> float:
     return max(start + (end - start) * t / duration, end)
 
 
-def play(
-    envs: gym.vector.VectorEnv, agent: QNetwork, seed: int, film: bool = False
-) -> tuple[np.ndarray, list[np.ndarray]]:
-    """One greedy episode in every environment: rewards float32 (num_envs, T), and, to be filmed, the first's frames."""
-    frames, truncations, infos = [], np.zeros(envs.num_envs, dtype=bool), {}
-    observations, _ = envs.reset(seed=seed)
-    while not truncations.all():
-        observations, _, _, truncations, infos = envs.step(agent.greedy(observations))
-        if film:
-            frames.append(envs.render()[0])  # pyright: ignore[reportOptionalSubscript]
-    return np.stack(infos["vlm_rewards"]), frames
-
-
 def success_rate(agent: QNetwork, episodes: int, episode_length: int, seed: int) -> tuple[float, float]:
-    """Judge the agent on the bare world, with the task's own success.
+    """Evaluate the agent on Gymnasium's cart-pole, without the vision-language model.
 
     Returns:
-        The share of episodes with the pole up and the cart on its track at every step, and the mean task return.
+        The fraction of episodes with the pole up and the cart on its track at every step, and the mean task return.
     """
-    worlds = [CartPole() for _ in range(episodes)]
-    observations = np.stack([world.reset(seed=seed + i)[0] for i, world in enumerate(worlds)])
-    succeeded, returns = np.ones(episodes, dtype=bool), np.zeros(episodes)
-    for _ in range(episode_length):
-        steps = [world.step(action) for world, action in zip(worlds, agent.greedy(observations), strict=True)]
-        observations = np.stack([step[0] for step in steps])
-        returns += [step[1] for step in steps]
-        succeeded &= [step[4]["success"] for step in steps]
-    return float(succeeded.mean()), float(returns.mean())
-
-
-def plot_learning_curve(history: dict[str, list[tuple[int, float]]], args: Args, path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
-    titles = {
-        "vlm_return": "VLM return",
-        "task_return": "Task return (not shown to the agent)",
-        "success": "Success (share of steps)",
-    }
-    for axis, (key, title) in zip(axes, titles.items(), strict=True):
-        steps, values = np.reshape(history[key], (-1, 2)).T
-        ends = np.unique(steps)
-        axis.plot(steps / 1_000, values, ".", alpha=0.4, label="an episode")
-        axis.plot(ends / 1_000, [values[steps == end].mean() for end in ends], color="C0", label="mean")
-        axis.set(title=title, xlabel="thousand steps")
-    axes[0].legend()
-    figure.suptitle(f'"{args.prompt}", {args.model}, seed {args.seed}')
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    envs = gym.vector.SyncVectorEnv([lambda: TimeLimit(CartPole(), episode_length)] * episodes)
+    means = play_episodes(envs, agent.greedy, seed=seed).means(success_threshold=1.0)
+    envs.close()
+    return means["success"], means["task_return"]
 
 
 def main(args: Args) -> Path:
     started = time.monotonic()
-    needed = (2 if args.overlap else 1) * args.num_envs * args.episode_length
-    if args.learning_starts < needed:
-        raise ValueError(
-            f"`learning_starts` must be at least {needed}, when every environment's first episode has its rewards. "
-            f"Received {args.learning_starts}. Raise it, or lower `num_envs` or `episode_length`."
-        )
-    run_name = f"{args.env_id.replace('/', '_')}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_folder = args.runs_folder / run_name
-    if args.track:
-        import wandb
-
-        wandb.init(
-            project=args.wandb_project_name,
-            entity=args.wandb_entity,
-            sync_tensorboard=True,
-            config=vars(args),
-            name=run_name,
-            save_code=True,
-        )
-    writer = SummaryWriter(str(run_folder))
-    hyperparameters = "\n".join(f"|{key}|{value}|" for key, value in vars(args).items())
-    writer.add_text("hyperparameters", f"|param|value|\n|-|-|\n{hyperparameters}")
-
-    # TRY NOT TO MODIFY: seeding
-    random.seed(args.seed)
-    np.random.seed(args.seed)
-    torch.manual_seed(args.seed)
-    torch.backends.cudnn.deterministic = args.torch_deterministic
-    if args.torch_threads is not None:
-        torch.set_num_threads(args.torch_threads)
+    check_learning_starts(args.learning_starts, args.num_envs, args.env_id, args.episode_length, overlap=args.overlap)
+    run_folder, writer = start_run(args)
 
     # env setup
-    envs = make_envs(args, args.num_envs, args.overlap)
+    envs = EpisodeStatistics(make_envs(args, args.num_envs, args.overlap))
     selection_envs = make_envs(args, args.selection_episodes)
     envs.action_space.seed(args.seed)
 
@@ -252,13 +156,8 @@ def main(args: Args) -> Path:
     optimizer = torch.optim.Adam(q_network.parameters(), lr=args.learning_rate)
     buffer = ReplayBuffer(args.buffer_size, envs, seed=args.seed)
 
-    history: dict[str, list[tuple[int, float]]] = defaultdict(list)  # step and value, by name
+    curve: list[dict[str, float]] = []
     global_step, updates, best_return = 0, 0, -np.inf
-    task_returns, successes = np.zeros(args.num_envs), np.zeros(args.num_envs)  # of the episodes that go on
-
-    def log(name: str, value: float) -> None:
-        history[name].append((global_step, value))
-        writer.add_scalar(f"charts/{name}", value, global_step)
 
     # TRY NOT TO MODIFY: start the game
     observations, _ = envs.reset(seed=args.seed)
@@ -275,17 +174,12 @@ def main(args: Args) -> Path:
         next_observations, rewards, terminations, truncations, infos = envs.step(actions)
         buffer.add(observations, actions, next_observations, rewards, terminations, truncations, infos)
         observations = next_observations
-        stepped = infos["_task_reward"]  # where next-step autoreset does not just reset
-        previous_step, global_step = global_step, global_step + int(stepped.sum())
+        previous_step, global_step = global_step, global_step + int(infos["_task_reward"].sum())  # without autoresets
         progress.update(global_step - previous_step)
-        task_returns += infos["task_reward"]
-        successes += infos.get("success", stepped)
-        for i in np.flatnonzero(terminations | truncations):
-            log("task_return", task_returns[i])
-            log("success", successes[i] / args.episode_length)
-            task_returns[i] = successes[i] = 0
-        for i in np.flatnonzero(infos["_vlm_rewards"]):
-            log("vlm_return", infos["vlm_rewards"][i].sum())
+        for row in finished_episodes(infos):
+            curve.append({"step": global_step, **row})
+            for name, value in row.items():
+                writer.add_scalar(f"charts/{name}", value, global_step)
 
         # ALGO LOGIC: training
         optimizer.param_groups[0]["lr"] = linear_schedule(args.learning_rate, 0, args.total_timesteps, global_step)
@@ -309,42 +203,33 @@ def main(args: Args) -> Path:
                 writer.add_scalar("losses/q_values", old_val.mean().item(), global_step)
                 writer.add_scalar("charts/SPS", progress.format_dict["rate"] or 0, global_step)
 
-        # Keep the agent if it is the best
+        # Keep the agent if it is the best so far
         due = global_step // args.selection_frequency > previous_step // args.selection_frequency
         if due or global_step >= args.total_timesteps:
-            greedy_return = float(play(selection_envs, q_network, seed=args.seed)[0].sum(1).mean())
-            log("greedy_vlm_return", greedy_return)
+            greedy_return = float(play_episodes(selection_envs, q_network.greedy, seed=args.seed).vlm_returns.mean())
+            writer.add_scalar("charts/greedy_vlm_return", greedy_return, global_step)
             progress.set_postfix(greedy_vlm_return=f"{greedy_return:.1f}")
             if greedy_return >= best_return:
                 best_return = greedy_return
-                torch.save(q_network.state_dict(), run_folder / "agent.pt.tmp")
-                (run_folder / "agent.pt.tmp").replace(run_folder / "agent.pt")  # in one step: never half a file
+                atomic_write(run_folder / "agent.pt", partial(torch.save, q_network.state_dict()))
 
-    # What came of it
-    q_network.load_state_dict(torch.load(run_folder / "agent.pt"))
-    success, task_return = success_rate(q_network, args.eval_episodes, args.episode_length, seed=10_000)
-    plot_learning_curve(history, args, run_folder / "learning_curve.png")
-    if args.capture_video:
-        rewards, frames = play(selection_envs, q_network, seed=args.seed, film=True)
-        save_video(run_folder / args.video_name, frames, rewards[0], title=args.prompt)
-    result = {
-        "success": success,
-        "task_return": task_return,
-        "best_greedy_vlm_return": best_return,
-        "eval_episodes": args.eval_episodes,
-        "minutes": (time.monotonic() - started) / 60,
-        "version": vlmrm_gym.__version__,
-        "args": {key: str(value) if isinstance(value, Path) else value for key, value in vars(args).items()},
-    }
-    (run_folder / "result.json").write_text(json.dumps(result, indent=2))
     envs.close()
     selection_envs.close()
+
+    # Evaluate the best agent
+    q_network.load_state_dict(torch.load(run_folder / "agent.pt"))
+    success, task_return = success_rate(q_network, args.eval_episodes, args.episode_length, seed=10_000)
+    title = f'"{args.prompt}", {args.model}, seed {args.seed}'
+    plot_learning_curve(curve, run_folder / "learning_curve.png", title=title)
+    if args.capture_video:
+        env = gym.make(args.env_id, **task_options(args))
+        record_video(env, q_network.greedy, run_folder / args.video_name, seed=args.seed, title=args.prompt)
+        env.close()
+    measured = {"success": success, "task_return": task_return, "best_greedy_vlm_return": best_return}
+    write_result(run_folder, args, started, {**measured, "eval_episodes": args.eval_episodes})
     writer.close()
     progress.close()
-    print(f"\nSuccess in {success:.0%} of {args.eval_episodes} episodes, after {result['minutes']:.1f} minutes.")
-    print(f"Learning curve: {run_folder / 'learning_curve.png'}")
-    if args.capture_video:
-        print(f"Video of the trained agent: {run_folder / args.video_name}")
+    print(f"\nSuccess in {success:.0%} of {args.eval_episodes} episodes ({run_folder}).")
     return run_folder
 
 

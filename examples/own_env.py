@@ -9,7 +9,7 @@ import vlmrm_gym
 
 
 class Pendulum(gym.Wrapper):
-    """Stands for your environment: Gymnasium's, of which vlmrm_gym knows nothing, so its frames are looked at."""
+    """Replace this by your environment. Its frames are stored, because vlmrm_gym cannot restore its states."""
 
     def __init__(self) -> None:
         super().__init__(gym.make("Pendulum-v1", render_mode="rgb_array", max_episode_steps=50))
@@ -18,7 +18,7 @@ class Pendulum(gym.Wrapper):
 # The bundled model knows only its own scenes. With a network: model="ViT-B-32/laion2b_s34b_b79k".
 envs = vlmrm_gym.VLMRewardVectorEnv([Pendulum] * 4, prompt="an upright pole")
 observations, infos = envs.reset(seed=0)
-while not infos["_vlm_rewards"].all():  # the rewards of an episode come when it ends
+while not infos["_vlm_rewards"].all():  # rewards arrive when an episode ends
     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
-print("Scored returns:", [f"{episode.sum():.2f}" for episode in infos["vlm_rewards"]])
+print("VLM returns:", [f"{episode.sum():.2f}" for episode in infos["vlm_rewards"]])
 envs.close()

@@ -1,4 +1,4 @@
-"""What a Stable-Baselines3 user writes: unmodified SAC, on rewards that a sentence gives.
+"""Stable-Baselines3's SAC, unmodified, with rewards from a prompt.
 
 python examples/sb3_sac.py
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tyro
 from stable_baselines3 import SAC
 
-from vlmrm_gym.sb3 import DeferredReplayBuffer, LogReturns, make_vec_env
+from vlmrm_gym.sb3 import DeferredReplayBuffer, ScoredReturnCallback, make_vec_env
 
 
 @dataclass
@@ -16,13 +16,13 @@ class Args:
     env_id: str = "VLMRM/Humanoid-stand-v0"
     """a registered ID"""
     num_envs: int = 8
-    """environments that are stepped together"""
+    """number of environments"""
     num_workers: int = 0
-    """processes that draw and score; 0: this one"""
+    """worker processes that render and score; 0: the main process"""
     total_timesteps: int = 100_000
-    """steps of all environments together"""
+    """steps, summed over all environments"""
     seed: int = 1
-    """of environments and agent"""
+    """seed of environments and agent"""
 
 
 def main(args: Args) -> None:
@@ -31,13 +31,13 @@ def main(args: Args) -> None:
         "MlpPolicy",
         envs,
         replay_buffer_class=DeferredReplayBuffer,
-        learning_starts=400 * args.num_envs,  # two episodes at the longest: an agent learns from scored ones
+        learning_starts=400 * args.num_envs,  # at least two episodes, so that some are scored
         gamma=0.95,
         seed=args.seed,
         tensorboard_log="runs",
         verbose=1,
     )
-    model.learn(args.total_timesteps, callback=LogReturns(), progress_bar=True)
+    model.learn(args.total_timesteps, callback=ScoredReturnCallback(), progress_bar=True)
     model.save(f"{model.logger.dir}/model")  # beside its events
     envs.close()
 

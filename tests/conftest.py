@@ -3,7 +3,7 @@
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported
-os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported: its own renderer needs to be told
+os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported, for its own renderer
 
 from pathlib import Path
 
@@ -21,6 +21,39 @@ TASK_PROMPT = "pole vertically upright on top of the cart"
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster():
+    """A local Ray cluster with 8 CPUs that the tests, as users, have connected to."""
+    ray = pytest.importorskip("ray")
+    from vlmrm_gym.scoring.ray_cluster import import_ray
+
+    import_ray()
+    ray.init(address="local", num_cpus=8, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    yield ray
+    assert ray.is_initialized(), "a cluster of the user is not ours to end"
+    ray.shutdown()
+
+
+RAY = pytest.param("ray", marks=pytest.mark.slow)
+"""A cluster takes seconds to start, an actor another."""
+
+
+@pytest.fixture(params=["local", "process", RAY])
+def backend(request):
+    """Every backend, by name."""
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
+    return request.param
+
+
+@pytest.fixture(params=["process", RAY])
+def worker_backend(request):
+    """Every backend with workers, by name."""
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
+    return request.param
 
 
 def cartpole_frame(angle: float, position: float = 0.0) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""An environment whose frames say which environment, episode and step they show."""
+"""An environment whose frames encode a count of its steps."""
 
 import gymnasium as gym
 import numpy as np
@@ -21,10 +21,10 @@ class Counting(gym.Env):
         self.action_space = gym.spaces.Discrete(2)
         self.lengths, self.count, self.fails_at, self.size = list(lengths), first, fails_at, size
         self.episode, self.step_of_episode, self.steps = -1, 0, 0
-        self.led_to = []
-        """What all steps led to: the rewards that are due, in order."""
+        self.expected_rewards = []
+        """The count after each step: the reward that `PixelReward` gives, in order."""
         self.episodes = []
-        """The episode of each."""
+        """The episode of each step."""
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -39,7 +39,7 @@ class Counting(gym.Env):
             raise ZeroDivisionError("the environment's own bug")
         self.count += 1
         self.step_of_episode += 1
-        self.led_to.append(self.count)
+        self.expected_rewards.append(self.count)
         self.episodes.append(self.episode)
         length = self.lengths[self.episode % len(self.lengths)]
         over = self.step_of_episode == length
@@ -50,3 +50,32 @@ class Counting(gym.Env):
         frame = np.zeros((self.size, self.size, 3), dtype=np.uint8)
         frame[0, 0] = self.count % 256, self.count // 256 % 256, self.count // 65536
         return frame
+
+
+class CountingDict(Counting):
+    """`Counting` whose observations are dictionaries: the count, a number, and an array of bits."""
+
+    def __init__(self, lengths=(3,), first=0, continuous=False):
+        super().__init__(lengths, first)
+        self.observation_space = gym.spaces.Dict(
+            count=gym.spaces.Box(0, 2**24, (1,), np.float32),
+            phase=gym.spaces.Discrete(5),
+            bits=gym.spaces.MultiBinary(3),
+        )
+        if continuous:
+            self.action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        return self.dictionary(observation), info
+
+    def step(self, action):
+        observation, *results = super().step(action)
+        return self.dictionary(observation), *results
+
+    @staticmethod
+    def dictionary(observation):
+        """The observation for a count."""
+        (count,) = observation.astype(int)
+        bits = np.array([count >> bit & 1 for bit in range(3)], dtype=np.int8)
+        return {"count": observation.astype(np.float32), "phase": count % 5, "bits": bits}

@@ -3,11 +3,13 @@
 import os
 import sys
 import time
+import zlib
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
-from vlmrm_gym.rendering.stored import StoredFrames
+from vlmrm_gym.rendering.stored import FrameStore
 
 
 def same_size(height, width):
@@ -17,14 +19,44 @@ def same_size(height, width):
 class PixelReward:
     """The number that the top left pixel encodes: its red, plus 256 times its green, plus 65,536 times its blue."""
 
-    size_to_draw = staticmethod(same_size)
-    slice_size = 25
+    render_size = staticmethod(same_size)
+    microbatch_size = 25
 
     def __init__(self, model="tiny", *, prompt="", batch_size=None, device="cpu", **_):
         self.prompt, self.batch_size = prompt, batch_size or 64
 
     def __call__(self, frames):
         return (frames[:, 0, 0].astype(np.int64) @ (1, 256, 65536)).astype(np.float32)
+
+
+class ChecksumReward(PixelReward):
+    """A checksum of all pixels of a frame: frames that differ in one have different rewards."""
+
+    def __call__(self, frames):
+        return np.array([checksum(frame) for frame in frames], dtype=np.float32)
+
+
+class RecordingReward(ChecksumReward):
+    """Keeps the frames that it has scored."""
+
+    seen: ClassVar[list[np.ndarray]] = []
+
+    def __call__(self, frames):
+        self.seen.extend(frames.copy())
+        return super().__call__(frames)
+
+
+def checksum(frame):
+    """24 bits, which float32 can represent."""
+    return zlib.crc32(np.ascontiguousarray(frame)) & 0xFFFFFF
+
+
+class TwoRewards(PixelReward):
+    """The number that the pixel encodes, and its negative: float32 (B, 2)."""
+
+    def __call__(self, frames):
+        rewards = super().__call__(frames)
+        return np.stack([rewards, -rewards], axis=1)
 
 
 class SlowReward(PixelReward):
@@ -75,10 +107,42 @@ class TorchReward(PixelReward):
         return super().__call__(frames)
 
 
-class DeadlyFrames(StoredFrames):
+class DeadlyFrames(FrameStore):
     """Frames; to draw one that encodes 7 is deadly."""
 
-    def render(self, states):
+    def render(self, states, changes=None):
         if 7 in states[:, 0, 0, 0]:
             os._exit(5)
         return super().render(states)
+
+
+class HangingFrames(FrameStore):
+    """Frames; to draw one that encodes 7 hangs, the first time, which leaves a file as a mark."""
+
+    def __init__(self, mark):
+        super().__init__()
+        self.mark = mark
+
+    def render(self, states, changes=None):
+        if 7 in states[:, 0, 0, 0] and not self.mark.exists():
+            self.mark.touch()
+            time.sleep(600)
+        return super().render(states)
+
+
+class HangingReward(PixelReward):
+    """Hangs at a frame that encodes 7, saying so."""
+
+    def __call__(self, frames):
+        rewards = super().__call__(frames)
+        if 7 in rewards:
+            print("seven takes for ever", file=sys.stderr, flush=True)
+            time.sleep(600)
+        return rewards
+
+
+class HangingLoad(PixelReward):
+    """Hangs while it is made."""
+
+    def __init__(self, *args, **kwargs):
+        time.sleep(600)

@@ -1,4 +1,4 @@
-"""What the renderers of cart-pole and mountain car promise."""
+"""The renderers of cart-pole and mountain car."""
 
 import pickle
 
@@ -8,7 +8,7 @@ import pygame
 import pytest
 
 from vlmrm_gym.envs.cartpole import CartPole
-from vlmrm_gym.rendering import mountain_scene
+from vlmrm_gym.rendering import mountain_background, mountain_track
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 
 KINDS = {
@@ -50,7 +50,7 @@ def some_states(renderer, count):
 
 
 def average_areas(frame, height, width):
-    """A frame resized by the definition: each new pixel is the mean of what it covers."""
+    """A frame resized by definition: each new pixel is the mean of the area it covers."""
 
     def weights(old, new):
         edges = np.arange(new + 1) * (old / new)
@@ -79,7 +79,7 @@ def test_a_mountain_car_frame_is_gymnasiums(mountain_car, dtype):
         np.testing.assert_array_equal(renderer.render([renderer.capture(mountain_car)])[0], mountain_car.render())
 
 
-def test_captured_states_show_an_episode_afterwards(cartpole, mountain_car):
+def test_an_episode_is_rendered_from_its_captured_states(cartpole, mountain_car):
     for env, renderer in (
         (cartpole, CartPoleRenderer(400, 600)),
         (mountain_car, MountainCarRenderer(400, 600, textured=False)),
@@ -122,7 +122,7 @@ def test_white_stays_white():
 
 
 @pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
-def test_a_larger_frame_shows_the_same(kind):
+def test_a_larger_frame_shows_the_same_scene(kind):
     large, usual = KINDS[kind](800, 1200), KINDS[kind](400, 600)
     states = some_states(large, 5)
     for frame, expected in zip(large.render(states), usual.render(states), strict=True):
@@ -150,7 +150,7 @@ def test_a_frame_depends_on_its_state_alone(make):
     np.testing.assert_array_equal(make(96, 144).render(states[7:8]), frames[7:8])
 
 
-def test_rendering_leaves_earlier_frames_alone(make):
+def test_rendering_does_not_overwrite_earlier_frames(make):
     renderer = make(48, 64)
     states = some_states(renderer, 2)
     first = renderer.render(states[:1])
@@ -171,14 +171,14 @@ def test_a_used_renderer_can_be_pickled_and_closed(make):
     np.testing.assert_array_equal(renderer.render(states), frames)
 
 
-def test_nothing_opens_the_window_system(make):
+def test_no_display_is_initialised(make):
     pygame.display.quit()
     make(48, 64).render(some_states(make(48, 64), 2))
     assert not pygame.display.get_init()
 
 
 @pytest.mark.parametrize("far", [5.0, -40.0, 1e6, 1e300])
-def test_what_is_far_outside_is_not_seen(make, far):
+def test_positions_far_outside_are_not_visible(make, far):
     renderer = make(96, 144)
     at, other = (np.full((1, renderer.state_size), sign * far) for sign in (1, -1))
     np.testing.assert_array_equal(renderer.render(at), renderer.render(other))
@@ -208,7 +208,7 @@ def red(frame):
     return (frame[..., 0] > 110) & (frame[..., 1] < 60) & (frame[..., 2] < 60)
 
 
-def test_the_textured_car_is_where_the_position_is():
+def test_the_textured_car_is_at_its_position():
     renderer = MountainCarRenderer(400, 600, textured=True)
     positions = np.linspace(-1.1, 0.5, 17)
     for position, frame in zip(positions, renderer.render(positions[:, None]), strict=True):
@@ -219,24 +219,24 @@ def test_the_textured_car_is_where_the_position_is():
         assert 5 < distance < 20  # the body is above the wheels
 
 
-def test_nothing_red_is_in_the_scene_but_the_car():
-    assert not red(mountain_scene.background(400, 600)).any()
+def test_only_the_car_is_red():
+    assert not red(mountain_background.background(400, 600)).any()
 
 
 @pytest.mark.parametrize("position", [-1.1, -0.9, -0.5236, -0.2, 0.2, 0.5236])
 def test_both_wheels_touch_the_track(position):
-    x, y, angle = mountain_scene.stand((position + 1.2) / 0.003)
+    x, y, angle = mountain_track.place_car((position + 1.2) / 0.003)
     along = np.linspace(-100, 700, 400_001)
     track = (np.sin(3 * (along * 0.003 - 1.2)) * 0.45 + 0.55) / 0.003
     for side in (-0.5, 0.5):
-        axle = np.array((x, y)) + side * mountain_scene.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
+        axle = np.array((x, y)) + side * mountain_track.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
         nearest = np.hypot(along - axle[0], track - axle[1]).min()
-        assert nearest == pytest.approx(mountain_scene.WHEEL_RADIUS, abs=0.02)
+        assert nearest == pytest.approx(mountain_track.WHEEL_RADIUS, abs=0.02)
 
 
 def test_the_outline_of_the_mountain_is_the_track():
-    """What is far is bluish down to the curve, and the path, brown, begins there."""
-    scene = mountain_scene.background(800, 1200).astype(int)
+    """The far scenery is bluish down to the curve, where the brown path begins."""
+    scene = mountain_background.background(800, 1200).astype(int)
     columns = np.delete(np.arange(1200), np.s_[1090:1110])  # without the flag's pole
     curve = (np.sin(3 * ((columns + 0.5) / 1200 * 1.8 - 1.2)) * 0.45 + 0.55) / 1.8 * 1200
     red_over_blue = scene[..., 0] - scene[..., 2]
@@ -256,12 +256,12 @@ def test_the_flag_is_yellow_at_the_goal(size):
         assert rows.max() * 400 / size[0] < 45  # above a car at the goal
 
 
-def test_textures_change_the_whole_picture():
+def test_textures_change_the_whole_frame():
     plain, textured = (MountainCarRenderer(96, 144, textured=flag).render([(-0.5,)]) for flag in (False, True))
     assert (plain != textured).any(3).mean() > 0.95
 
 
-def test_the_scene_is_always_the_same():
-    first = mountain_scene.background(64, 96)
-    mountain_scene.background.cache_clear()
-    np.testing.assert_array_equal(mountain_scene.background(64, 96), first)
+def test_the_scene_is_deterministic():
+    first = mountain_background.background(64, 96)
+    mountain_background.background.cache_clear()
+    np.testing.assert_array_equal(mountain_background.background(64, 96), first)

@@ -1,17 +1,25 @@
-"""The command line: what users type, and what they are told."""
+"""The command line."""
 
+import base64
 import errno
+import hashlib
 import io
 import json
 import os
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import imageio.v3 as iio
+import numpy as np
 import pytest
+import torch
+from stable_baselines3 import DQN
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.tasks import TASKS
@@ -50,7 +58,7 @@ def config(tmp_path):
 
 
 def begin(*arguments):
-    """The command in a process of its own."""
+    """Start the command in a new process."""
     command = [sys.executable, "-m", "vlmrm_gym.cli", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -68,17 +76,18 @@ def learned(folder):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
 
 
-def test_tracking_sends_what_tensorboard_is_told(config, tmp_path):
+@pytest.mark.slow
+def test_tracking_mirrors_tensorboard(config, tmp_path):
     environment = {**os.environ, "WANDB_MODE": "offline"}
     command = [sys.executable, "-m", "vlmrm_gym.cli", "train", str(config), "--run-name", "tracked", "--track"]
     done = subprocess.run([*command, "--rl.n-steps", "200"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (sent,) = (tmp_path / "runs" / "tracked" / "wandb").glob("offline-run-*/run-*.wandb")
-    for told in (b"rollout/vlm_return", b"rollout/success", b"rl.learning_starts", b"CartPole-v1"):
-        assert told in sent.read_bytes()
+    for text in (b"rollout/vlm_return", b"rollout/success", b"rl.learning_starts", b"CartPole-v1"):
+        assert text in sent.read_bytes()
 
 
-def test_tracking_without_an_account_ends_before_anything_begins(config, tmp_path, monkeypatch, capsys):
+def test_tracking_without_an_account_fails_before_training(config, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_API_KEY", "")
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
@@ -89,8 +98,8 @@ def test_tracking_without_an_account_ends_before_anything_begins(config, tmp_pat
     assert not (tmp_path / "runs" / "tracked").exists()
 
 
-def test_a_run_that_was_killed_goes_on(config, tmp_path, capsys):
-    """SIGKILL, as of a machine that is switched off; the same file again, and all is as in the unbroken run."""
+def test_resuming_a_killed_run(config, tmp_path, capsys):
+    """After SIGKILL, resuming gives the same result as an uninterrupted run."""
     main(["train", str(config), "--run-name", "unbroken"])
     assert "vlmrm-gym evaluate" in capsys.readouterr().out
     process = begin("train", config, "--run-name", "killed")
@@ -107,24 +116,24 @@ def test_a_run_that_was_killed_goes_on(config, tmp_path, capsys):
     assert starts[1] in folder.checkpoints
 
 
-def test_ctrl_c_says_how_to_go_on(config, tmp_path):
+def test_ctrl_c_prints_how_to_resume(config, tmp_path):
     process = begin("train", config, "--run-name", "run", "--rl.n-steps", 100_000)
     folder = RunFolder(tmp_path / "runs" / "run")
     wait_for(lambda: len(folder.metrics()) >= 2, process)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=60)
     assert process.returncode == 130
     reached = max(folder.checkpoints)
-    assert f"Go on from step {reached:,} by: vlmrm-gym train --resume {folder.path}" in told
-    assert "Traceback" not in told
+    assert f"Go on from step {reached:,} by: vlmrm-gym train --resume {folder.path}" in output
+    assert "Traceback" not in output
     assert learned(folder)[-1]["step"] <= reached
 
 
-def test_ctrl_c_at_any_time_is_no_traceback(config, tmp_path, monkeypatch, capsys):
-    def interrupt(*_):
+def test_ctrl_c_never_prints_a_traceback(config, tmp_path, monkeypatch, capsys):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    for command, interrupted in (("train", "vlmrm_gym.cli._configure"), ("tasks", "vlmrm_gym.cli._list_tasks")):
+    for command, interrupted in (("train", "vlmrm_gym.cli._configure"), ("tasks", "vlmrm_gym.cli.list_tasks")):
         monkeypatch.setattr(interrupted, interrupt)
         with pytest.raises(SystemExit) as raised:
             main([command])
@@ -132,26 +141,49 @@ def test_ctrl_c_at_any_time_is_no_traceback(config, tmp_path, monkeypatch, capsy
         assert capsys.readouterr().err == "Interrupted.\n"
 
 
-def test_a_disk_that_cannot_be_written_to_is_one_sentence(config, monkeypatch, capsys):
+def test_sigterm_prints_one_sentence(config, tmp_path, monkeypatch, capsys):
+    """Before the training starts, and while its environments are made."""
+
+    def terminate(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    usual = signal.getsignal(signal.SIGTERM)
+    for interrupted, message in (
+        ("vlmrm_gym.cli._configure", "Terminated.\n"),
+        ("vlmrm_gym.training.run.make_envs", "Stopped before the training began.\n"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(interrupted, terminate)
+            with pytest.raises(SystemExit) as raised:
+                main(["train", str(config)])
+        assert raised.value.code == 143
+        assert capsys.readouterr().err == message
+        assert signal.getsignal(signal.SIGTERM) == usual
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_disk_errors_print_one_sentence(config, monkeypatch, capsys):
     def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), "runs")
 
-    monkeypatch.setattr("vlmrm_gym.training.run.write_whole", refuse)
+    monkeypatch.setattr("vlmrm_gym.training.run.atomic_write", refuse)
     with pytest.raises(SystemExit) as raised:
         main(["train", str(config)])
     assert raised.value.code == 1
-    told = capsys.readouterr().err.splitlines()
-    assert told[-1] == "What was to be written could not be: [Errno 30] Read-only file system: 'runs'"
+    output = capsys.readouterr().err.splitlines()
+    assert output[-1] == "What was to be written could not be: [Errno 30] Read-only file system: 'runs'"
 
 
-def test_a_file_is_enough_to_go_on_for_longer(config, tmp_path):
+def test_a_run_can_be_extended_by_a_file(config, tmp_path):
     main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
     main(["train", str(config), "--resume", str(tmp_path / "runs" / "run"), "--rl.n-steps", "150"])
     assert max(RunFolder(tmp_path / "runs" / "run").checkpoints) == 150
 
 
-def test_weights_are_kept_where_the_configuration_says(config, tmp_path):
-    """In a process of its own: Hugging Face reads this once, when it is imported."""
+@pytest.mark.slow
+def test_cache_dir_is_used_for_weights(config, tmp_path):
+    """In a new process: Hugging Face reads the setting once, at import."""
     program = (
         "import sys; from vlmrm_gym.cli import main; main(sys.argv[1:]); "
         "import huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
@@ -162,7 +194,19 @@ def test_weights_are_kept_where_the_configuration_says(config, tmp_path):
     assert done.stdout.splitlines()[-1] == str(tmp_path / "cache"), done.stderr
 
 
-def test_flags_have_the_last_word_and_are_enough(config, tmp_path):
+def test_models_are_looked_up_after_cache_dir_is_set(config, tmp_path):
+    """Only the name is checked; nothing is downloaded."""
+    program = (
+        "import sys; from pathlib import Path; from vlmrm_gym.cli import _configure; "
+        "_configure(Path(sys.argv[1]), []); import open_clip, huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
+    )
+    reward = f"reward:\n  cache_dir: {tmp_path / 'cache'}\n  pretrained_model: ViT-B-32/openai"
+    config.write_text(config.read_text().replace("reward:", reward))
+    done = subprocess.run([sys.executable, "-c", program, str(config)], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "cache"), done.stderr
+
+
+def test_flags_override_files_and_suffice_alone(config, tmp_path):
     main(["train", str(config), "--run-name", "a", "--seed", "9", "--rl.n-steps", "100", "--reward.alpha", "0.5"])
     written = (tmp_path / "runs" / "a" / "config.yaml").read_text()
     assert "seed: 9\n" in written
@@ -173,36 +217,36 @@ def test_flags_have_the_last_word_and_are_enough(config, tmp_path):
     main(["train", *flags, "--logging.video-freq", "0"])
     written = (tmp_path / "runs" / "b" / "config.yaml").read_text()
     assert "    - 8\n" in written
-    assert "  learning_starts: 50\n" in written  # not the 1,600 of trainings of the usual length
+    assert "  learning_starts: 50\n" in written  # not 1,600, as in trainings of default length
     main(["evaluate", str(tmp_path / "runs" / "b"), "--episodes", "1", "--no-video"])
 
 
-def test_evaluate_says_success_and_returns_and_films(config, tmp_path, capsys):
+def test_evaluate_reports_success_and_returns_and_records_a_video(config, tmp_path, capsys):
     main(["train", str(config), "--run-name", "run"])
     folder = tmp_path / "runs" / "run"
     capsys.readouterr()
     main(["evaluate", str(folder), "--episodes", "3", "--policy", "200"])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     result = json.loads((folder / "evaluation.json").read_text())
     assert result["policy"] == "checkpoints/0000000200/model.zip"
     assert result["episodes"] == 3
-    assert 0 <= result["success_share"] <= 1
-    assert f"{result['scored_return']:.2f} ± {result['scored_return_std']:.2f}" in told
+    assert 0 <= result["success_fraction"] <= 1
+    assert f"{result['vlm_return']:.2f} ± {result['vlm_return_std']:.2f}" in output
     assert iio.imread(folder / "evaluation.mp4").shape == (25, 472, 600, 3)
 
 
 def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
     main(["tasks", "--pictures", str(tmp_path)])
-    told = capsys.readouterr().out
-    assert "steps" in told
+    output = capsys.readouterr().out
+    assert "steps" in output
     for task in TASKS:
-        assert task.id in told
-        assert (task.prompt or "(yours)") in told
+        assert task.id in output
+        assert (task.prompt or "(yours)") in output
         picture = iio.imread(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png")
-        height, width = (480, 480) if task.world == "Humanoid" else (400, 600)
+        height, width = (480, 480) if task.env_cls == "Humanoid" else (400, 600)
         assert picture.shape == (height, width * (1 if task.prompt is None else 2), 3)
         assert picture.std() > 10
-        assert str(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png") in told
+        assert str(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png") in output
 
 
 def refused(capsys, *arguments):
@@ -212,26 +256,30 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
-def test_bad_input_is_refused_before_anything_is_made(config, tmp_path, capsys):
+def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     config.write_text(config.read_text().replace("seed: 3", "sead: 3").replace("n_steps: 600", "n_steps: -1"))
-    told = refused(capsys, "train", config, "--rl.gamma", "7", "--rl.algorithm", "SAC")
-    assert told.splitlines()[0] == f"4 problems in {config} and the flags:"
-    assert "line 2: `sead` is not known. Did you mean `seed`?" in told
-    assert "line 6: `rl.n_steps` must be greater than or equal to 1. Received -1." in told
-    assert "\n  `rl.gamma` must be less than or equal to 1. Received 7" in told
-    assert "\n  `rl.algorithm` must act in discrete spaces" in told
+    output = refused(capsys, "train", config, "--rl.gamma", "7", "--rl.algorithm", "SAC")
+    assert output.splitlines()[0] == f"4 problems in {config} and the flags:"
+    assert "line 2: `sead` is not known. Did you mean `seed`?" in output
+    assert "line 6: `rl.n_steps` must be greater than or equal to 1. Received -1." in output
+    assert "\n  `rl.gamma` must be less than or equal to 1. Received 7" in output
+    assert "\n  `rl.algorithm` must act in discrete spaces" in output
     assert not (tmp_path / "runs").exists()
-    told = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags have the last word
-    assert told.splitlines()[0] == f"1 problem in {config} and the flags:"
+    output = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags override the file
+    assert output.splitlines()[0] == f"1 problem in {config} and the flags:"
     assert "`env_name` is missing" in refused(capsys, "train")
-    told = refused(capsys, "train", "--reward.target-prompts", "a pole", config)
-    assert f"'{config}' was taken for a prompt: name the configuration file first." in told
+    output = refused(capsys, "train", "--reward.target-prompts", "a pole", config)
+    assert f"'{config}' was taken for a prompt: name the configuration file first." in output
     assert "Did you mean 'VLMRM/CartPole-v1'?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
     assert "cannot be read" in refused(capsys, "train", tmp_path / "none.yaml")
+    for number in ("many", "1.5", "nan", "inf", "9" * 5_000):
+        output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", number)
+        assert "`rl.n_steps` must be a valid integer. Received '" in output
+        assert len(output) < 300
     assert "--rl.n-stepz" in refused(capsys, "train", "--rl.n-stepz", "3")
 
 
-def test_folders_that_do_not_fit_are_refused(config, tmp_path, capsys):
+def test_unsuitable_folders_are_refused(config, tmp_path, capsys):
     main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
     folder = tmp_path / "runs" / "run"
     assert "exists already. Go on with that run by --resume" in refused(capsys, "train", config, "--run-name", "run")
@@ -240,28 +288,208 @@ def test_folders_that_do_not_fit_are_refused(config, tmp_path, capsys):
     assert "`seed` is 4, was 3" in refused(capsys, "train", "--resume", folder, "--seed", 4)
     config.write_text(config.read_text().replace("batch_size: 8", "batch_size: 16"))
     assert "`rl.batch_size` is 16, was 8" in refused(capsys, "train", config, "--resume", folder)
-    assert "`episodes` must be at least 1" in refused(capsys, "evaluate", folder, "--episodes", "0")
+    assert "`episodes` must be from 1 to 1000000. Received 0." in refused(capsys, "evaluate", folder, "--episodes", "0")
     assert "has no policy '77'" in refused(capsys, "evaluate", folder, "--policy", "77")
     assert "has no policy '0'" in refused(capsys, "evaluate", folder, "--policy", "0")
-    assert "`seed` must be at least 0" in refused(capsys, "evaluate", folder, "--seed", "-1")
+    assert "`seed` must be from 0 to 4294967295. Received -1." in refused(capsys, "evaluate", folder, "--seed", "-1")
     (next(iter(RunFolder(folder).checkpoints.values())) / "model.zip").write_bytes(b"PK")
     assert "is no DQN of this run, or damaged" in refused(capsys, "evaluate", folder, "--policy", "last")
-    (next(iter(RunFolder(folder).checkpoints.values())) / "state.pkl").write_bytes(b"")
-    assert "is damaged: model.zip, state.pkl" in refused(capsys, "train", "--resume", folder)
+    (next(iter(RunFolder(folder).checkpoints.values())) / "state.pt").write_bytes(b"")
+    assert "is damaged: model.zip, state.pt" in refused(capsys, "train", "--resume", folder)
+
+
+def test_yaml_in_flags_has_the_limits_of_files(capsys):
+    for text, expected in (
+        ("[" * 5_000, "at most 32 levels"),
+        ("[*a]", "undefined alias"),
+        ("{a: " + "b" * 10_001, "10,000 "),
+    ):
+        message = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.policy-kwargs", text)
+        assert message.splitlines()[0] == "1 problem in the flags:"
+        assert message.splitlines()[1].startswith("  `rl.policy_kwargs` cannot be read: line 1: ")
+        assert expected in message
+        assert len(message) < 500
+
+
+def test_flags_are_checked_like_files(capsys):
+    flags = ["--run-name", "../x", "--rl.n-steps", "1e300", "--rl.policy-kwargs", "{net_arch: [-3]}"]
+    output = refused(
+        capsys, "train", "--env-name", "CartPole-v1", *flags, "--reward.pretrained-model", "local-dir:/etc"
+    )
+    assert output.splitlines()[0] == "4 problems in the flags:"
+    for key in ("run_name", "rl.n_steps", "rl.policy_kwargs.net_arch", "reward.pretrained_model"):
+        assert f"\n  `{key}`" in output
+
+
+class Payload:
+    """Creates a folder when unpickled."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def torch_file(value):
+    data = io.BytesIO()
+    torch.save(value, data)
+    return data.getvalue()
+
+
+def object_arrays(value):
+    data = io.BytesIO()
+    np.savez(data, pos=np.array([value], dtype=object), full=np.array(True))
+    return data.getvalue()
+
+
+def with_entry(file, name, content):
+    """A zip file with one entry replaced."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(data, "w") as new:
+        for entry in old.namelist():
+            new.writestr(entry, content if entry == name else old.read(entry))
+    return data.getvalue()
+
+
+def forged_data(file, payload):
+    """A policy with valid parameters, and a payload in the part that Stable-Baselines3 unpickles."""
+    code = base64.b64encode(pickle.dumps(payload)).decode()
+    with zipfile.ZipFile(file) as archive:
+        data = json.loads(archive.read("data"))
+    return with_entry(file, "data", json.dumps({**data, "description": {":type:": "x", ":serialized:": code}}))
+
+
+FORGERIES = {
+    ("state.pt", "pickle"): lambda file, payload: pickle.dumps(payload),
+    ("state.pt", "torch"): lambda file, payload: torch_file({"training": payload}),
+    ("replay_buffer.npz", "pickle"): lambda file, payload: pickle.dumps(payload),
+    ("replay_buffer.npz", "objects"): lambda file, payload: object_arrays(payload),
+    ("model.zip", "pickle"): lambda file, payload: pickle.dumps(payload),
+    ("model.zip", "parameters"): lambda file, payload: with_entry(file, "policy.pth", torch_file(payload)),
+    ("model.zip", "legacy"): lambda file, payload: with_entry(file, "policy.optimizer.pth", pickle.dumps(payload)),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a short run."""
+    path = tmp_path_factory.mktemp("runs")
+    (path / "config.yaml").write_text(CONFIG)
+    main(["train", str(path / "config.yaml"), "--base-path", str(path), "--run-name", "run", "--rl.n-steps", "600"])
+    return path / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the trained run."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def forge(file, content):
+    """Overwrite a file of the newest checkpoint and update the manifest."""
+    file.write_bytes(content)
+    manifest = file.with_name("manifest.json")
+    digests = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**digests, file.name: hashlib.blake2b(content).hexdigest()}))
+
+
+@pytest.mark.parametrize(("name", "kind"), FORGERIES)
+def test_a_forged_checkpoint_executes_nothing_and_is_refused(name, kind, run, tmp_path, capsys):
+    """The checksum is forged as well."""
+    file, made = max(RunFolder(run).checkpoints.items())[1] / name, tmp_path / "made"
+    forge(file, FORGERIES[name, kind](file, Payload(made)))
+    commands = [["train", "--resume", run]]
+    commands += [["evaluate", run, "--policy", "last", "--episodes", 1]] if name == "model.zip" else []
+    for command in commands:
+        output = refused(capsys, *command)
+        assert str(file) in output
+        assert len(output.splitlines()) == 1
+        assert "weights_only" not in output
+        assert not made.exists()
+
+
+def test_a_forged_best_policy_executes_nothing(run, tmp_path, capsys):
+    made = tmp_path / "made"
+    best = run / "best.zip"
+    content = with_entry(best, "policy.pth", torch_file(Payload(made)))
+    for forged in (content, pickle.dumps(Payload(made))):
+        best.write_bytes(forged)
+        assert f"The policy {best} is no DQN of this run, or damaged" in refused(capsys, "evaluate", run)
+        assert not made.exists()
+
+
+def test_only_tensors_of_a_policy_are_read(run, tmp_path):
+    """Stable-Baselines3's own `load` would execute the payload."""
+    made = tmp_path / "made"
+    model = max(RunFolder(run).checkpoints.items())[1] / "model.zip"
+    for file in (run / "best.zip", model):
+        forge_with = forged_data(file, Payload(made))
+        file.write_bytes(forge_with) if file is not model else forge(file, forge_with)
+        DQN.load(file)
+        made.rmdir()  # so the payload works
+    main(["evaluate", str(run), "--episodes", "1", "--no-video"])
+    main(["evaluate", str(run), "--episodes", "1", "--no-video", "--policy", "last"])
+    main(["train", "--resume", str(run), "--rl.n-steps", "650"])
+    assert max(RunFolder(run).checkpoints) == 650
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("part", ["training", "progress", "config", "envs", "random"])
+def test_a_malformed_state_is_refused(part, run, capsys):
+    file = max(RunFolder(run).checkpoints.items())[1] / "state.pt"
+    state = torch.load(file, weights_only=True)
+    (state if part in state else state["training"])[part] = {"a": [1]}
+    forge(file, torch_file(state))
+    output = refused(capsys, "train", "--resume", run, "--rl.n-steps", "650")
+    assert "is not of this run" in output or "another configuration" in output
+
+
+def test_a_run_with_pickles_can_be_evaluated_but_not_resumed(run, tmp_path, capsys):
+    newest, made = max(RunFolder(run).checkpoints.items())[1], tmp_path / "made"
+    (newest / "state.pt").rename(newest / "state.pkl")
+    forge(newest / "state.pkl", pickle.dumps(Payload(made)))
+    output = refused(capsys, "train", "--resume", run)
+    assert f"The checkpoint {newest} is of an earlier commit, in a format that can execute code" in output
+    assert len(output.splitlines()) == 1
+    assert not made.exists()
+    main(["evaluate", str(run), "--episodes", "1", "--no-video"])
+
+
+def test_the_configuration_of_a_run_executes_nothing(run, tmp_path, capsys):
+    made, file = tmp_path / "made", run / "config.yaml"
+    original = file.read_text()
+    for text in (f"!!python/object/apply:os.mkdir [{made}]", f"description: !!python/object/apply:os.mkdir [{made}]"):
+        file.write_text(f"{original}\n{text}")
+        for command in (["train", "--resume", run], ["evaluate", run]):
+            assert "problem in" in refused(capsys, *command)
+            assert not made.exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", ".lock", "checkpoints/a", "checkpoints/0000000600/b", "videos/c"])
+def test_symbolic_links_in_a_run_are_not_followed(name, run, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(tmp_path / "mine")
+    for command in (["train", "--resume", run], ["evaluate", run]):
+        assert f"must not have symbolic links in it. Received {run / name}" in refused(capsys, *command)
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["tasks"]])
-def test_help_teaches(command, capsys):
+def test_help_explains_options(command, capsys):
     with pytest.raises(SystemExit) as raised:
         main([*command, "--help"])
     assert raised.value.code == 0
-    told = " ".join(capsys.readouterr().out.split())
+    output = " ".join(capsys.readouterr().out.split())
     examples = {"train": "--rl.n-steps", "evaluate": "--episodes 20", "tasks": "--pictures pictures"}
-    assert all(example in told for example in ([examples[command[0]]] if command else examples))
+    assert all(example in output for example in ([examples[command[0]]] if command else examples))
+    assert "SECURITY.md" in output or command in ([], ["tasks"])
 
 
 def test_the_command_is_installed():
     script = Path(sys.executable).with_name("vlmrm-gym")
-    told = subprocess.run([script, "tasks"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
-    assert told.returncode == 0
-    assert "VLMRM/Humanoid-kneel-v0" in told.stdout
+    output = subprocess.run([script, "tasks"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert output.returncode == 0
+    assert "VLMRM/Humanoid-kneel-v0" in output.stdout

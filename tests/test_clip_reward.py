@@ -1,4 +1,6 @@
-"""CLIPReward: the formula, its invariances, and its door."""
+"""CLIPReward: the formula, its invariances, and its errors."""
+
+import weakref
 
 import numpy as np
 import pytest
@@ -33,7 +35,7 @@ def test_goal_baseline_is_equation_3(seed, alpha, size):
         return
     expected = [published_reward(image, goal, baseline, alpha) for image in images]
     as_tensor = lambda x: torch.tensor(np.array(x), dtype=torch.float32)  # noqa: E731
-    reward = GoalBaseline.between(as_tensor(goal), as_tensor(baseline), alpha)
+    reward = GoalBaseline.from_embeddings(as_tensor(goal), as_tensor(baseline), alpha)
     np.testing.assert_allclose(reward(as_tensor(images)), expected, atol=1e-5)
 
 
@@ -72,13 +74,13 @@ def test_several_prompts_are_averaged_and_normalised_again(frames):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 12, 100])
-def test_batch_size_never_changes_a_reward(frames, batch_size):
+def test_batch_size_does_not_change_rewards(frames, batch_size):
     """Contract 3."""
     expected = CLIPReward(prompt=TASK_PROMPT)(frames)
     np.testing.assert_allclose(CLIPReward(prompt=TASK_PROMPT, batch_size=batch_size)(frames), expected, atol=1e-5)
 
 
-def test_kind_of_frames_is_kind_of_rewards(frames):
+def test_numpy_frames_give_numpy_rewards_and_torch_frames_torch_rewards(frames):
     score = CLIPReward(prompt=TASK_PROMPT)
     from_numpy, from_torch = score(frames), score(torch.from_numpy(frames))
     assert isinstance(from_numpy, np.ndarray)
@@ -120,7 +122,7 @@ def test_any_height_and_width(height, width, resize_mode):
     assert (abs(rewards) <= 1 + 1e-5).all()
 
 
-def test_frames_are_left_as_they_were(frames):
+def test_frames_are_not_changed(frames):
     before = frames.copy()
     CLIPReward(prompt=TASK_PROMPT)(frames)
     np.testing.assert_array_equal(frames, before)
@@ -144,6 +146,55 @@ def test_a_full_gpu_halves_the_batch_until_it_fits(frames, monkeypatch):
     assert score.batch_size == 3
 
 
+def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, monkeypatch):
+    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    preprocess, encode, made = score._preprocess, type(score.model).encode_image, []
+
+    def recorded(batch):
+        assert all(images() is None for images in made)
+        images = preprocess(batch)
+        made.append(weakref.ref(images))
+        return images
+
+    def full_at_first(self, images):
+        if len(made) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return encode(self, images)
+
+    monkeypatch.setattr(score, "_preprocess", recorded)
+    monkeypatch.setattr(type(score.model), "encode_image", full_at_first)
+    score(frames)
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "batch_size"),
+    [
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", 6),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", 6),
+        ("CUDA error: out of memory", 6),
+        ("CUDA error: device-side assert triggered", 12),
+    ],
+)
+def test_errors_that_mean_a_full_gpu(frames, monkeypatch, message, batch_size):
+    """CUDA's libraries allocate by themselves, too, and PyTorch has other errors for that."""
+    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    encode = type(score.model).encode_image
+
+    def full_above_six(self, images):
+        if len(images) > 6:
+            raise RuntimeError(message)
+        return encode(self, images)
+
+    monkeypatch.setattr(type(score.model), "encode_image", full_above_six)
+    if batch_size == 6:
+        score(frames)
+    else:
+        with pytest.raises(RuntimeError, match="device-side assert"):
+            score(frames)
+    assert score.batch_size == batch_size
+
+
 def test_a_gpu_too_small_for_one_frame_says_so(frames, monkeypatch):
     score = CLIPReward(prompt=TASK_PROMPT)
 
@@ -157,58 +208,3 @@ def test_a_gpu_too_small_for_one_frame_says_so(frames, monkeypatch):
 
 def test_models_are_loaded_once_and_shared():
     assert CLIPReward(prompt=TASK_PROMPT).model is CLIPReward(prompt="an upright pole").model
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"prompt": ""}, ValueError, r"`prompt` must not be empty\. Received ''"),
-        ({"prompt": "  "}, ValueError, "`prompt` must not be empty"),
-        ({"prompt": []}, ValueError, "`prompt` must not be empty"),
-        ({"prompt": ["a pole", ""]}, ValueError, "`prompt` must not be empty"),
-        ({"prompt": 3}, TypeError, "`prompt` must be a text or a list of texts. Received 3"),
-        ({"prompt": ["a pole", None]}, TypeError, "`prompt` must be a text or a list of texts"),
-        ({"alpha": -0.1, "baseline": BASELINE}, ValueError, r"`alpha` must be a number from 0 to 1\. Received -0\.1"),
-        ({"alpha": 1.5, "baseline": BASELINE}, ValueError, "`alpha` must be a number from 0 to 1"),
-        ({"alpha": float("nan"), "baseline": BASELINE}, ValueError, "`alpha` must be a number from 0 to 1"),
-        ({"alpha": "0.5", "baseline": BASELINE}, ValueError, "`alpha` must be a number from 0 to 1"),
-        ({"alpha": 0.5}, ValueError, "`alpha` above 0 needs a `baseline`"),
-        ({"baseline": ""}, ValueError, "`baseline` must not be empty"),
-        ({"baseline": TASK_PROMPT}, ValueError, "`baseline` must differ from `prompt`"),
-        ({"baseline": TASK_PROMPT.upper(), "alpha": 0.5}, ValueError, "`baseline` must differ from `prompt`"),
-        ({"prompt": "a pole " * 100}, ValueError, r"`prompt` must have at most 77 tokens for 'tiny'\. Received 202"),
-        ({"baseline": "a pole " * 100}, ValueError, "`baseline` must have at most 77 tokens"),
-        ({"batch_size": 0}, ValueError, "`batch_size` must be an integer of at least 1. Received 0"),
-        ({"batch_size": True}, ValueError, "`batch_size` must be an integer of at least 1. Received True"),
-        ({"resize_mode": "stretch"}, ValueError, "`resize_mode` must be None or one of squash, shortest, longest"),
-        ({"precision": "int8"}, ValueError, "`precision` must be one of auto, fp32, bf16, fp16"),
-        ({"device": "cuda:99"}, ValueError, r"`device` must be .* of this machine \(cpu.*\)\. Received 'cuda:99'"),
-        ({"device": "gpu"}, ValueError, "`device` must be"),
-    ],
-)  # fmt: skip
-def test_bad_parameters(arguments, error, message):
-    with pytest.raises(error, match=message):
-        CLIPReward(**{"prompt": TASK_PROMPT} | arguments)
-
-
-@pytest.mark.parametrize(
-    ("frames", "error", "message"),
-    [
-        (np.zeros((2, 8, 8, 3), dtype=np.float32), TypeError, "`frames` must be uint8 .* Received dtype float32"),
-        (torch.zeros(2, 8, 8, 3), TypeError, r"Received dtype torch\.float32"),
-        ([[[0, 0, 0]]], TypeError, r"`frames` .*NumPy or torch\. Received list"),
-        (
-            np.zeros((8, 8, 3), dtype=np.uint8),
-            ValueError,
-            r"Received shape \(8, 8, 3\)\. For one frame, pass frame\[None\]",
-        ),
-        (np.zeros((2, 8, 8), dtype=np.uint8), ValueError, r"Received shape \(2, 8, 8\)"),
-        (np.zeros((2, 8, 8, 4), dtype=np.uint8), ValueError, r"Received shape \(2, 8, 8, 4\)"),
-        (np.zeros((2, 3, 8, 8), dtype=np.uint8), ValueError, "Channels come last"),
-        (np.zeros((0, 8, 8, 3), dtype=np.uint8), ValueError, r"none of them 0\. Received shape \(0, 8, 8, 3\)"),
-        (torch.zeros((1, 0, 8, 3), dtype=torch.uint8), ValueError, "none of them 0"),
-    ],
-)
-def test_bad_frames(frames, error, message):
-    with pytest.raises(error, match=message):
-        CLIPReward(prompt=TASK_PROMPT)(frames)

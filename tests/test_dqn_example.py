@@ -11,6 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import dqn_cartpole
 
+from vlmrm_gym.training.defaults import DEFAULTS
+
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -46,6 +48,18 @@ def test_a_run_shorter_than_an_episode_still_ends_well(tmp_path):
     args = dqn_cartpole.Args(runs_folder=tmp_path, total_timesteps=5, episode_length=20, eval_episodes=1)
     result = json.loads((dqn_cartpole.main(args) / "result.json").read_text())
     assert -20 <= result["best_greedy_vlm_return"] <= 20
+
+
+def test_settings_are_those_of_the_training_command():
+    """All but `tau`, `learning_starts` and the number of steps, which have their own reasons here."""
+    rl, args = DEFAULTS["CartPole"], dqn_cartpole.Args()
+    assert (args.num_envs, args.batch_size, args.learning_rate) == (
+        rl.n_envs_per_worker,
+        rl.batch_size,
+        rl.learning_rate,
+    )
+    assert (args.gamma, args.exploration_fraction) == (rl.gamma, rl.exploration_fraction)
+    assert (args.end_e, args.updates_per_step) == (rl.exploration_final_eps, rl.gradient_steps / rl.n_envs_per_worker)
 
 
 @pytest.mark.parametrize(("overlap", "needed"), [(False, 40), (True, 80)])

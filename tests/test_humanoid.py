@@ -1,4 +1,4 @@
-"""The humanoid world."""
+"""The humanoid environment."""
 
 import gymnasium as gym
 import numpy as np
@@ -6,14 +6,14 @@ import pytest
 from gymnasium.utils.env_match import check_environments_match
 
 from vlmrm_gym.envs import Humanoid
-from vlmrm_gym.envs.humanoid_judges import JUDGES
 from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 
 @pytest.mark.parametrize("textured", [True, False])
 def test_observations_dynamics_rewards_and_seeding_are_the_base_environments(textured):
-    """Contract 9: to the bit."""
+    """Contract 9: bitwise."""
     base = gym.make("Humanoid-v5", terminate_when_unhealthy=False)
     world = Humanoid(textured=textured, task="kneel")
     for seed in (0, 7):
@@ -29,7 +29,7 @@ def test_the_registered_task_matches_too(textured):
     )
 
 
-def test_it_is_never_unhealthy():
+def test_unhealthy_states_do_not_terminate():
     env = gym.make("VLMRM/Humanoid-kneel-v0")
     env.reset(seed=0)
     heights = []
@@ -42,7 +42,7 @@ def test_it_is_never_unhealthy():
 
 
 @pytest.mark.parametrize(("task", "legs", "arms"), [("kneel", "kneel", "loose"), ("splits", "splits", "loose")])
-def test_success_judges_the_state_that_the_action_led_to(task, legs, arms):
+def test_success_is_of_the_state_after_the_action(task, legs, arms):
     env = gym.make(f"VLMRM/Humanoid-{task}-v0")
     env.reset(seed=0)
     assert env.step(np.zeros(17, dtype=np.float32))[4]["success"] is False
@@ -50,13 +50,13 @@ def test_success_judges_the_state_that_the_action_led_to(task, legs, arms):
     assert env.step(np.zeros(17, dtype=np.float32))[4]["success"] is True
 
 
-def test_without_a_task_nothing_succeeds():
+def test_without_a_task_success_is_false():
     env = gym.make("VLMRM/Humanoid-v0", prompt="a humanoid robot lying on its back")
     env.reset(seed=0)
     assert env.step(np.zeros(17, dtype=np.float32))[4]["success"] is False
 
 
-def test_textures_change_what_is_seen():
+def test_textures_change_the_frame():
     frames = {}
     for textured in (True, False):
         env = gym.make("VLMRM/Humanoid-stand-v0", textured=textured)
@@ -66,7 +66,7 @@ def test_textures_change_what_is_seen():
     assert np.abs(frames[True] - frames[False]).mean() > 20
 
 
-def test_the_papers_camera_is_the_default_and_any_other_can_be_chosen():
+def test_the_default_camera_is_the_papers_and_can_be_changed():
     def frame(**kwargs):
         env = gym.make("VLMRM/Humanoid-stand-v0", **kwargs)
         env.reset(seed=0)
@@ -104,7 +104,7 @@ def test_a_task_without_a_prompt_asks_for_one():
         gym.make("VLMRM/Humanoid-v0")
 
 
-def test_options_that_a_world_does_not_have():
+def test_options_of_another_environment():
     with pytest.raises(ValueError, match="`textured` is not for CartPole"):
         gym.make("VLMRM/CartPole-v1", textured=True)
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
@@ -112,4 +112,4 @@ def test_options_that_a_world_does_not_have():
 
 
 def test_every_task_is_registered():
-    assert {f"VLMRM/Humanoid-{name}-v0" for name in JUDGES} | {"VLMRM/Humanoid-v0"} <= set(gym.registry)
+    assert {f"VLMRM/Humanoid-{name}-v0" for name in SUCCESS_CRITERIA} | {"VLMRM/Humanoid-v0"} <= set(gym.registry)

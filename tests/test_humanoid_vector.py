@@ -1,4 +1,4 @@
-"""Many humanoids on a thread pool: what Gymnasium's own vector environment makes of them, to the bit."""
+"""The vector of humanoids on a thread pool is bitwise equal to Gymnasium's own vector environment."""
 
 from copy import deepcopy
 
@@ -9,9 +9,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym.envs import Humanoid
-from vlmrm_gym.envs.humanoid_judges import succeeds
+from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
-from vlmrm_gym.rendering.scene import STATE_KEY
+from vlmrm_gym.infos import STATE_KEY
 
 N = 3
 ALL_BUT_FIRST = np.array([False, True, True])
@@ -19,7 +19,7 @@ LAST = np.array([False, False, True])
 
 
 class Recorded(Humanoid):
-    """Remembers the state that the last step led to, which a reset in the same step would overwrite."""
+    """Keeps the state after the last step, which a reset in the same step overwrites."""
 
     def step(self, action):
         result = super().step(action)
@@ -110,7 +110,7 @@ def test_spaces_and_attributes_are_the_same():
 
 @pytest.mark.parametrize("textured", [True, False])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_everything_is_the_same_to_the_bit_over_autoresets(mode, textured, rng):
+def test_everything_is_bitwise_equal_over_autoresets(mode, textured, rng):
     """Episodes end together at first, and out of step after a reset of some."""
     reference, ours = make_pair(mode, task="stand", textured=textured)
     check_same(reference.reset(seed=5), ours.reset(seed=5))
@@ -128,7 +128,7 @@ def test_everything_is_the_same_to_the_bit_over_autoresets(mode, textured, rng):
         assert theirs.bit_generator.state == mine.bit_generator.state
 
 
-def test_everything_is_the_same_without_autoresets(rng):
+def test_everything_is_bitwise_equal_without_autoresets(rng):
     reference, ours = make_pair(AutoresetMode.DISABLED)
     check_same(reference.reset(seed=[3, 1, 4]), ours.reset(seed=[3, 1, 4]))
     ended = np.zeros(N, dtype=bool)
@@ -143,7 +143,7 @@ def test_everything_is_the_same_without_autoresets(rng):
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_contacts_of_fallen_humanoids_are_the_same_to_the_bit(strength, rng):
+def test_contacts_of_fallen_humanoids_are_bitwise_equal(strength, rng):
     reference, ours = make_pair(episode_length=150)
     check_same(reference.reset(seed=0), ours.reset(seed=0))
     contact_costs = []
@@ -156,7 +156,7 @@ def test_contacts_of_fallen_humanoids_are_the_same_to_the_bit(strength, rng):
 
 @pytest.mark.parametrize("num_envs", [1, 2, 5])
 @pytest.mark.parametrize("threads", [1, 2, None])
-def test_neither_their_number_nor_that_of_threads_changes_anything(num_envs, threads, rng):
+def test_results_do_not_depend_on_the_numbers_of_environments_and_threads(num_envs, threads, rng):
     reference, ours = make_pair(num_envs=num_envs, threads=threads, episode_length=4)
     check_same(reference.reset(seed=1), ours.reset(seed=1))
     ended = np.zeros(num_envs, dtype=bool)
@@ -164,7 +164,7 @@ def test_neither_their_number_nor_that_of_threads_changes_anything(num_envs, thr
         ended = check_step(reference, ours, actions_of(rng, num_envs), ended)
 
 
-def test_random_numbers_go_on_over_resets_and_differ_without_a_seed():
+def test_random_numbers_continue_over_resets_and_differ_without_a_seed():
     reference, ours = make_pair()
     check_same(reference.reset(seed=8), ours.reset(seed=8))
     check_same(reference.reset(), ours.reset())
@@ -177,7 +177,7 @@ def test_autoreset_modes_by_name(mode):
     assert HumanoidVectorEnv(1, textured=False, autoreset_mode=mode.value).metadata["autoreset_mode"] is mode
 
 
-def test_success_is_judged_too():
+def test_success_is_in_the_infos():
     """Without torques a humanoid lands on its feet, stands for a while, then falls."""
     reference, ours = make_pair(task="stand", episode_length=60)
     check_same(reference.reset(seed=0), ours.reset(seed=0))
@@ -190,7 +190,7 @@ def test_success_is_judged_too():
     assert not successes[-1].any()
 
 
-def test_a_simulation_that_diverges_does_so_in_the_same_way(rng, tmp_path, monkeypatch):
+def test_a_diverging_simulation_is_bitwise_equal_too(rng, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its log there
     reference, ours = make_pair()
     check_same(reference.reset(seed=0), ours.reset(seed=0))
@@ -199,7 +199,7 @@ def test_a_simulation_that_diverges_does_so_in_the_same_way(rng, tmp_path, monke
         check_step(reference, ours, 1e6 * actions_of(rng), np.zeros(N, dtype=bool))
 
 
-def test_what_was_returned_stays_as_it_was(rng):
+def test_returned_arrays_are_not_overwritten(rng):
     ours = make_pair()[1]
     ours.reset(seed=0)
     first = ours.step(actions_of(rng))
@@ -219,6 +219,30 @@ def test_frames_are_those_of_the_states(rng):
     np.testing.assert_array_equal(frames, expected)
     reference.close()
     ours.close()
+
+
+def test_rendering_other_humanoids_in_between_changes_no_frame():
+    """Gymnasium draws in whichever OpenGL context is current, which may be that of other humanoids."""
+    plain, textured = (make_pair(num_envs=1, textured=look)[1] for look in (False, True))
+    plain.reset(seed=0)
+    textured.reset(seed=0)
+    before = plain.render()
+    textured.render()
+    np.testing.assert_array_equal(plain.render(), before)
+    plain.close()
+    textured.close()
+
+
+def test_rendering_does_not_affect_the_simulation(rng):
+    drawn, other = (make_pair(num_envs=2)[1] for _ in range(2))
+    drawn.reset(seed=0)
+    other.reset(seed=0)
+    for _ in range(3):
+        drawn.render()
+        actions = actions_of(rng, 2)
+        check_same(drawn.step(actions), other.step(actions))
+    drawn.close()
+    other.close()
 
 
 def test_bad_arguments():

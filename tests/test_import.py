@@ -15,6 +15,11 @@ def test_importing_the_package_loads_nothing_heavy():
     assert loaded_after("import vlmrm_gym") == set()
 
 
+def test_importing_the_checks_loads_nothing_heavy():
+    modules = ("agreement", "bootstrap", "epic", "signal")
+    assert loaded_after(f"import {', '.join(f'vlmrm_gym.check.{module}' for module in modules)}") == set()
+
+
 def test_using_a_lazy_attribute_loads_torch():
     """The test above can fail."""
     assert {"torch", "open_clip"} <= loaded_after("import vlmrm_gym; vlmrm_gym.CLIPReward")

@@ -1,4 +1,4 @@
-"""Any open_clip model: real architectures with random weights, written to disk and read back. Nothing is downloaded."""
+"""Loading open_clip models: real architectures with random weights, saved and loaded. Nothing is downloaded."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ WANTED = {
 
 
 def write_tokenizer(folder):
-    """A byte-level tokenizer in the files that SigLIP's own comes in."""
+    """Write a byte-level tokenizer in the file format of SigLIP's."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(["<pad>", "</s>", "<unk>", *alphabet])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
@@ -48,7 +48,7 @@ def write_tokenizer(folder):
 
 @pytest.fixture(scope="module", params=list(WANTED))
 def checkpoint(request, tmp_path_factory):
-    """(architecture, file, network) of a real architecture with random weights."""
+    """(architecture, file, network) for a real architecture with random weights."""
     architecture = request.param
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp(architecture)
@@ -61,8 +61,8 @@ def checkpoint(request, tmp_path_factory):
     file.unlink()
 
 
-def test_checkpoint_files_want_their_architectures_preprocessing(checkpoint, rng):
-    """Mean, std, size and interpolation: the pixels that open_clip's own transform gives."""
+def test_checkpoint_files_get_their_architectures_preprocessing(checkpoint, rng):
+    """Mean, std, size and interpolation: pixels equal those of open_clip's own transform."""
     architecture, file, _ = checkpoint
     mean, std, _ = WANTED[architecture]
     frames = rng.integers(0, 256, (2, 60, 80, 3), dtype=np.uint8)
@@ -73,7 +73,7 @@ def test_checkpoint_files_want_their_architectures_preprocessing(checkpoint, rng
     np.testing.assert_allclose(preprocess(torch.from_numpy(frames)), expected, atol=2.01 / 255 / min(std))
 
 
-def test_checkpoint_files_score_like_the_network_they_came_from(checkpoint, rng):
+def test_checkpoint_files_score_like_the_saved_network(checkpoint, rng):
     """Weights, tokenizer and formula, on frames of the model's own size."""
     architecture, file, network = checkpoint
     mean, std, context_length = WANTED[architecture]
@@ -92,13 +92,13 @@ def test_checkpoint_files_score_like_the_network_they_came_from(checkpoint, rng)
     np.testing.assert_allclose(score(frames), expected, atol=1e-5)
 
 
-def test_prompt_limit_is_the_models_own(checkpoint):
+def test_the_prompt_limit_is_the_models_context_length(checkpoint):
     architecture, file, _ = checkpoint
     with pytest.raises(ValueError, match=f"`prompt` must have at most {WANTED[architecture][2]} tokens"):
         CLIPReward(f"{architecture}/{file}", prompt="robot " * 100)
 
 
-def test_siglip_without_its_tokenizer_says_where_to_put_it(tmp_path):
+def test_siglip_without_tokenizer_files_is_an_error(tmp_path):
     network = open_clip.create_model("ViT-B-16-SigLIP", load_weights=False)
     torch.save(network.state_dict(), tmp_path / "weights.pt")
     with pytest.raises(RuntimeError, match=rf"Put its files \(tokenizer.json, .*\) into {tmp_path}"):
@@ -107,7 +107,7 @@ def test_siglip_without_its_tokenizer_says_where_to_put_it(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A copy of the bundled model, as a user's own local-dir."""
+    """A copy of the bundled model, used as a local-dir."""
     for name in ("open_clip_config.json", "open_clip_model.safetensors"):
         shutil.copy(TINY_FOLDER / name, tmp_path)
     return tmp_path
@@ -121,7 +121,7 @@ def test_local_dir(folder, rng, monkeypatch):
     np.testing.assert_array_equal(CLIPReward(f"local-dir:~/{folder.name}", prompt="an upright pole")(frames), expected)
 
 
-def test_weights_that_have_changed_are_loaded_again(folder):
+def test_changed_weights_are_reloaded(folder):
     first = CLIPReward(f"local-dir:{folder}", prompt="an upright pole").model
     weights = load_file(folder / "open_clip_model.safetensors")
     save_file({name: value * 0.5 for name, value in weights.items()}, folder / "open_clip_model.safetensors")
@@ -140,22 +140,24 @@ def test_copies_and_pickles_share_the_model(rng):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu")])
-def test_ways_to_name_a_device(device):
+def test_device_names(device):
     assert CLIPReward(prompt="an upright pole", device=device).model.device == torch.device("cpu")
 
 
 def test_a_file_whose_preprocessing_is_ambiguous_warns(tmp_path):
-    """ViT-L-14 comes with OpenAI's mean and with 0.5."""
+    """ViT-L-14 weights exist with OpenAI's mean and with 0.5."""
     (tmp_path / "weights.pt").write_bytes(b"")
     with pytest.warns(UserWarning, match="weights of ViT-L-14 come with different means and stds.*local-dir"):
-        sources.find(f"ViT-L-14/{tmp_path / 'weights.pt'}")
+        sources.parse_model_name(f"ViT-L-14/{tmp_path / 'weights.pt'}")
 
 
 def test_openai_weights_get_the_activation_they_were_trained_with():
-    """open_clip itself only warns."""
-    assert sources.find("ViT-B-32/openai").quick_gelu
-    assert not sources.find("ViT-B-32/laion2b_s34b_b79k").quick_gelu
-    message = str(sources.cannot_download(sources.find("ViT-B-32/openai"), "weights", OSError("no network")))
+    """open_clip only warns about it."""
+    assert sources.parse_model_name("ViT-B-32/openai").quick_gelu
+    assert not sources.parse_model_name("ViT-B-32/laion2b_s34b_b79k").quick_gelu
+    message = str(
+        sources.cannot_download(sources.parse_model_name("ViT-B-32/openai"), "weights", OSError("no network"))
+    )
     assert 'model="ViT-B-32-quickgelu/path/to/that/file"' in message
 
 
@@ -172,14 +174,33 @@ def test_openai_weights_get_the_activation_they_were_trained_with():
         ("ViT-B-32/~nobody-of-that-name/a.pt", FileNotFoundError, "does not exist"),
         ("ViT-B-32/weights/missing.pt", FileNotFoundError, "checkpoint file 'weights/missing.pt' does not exist"),
         ("ViT-B-32/missing.safetensors", FileNotFoundError, "does not exist"),
+        ("hf-hub:", ValueError, "must be \"hf-hub:organisation/repository\", such as .*Received 'hf-hub:'"),
+        ("hf-hub:/", ValueError, "must be \"hf-hub:organisation/repository\".*Received 'hf-hub:/'"),
+        ("hf-hub:a/b/c", ValueError, "must be \"hf-hub:organisation/repository\".*Received 'hf-hub:a/b/c'"),
+        ("hf-hub:a model", ValueError, "must be \"hf-hub:organisation/repository\".*Received 'hf-hub:a model'"),
+        ("local-dir:", FileNotFoundError, "local-dir must be a folder with an open_clip_config.json"),
+        ("local-dir:/etc", FileNotFoundError, "with an open_clip_config.json and weights. Received 'local-dir:/etc'"),
         ("local-dir:nowhere", FileNotFoundError, "local-dir must be a folder with an open_clip_config.json"),
         ("ViT-B-32/laion2b_s34b_b79k", RuntimeError, r"could not be downloaded.*laion2B-s34B-b79K.*copy them"),
         ("hf-hub:laion/CLIP-ViT-B-32-laion2B-s34B-b79K", RuntimeError, r"could not be downloaded.*local-dir"),
     ],
 )  # fmt: skip
-def test_models_that_cannot_be_had(model, error, message):
+def test_models_that_cannot_be_loaded(model, error, message):
     with pytest.raises(error, match=message):
         CLIPReward(model, prompt="a robot")
+
+
+@pytest.mark.parametrize("name", ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"])
+def test_weights_that_are_a_folder(folder, name):
+    (folder / "open_clip_model.safetensors").unlink()
+    (folder / name).mkdir()
+    with pytest.raises(ValueError, match=rf"`model`: the weights of 'local-dir:.*' must be a file.*folder .*/{name}\."):
+        CLIPReward(f"local-dir:{folder}", prompt="an upright pole")
+
+
+def test_a_folder_in_place_of_a_checkpoint_file(folder):
+    with pytest.raises(FileNotFoundError, match=rf"is a folder, not a checkpoint file.*\"local-dir:{folder}\""):
+        CLIPReward(f"ViT-B-32/{folder}", prompt="an upright pole")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut off"])
@@ -200,3 +221,19 @@ def test_folder_without_weights(tmp_path):
     (tmp_path / "open_clip_config.json").write_text((TINY_FOLDER / "open_clip_config.json").read_text())
     with pytest.raises(ValueError, match="is damaged, or is not of this architecture"):
         CLIPReward(f"local-dir:{tmp_path}", prompt="a robot")
+
+
+def test_a_model_with_remote_code_is_refused(tmp_path):
+    """Its tokenizer configuration would make transformers import a file of the folder."""
+    folder = shutil.copytree(TINY_FOLDER, tmp_path / "model")
+    config = json.loads((folder / "open_clip_config.json").read_text())
+    options = {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}
+    config["model_cfg"]["text_cfg"] |= options
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["own.Own", None]}}))
+    (folder / "own.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'made')!r})\nclass Own: pass\n")
+    with pytest.raises(
+        ValueError, match=r"`model`: .* asks to execute code .* \(trust_remote_code\), which is refused"
+    ):
+        CLIPReward(f"local-dir:{folder}", prompt=PROMPT)
+    assert not (tmp_path / "made").exists()

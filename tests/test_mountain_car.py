@@ -19,7 +19,7 @@ def drive(env, steps=200):
 
 
 def test_until_the_goal_it_is_the_base_environment():
-    """Contract 9: to the bit."""
+    """Contract 9: bitwise."""
     check_environments_match(
         gym.make("MountainCarContinuous-v0"), MountainCar(), num_steps=300, seed=5, info_comparison="superset"
     )

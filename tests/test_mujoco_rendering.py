@@ -1,4 +1,4 @@
-"""MuJoCo scenes drawn from states."""
+"""MuJoCo scenes rendered from states."""
 
 import os
 import pickle
@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.error import DependencyNotInstalled
 
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.capture.mujoco import find_camera
 from vlmrm_gym.rendering import opengl
 from vlmrm_gym.rendering.cameras import make_camera
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, own_camera
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
 ENVS = [
     "Ant-v5",
@@ -78,18 +80,35 @@ def test_faithful_frames_are_gymnasiums_to_the_pixel_in_any_order(env_id, rng):
     renderer.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("rendered_before", [False, True])
 @pytest.mark.parametrize("env_id", ENVS)
-def test_own_camera_is_gymnasiums(env_id):
-    """But where Gymnasium looks at the middle of the first frame it draws, ours looks at that of the initial pose."""
-    env = gym.make(env_id, render_mode="rgb_array", width=16, height=16)
+def test_scored_frames_are_the_environments_own(env_id, rendered_before):
+    """To the pixel, whether Gymnasium has chosen what its camera looks at before or chooses it afterwards."""
+    env = gym.make(env_id, render_mode="rgb_array", width=80, height=48)
     env.reset(seed=0)
-    env.unwrapped.set_state(env.unwrapped.init_qpos, env.unwrapped.init_qvel)
-    env.render()
-    ours, gymnasiums = own_camera(env.unwrapped), env.unwrapped.mujoco_renderer.viewer.cam
-    np.testing.assert_allclose(ours.lookat, gymnasiums.lookat, atol=1e-12)
-    for field in ("type", "fixedcamid", "trackbodyid", "distance", "azimuth", "elevation", "orthographic"):
-        assert getattr(ours, field) == getattr(gymnasiums, field)
+    env.action_space.seed(0)
+    for _ in range(3):
+        env.step(env.action_space.sample())
+    if rendered_before:
+        env.render()
+    scene = StateView(env, quality="faithful")
+    for _ in range(3):
+        env.step(env.action_space.sample())
+        mujoco.mj_forward(env.unwrapped.model, env.unwrapped.data)
+        np.testing.assert_array_equal(scene.render(), env.render())
+    scene.close()
     env.close()
+
+
+def test_the_view_of_a_new_environment_does_not_depend_on_its_state():
+    """Gymnasium's own cheetah is looked at from where its first rendered state happens to be."""
+    cameras = []
+    for seed in (0, 1):
+        env = gym.make("HalfCheetah-v5", render_mode="rgb_array")
+        env.reset(seed=seed)
+        cameras.append(find_camera(env.unwrapped).lookat.copy())
+    np.testing.assert_array_equal(*cameras)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +120,7 @@ def test_own_camera_is_gymnasiums(env_id):
         {"distance": 3.0, "lookat": (0, 0, 0.5), "azimuth": 30},
     ],
 )
-def test_everything_that_a_model_needs_to_be_drawn_is_in_the_state(camera, rng):
+def test_a_state_contains_everything_that_affects_the_frame(camera, rng):
     """Mocap bodies, tendons, muscles, lights and cameras that follow: under fixed, tracking and free cameras."""
     model = mujoco.MjModel.from_xml_string(ALL_THINGS)
     renderer = MuJoCoRenderer(model, 60, 90, camera=camera, quality="faithful")
@@ -121,7 +140,7 @@ def test_everything_that_a_model_needs_to_be_drawn_is_in_the_state(camera, rng):
     renderer.close()
 
 
-def test_a_renderer_draws_the_same_in_another_process_and_after_close():
+def test_a_renderer_renders_the_same_in_another_process_and_after_close():
     env = gym.make("Humanoid-v5")
     env.reset(seed=0)
     renderer = MuJoCoRenderer(env.unwrapped.model, 40, 40, camera={"distance": 3.0, "lookat": [0, 0, 1]})
@@ -145,7 +164,7 @@ def test_a_captured_state_is_a_copy():
     np.testing.assert_array_equal(state, before)
 
 
-def test_the_callers_model_stays_as_it_is():
+def test_the_callers_model_is_not_changed():
     model = mujoco.MjModel.from_xml_string(ALL_THINGS)
     samples, width = model.vis.quality.offsamples, model.vis.global_.offwidth
     MuJoCoRenderer(model, 2000, 3000, quality="fast")
@@ -204,6 +223,28 @@ def test_bad_states(states, error):
         ({"camera": {"trackbodyid": "torso"}}, r"no body 'torso'\. Valid: 0 \('world'\), 1 \('mover'\), 2 \('ball'\)"),
         ({"camera": {"type": "flying"}}, "type must be one of free, tracking, fixed. Received 'flying'"),
         ({"camera": {"distance": 0}}, "distance must be positive. Received 0"),
+        ({"camera": {"distance": -2.5}}, "distance must be positive. Received -2.5"),
+        (
+            {"camera": {"distance": 1e30}},
+            r"distance must be from .* metres.* Received 1e\+30: the picture would be empty",
+        ),
+        ({"camera": {"distance": 1e-300}}, "distance must be from .* metres.* Received 1e-300: the picture would be"),
+        ({"camera": {"distance": "3"}}, "distance must be a number. Received '3'"),
+        ({"camera": {"distance": None}}, "distance must be a number. Received None"),
+        ({"camera": {"distance": True}}, "distance must be a number. Received True"),
+        ({"camera": {"distance": float("inf")}}, "distance must be finite. Received inf"),
+        ({"camera": {"distance": 10**400}}, "distance must be finite. Received 1000"),
+        ({"camera": {"elevation": "up"}}, "elevation must be a number. Received 'up'"),
+        ({"camera": {"lookat": [0, 0, 1e20]}}, r"lookat must be within .* Received \[0.0, 0.0, 1e\+20\]: the picture"),
+        ({"camera": {"lookat": [0, -1e20, 0]}}, "lookat must be within .* metres of the model's centre"),
+        ({"camera": {"lookat": [0, 0, "1"]}}, "lookat must be a number. Received '1'"),
+        ({"camera": {"lookat": "abc"}}, "lookat must be three numbers. Received 'abc'"),
+        ({"camera": {"orthographic": "no"}}, "orthographic must be True or False. Received 'no'"),
+        ({"camera": {"orthographic": 1}}, "orthographic must be True or False. Received 1"),
+        ({"camera": {"orthographic": None}}, "orthographic must be True or False. Received None"),
+        ({"camera": np.int64(7)}, r"no camera .*7.*\. Valid: 0 \('watcher'\), 1"),
+        ({"camera": -1}, r"no camera -1\. Valid: 0 \('watcher'\), 1"),
+        ({"camera": True}, "`camera` must be a mapping .*Received True"),
         ({"camera": {"azimuth": float("nan")}}, "azimuth must be finite. Received nan"),
         ({"camera": {"lookat": [0, 0]}}, r"lookat must be three numbers. Received \[0, 0\]"),
         ({"camera": {"type": "fixed"}}, "no camera None"),
@@ -214,6 +255,37 @@ def test_bad_arguments(arguments, error):
     model = mujoco.MjModel.from_xml_string(ALL_THINGS)
     with pytest.raises(ValueError, match=error):
         MuJoCoRenderer(model, **{"height": 8, "width": 8, **arguments})
+
+
+def test_numpy_scalars_are_accepted():
+    model = mujoco.MjModel.from_xml_string(ALL_THINGS)
+    assert make_camera(model, np.int64(1)).fixedcamid == 1
+    assert make_camera(model, np.int64(0)).type == mujoco.mjtCamera.mjCAMERA_FIXED
+    made = make_camera(model, {"orthographic": np.True_, "distance": np.float32(3), "lookat": np.zeros(3)})
+    assert (made.orthographic, made.distance, made.lookat.tolist()) == (1, 3.0, [0.0, 0.0, 0.0])
+    assert make_camera(model, {"orthographic": np.False_}).orthographic == 0
+
+
+@pytest.mark.parametrize("env_id", ["Reacher-v5", "Pusher-v5"])
+def test_the_frame_is_empty_beyond_the_maximum_distance_and_not_before(env_id):
+    """Of environments without a sky, in MuJoCo's own renderer, which takes any camera."""
+    env = gym.make(env_id, render_mode="rgb_array")
+    env.reset(seed=0)
+    model, data = env.unwrapped.model, env.unwrapped.data
+    camera = mujoco.MjvCamera()
+    mujoco.mjv_defaultFreeCamera(model, camera)
+
+    def looks_empty(distance):
+        camera.distance = distance
+        return reference(model, data, 96, 96, camera).std() == 0
+
+    far, extent = model.vis.map.zfar * model.stat.extent, model.stat.extent
+    make_camera(model, {"distance": far - 1e-3})
+    assert not looks_empty(far - extent)
+    with pytest.raises(ValueError, match="the picture would be empty"):
+        make_camera(model, {"distance": far + extent})
+    assert looks_empty(far + extent)
+    env.close()
 
 
 def test_a_tracked_body_with_a_lookat_is_a_free_camera_as_in_the_published_code():
@@ -244,7 +316,7 @@ def draw_in_a_process(device=None, **environment):
     )
 
 
-def test_osmesa_draws_like_egl():
+def test_osmesa_renders_like_egl():
     egl, osmesa = (draw_in_a_process(MUJOCO_GL=name) for name in ("egl", "osmesa"))
     assert (egl.returncode, osmesa.returncode) == (0, 0), egl.stderr + osmesa.stderr
     assert int(egl.stdout.split()[-1]) == pytest.approx(int(osmesa.stdout.split()[-1]), rel=0.01)

@@ -11,13 +11,13 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rendering import make_renderer
+from vlmrm_gym.capture import make_renderer
 from vlmrm_gym.tasks import TASKS
 
 IDS = [task.id for task in TASKS]
-ONE_OF_EACH_WORLD = list({task.world: task.id for task in reversed(TASKS) if task.prompt}.values())
+ONE_OF_EACH_ENV_CLS = list({task.env_cls: task.id for task in reversed(TASKS) if task.prompt}.values())
 every_id = pytest.mark.parametrize("env_id", IDS)
-every_world = pytest.mark.parametrize("env_id", ONE_OF_EACH_WORLD)
+every_env_cls = pytest.mark.parametrize("env_id", ONE_OF_EACH_ENV_CLS)
 
 
 def make(env_id, **kwargs):
@@ -47,7 +47,7 @@ def test_reward_scores_the_state_that_the_action_led_to_terminal_frame_included(
     env = make(env_id, episode_length=3)
     score = CLIPReward(prompt=env.spec.kwargs["prompt"])
     env.reset(seed=0)
-    renderer = make_renderer(env.unwrapped, score.size_to_draw, camera=env.spec.kwargs.get("camera"))
+    renderer = make_renderer(env.unwrapped, score.render_size, camera=env.spec.kwargs.get("camera"))
     env.action_space.seed(0)
     for _ in range(3):
         _, reward, _, truncated, _ = env.step(env.action_space.sample())
@@ -125,28 +125,29 @@ def run_in_processes(tmp_path, env_id, context, before="pass"):
     return subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
 
 
-@every_world
+@pytest.mark.slow
+@every_env_cls
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_in_processes_of_their_own(env_id, context, tmp_path):
+def test_async_vectorization(env_id, context, tmp_path):
     """Forked after torch has started its threads, encoding would hang."""
     done = run_in_processes(tmp_path, env_id, context)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_fork_of_a_process_that_has_drawn_with_opengl_says_what_to_do(tmp_path):
+def test_forking_after_opengl_rendering_is_refused(tmp_path):
     """It would hang: OpenGL's threads do not survive a fork."""
     done = run_in_processes(tmp_path, "VLMRM/Humanoid-stand-v0", "fork", before="env.reset(); env.render()")
     assert 'Start processes with "spawn" instead' in done.stderr
 
 
-@every_world
+@every_env_cls
 def test_make_imports_the_package_itself(env_id):
     use = "env.reset(); env.step(env.action_space.sample())"
     code = f"import gymnasium as gym; env = gym.make('vlmrm_gym:{env_id}'); {use}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@every_world
+@every_env_cls
 def test_sub_environments_of_a_vector(env_id):
     envs = gym.make_vec(env_id, num_envs=2, vectorization_mode="sync", episode_length=3)
     envs.reset(seed=0)
@@ -156,7 +157,7 @@ def test_sub_environments_of_a_vector(env_id):
     envs.close()
 
 
-@every_world
+@every_env_cls
 def test_render_list_through_gymnasium(env_id):
     env = make(env_id, render_mode="rgb_array_list")
     roll(env, steps=3)
@@ -174,3 +175,9 @@ def test_bad_episode_length(env_id, episode_length):
 def test_unknown_keyword(env_id):
     with pytest.raises(TypeError, match="promt"):
         make(env_id, promt="typo")
+
+
+def test_max_episode_steps_is_refused():
+    """It would put a second time limit around the reward."""
+    with pytest.raises(ValueError, match=r"`max_episode_steps` cannot be passed.*Received 3. Pass episode_length=3"):
+        gym.make("VLMRM/CartPole-v1", max_episode_steps=3)

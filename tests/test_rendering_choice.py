@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import vlmrm_gym
+from vlmrm_gym.capture import is_drawn_from_states, make_renderer
 from vlmrm_gym.envs import CartPole, MountainCar
-from vlmrm_gym.rendering import is_drawn_from_states, make_renderer
-from vlmrm_gym.rendering.stored import StoredFrames
+from vlmrm_gym.rendering.stored import FrameStore
 
 
 class Redrawn(gym.Wrapper):
@@ -60,7 +60,7 @@ def test_what_a_wrapper_or_a_subclass_changes_is_not_drawn_over():
 
 
 def test_stored_frames_are_frames():
-    renderer = StoredFrames()
+    renderer = FrameStore()
     states = np.arange(2 * 72, dtype=np.uint8).reshape(2, 4, 6, 3)
     np.testing.assert_array_equal(renderer.render(states), states)
     with pytest.raises(ValueError, match=r"`states` must be uint8 \(B, H, W, 3\)\. Received uint8 \(4, 6, 3\)"):

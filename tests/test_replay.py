@@ -6,26 +6,21 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from counting_env import Counting
+from counting_env import Counting, CountingDict
 from gymnasium.vector import AutoresetMode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reward_models import PixelReward
 
 import vlmrm_gym
 from vlmrm_gym.replay import ReplayBuffer
 
 
-@pytest.fixture
-def pixel_rewards(monkeypatch):
-    monkeypatch.setattr("vlmrm_gym.vector.CLIPReward", PixelReward)
-
-
 def contents(buffer):
     """All that can be sampled, oldest first: (observation, action, next observation, reward, termination)."""
-    rooms = (buffer._observations, buffer._actions, buffer._next_observations, buffer._rewards, buffer._terminations)
-    rows = list(zip(*(room[: len(buffer)].reshape(len(buffer)).tolist() for room in rooms), strict=True))
-    oldest = buffer._stored % buffer.capacity if buffer._stored > buffer.capacity else 0
+    names = ("observations", "actions", "next_observations", "rewards", "terminations")
+    fields = (buffer._storage[name][: len(buffer)] for name in names)
+    rows = list(zip(*(field.reshape(len(buffer)).tolist() for field in fields), strict=True))
+    oldest = buffer._num_stored % buffer.capacity if buffer._num_stored > buffer.capacity else 0
     return rows[oldest:] + rows[:oldest]
 
 
@@ -37,49 +32,53 @@ def contents(buffer):
     capacity=st.integers(1, 40),
     flushes=st.lists(st.booleans(), min_size=1, max_size=40),
 )
-def test_against_a_slow_and_obvious_model(pixel_rewards, lengths, mode, scoring, capacity, flushes):
-    """The model: a list of what happened in each environment; in `Counting`, frame, reward and observation agree."""
+def test_against_a_simple_model(lengths, mode, scoring, capacity, flushes):
+    """The model is a list of all transitions. In `Counting`, frame, reward and observation have the same number."""
     bases = [Counting(own, first=10_000 * number) for number, own in enumerate(lengths)]
     options = {"scoring": "step"} if scoring == "step" else {"overlap": scoring == "overlap"}
-    envs = vlmrm_gym.VLMRewardVectorEnv([lambda b=b: b for b in bases], "count", autoreset_mode=mode, **options)
+    envs = vlmrm_gym.VLMRewardVectorEnv(
+        [lambda b=b: b for b in bases], reward="reward_models:PixelReward", autoreset_mode=mode, **options
+    )
     large, small = ReplayBuffer(10_000, envs), ReplayBuffer(capacity, envs)
     rng = np.random.default_rng(0)
     observations, _ = envs.reset(seed=0)
-    happened = set()
+    expected = set()
     ended = np.zeros(len(bases), dtype=bool)
     for flush in flushes:
         if mode == AutoresetMode.DISABLED and ended.any():
             observations, infos = envs.reset(options={"reset_mask": ended})
             if scoring != "step":
-                large.release(infos), small.release(infos)
-        counts = [len(base.led_to) for base in bases]
+                large.add_rewards(infos), small.add_rewards(infos)
+        counts = [len(base.expected_rewards) for base in bases]
         actions = rng.integers(2, size=len(bases))
         next_observations, rewards, terminations, truncations, infos = envs.step(actions)
         for buffer in (large, small):
             buffer.add(observations, actions, next_observations, rewards, terminations, truncations, infos)
         for i, base in enumerate(bases):
-            if len(base.led_to) > counts[i]:
-                led_to = base.led_to[-1]
-                happened.add((observations[i].item(), actions[i], led_to, led_to, float(terminations[i])))
+            if len(base.expected_rewards) > counts[i]:
+                count = base.expected_rewards[-1]
+                expected.add((observations[i].item(), actions[i], count, count, float(terminations[i])))
         observations, ended = next_observations, terminations | truncations
         if flush and scoring != "step":
             infos = envs.flush()
-            large.release(infos), small.release(infos)
-            assert large.held == 0
-        assert set(contents(large)) <= happened
-        assert len(large) + large.held == len(happened)
+            large.add_rewards(infos), small.add_rewards(infos)
+            assert large.num_pending == 0
+        assert set(contents(large)) <= expected
+        assert len(large) + large.num_pending == len(expected)
     if scoring != "step":
         infos = envs.flush()
-        large.release(infos), small.release(infos)
+        large.add_rewards(infos), small.add_rewards(infos)
     stored = contents(large)
-    assert len(stored) == len(happened)
-    assert set(stored) == happened
+    assert len(stored) == len(expected)
+    assert set(stored) == expected
     assert contents(small) == stored[-capacity:]
     envs.close()
 
 
-def test_samples_are_transitions_each_as_likely(pixel_rewards):
-    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([4])] * 2, "count", autoreset_mode="SameStep")
+def test_samples_are_uniform_over_transitions():
+    envs = vlmrm_gym.VLMRewardVectorEnv(
+        [lambda: Counting([4])] * 2, reward="reward_models:PixelReward", autoreset_mode="SameStep"
+    )
     buffer = ReplayBuffer(8, envs, seed=3)
     observations, _ = envs.reset(seed=0)
     actions = np.zeros(2, dtype=int)
@@ -106,32 +105,32 @@ def test_samples_are_transitions_each_as_likely(pixel_rewards):
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("door", ["reset", "flush"])
-@pytest.mark.parametrize("released", [False, True])
-def test_rewards_that_were_not_released_are_nobody_elses(door, overlap, released, pixel_rewards):
-    """Episodes cut off by a reset, or scored by a flush in the middle: others' rewards are not theirs."""
+@pytest.mark.parametrize("added", [False, True])
+def test_missed_rewards_go_to_no_other_transition(door, overlap, added):
+    """After a reset or a flush in the middle of episodes, whether or not their rewards were added."""
     bases = [lambda: Counting([7]), lambda: Counting([5], first=1_000)]
-    envs = vlmrm_gym.VLMRewardVectorEnv(bases, "count", overlap=overlap)
+    envs = vlmrm_gym.VLMRewardVectorEnv(bases, reward="reward_models:PixelReward", overlap=overlap)
     buffer, count = ReplayBuffer(100, envs), 0
     observations, _ = envs.reset(seed=0)
     for step in range(30):
         if step in (3, 10):
             observations, infos = (observations, envs.flush()) if door == "flush" else envs.reset()
-            if released:
-                buffer.release(infos)
+            if added:
+                buffer.add_rewards(infos)
         results = envs.step(np.zeros(2, dtype=int))
         buffer.add(observations, np.zeros(2, dtype=int), *results)
         count += int(results[4]["_task_reward"].sum())
         observations = results[0]
-    buffer.release(envs.flush())
-    np.testing.assert_array_equal(buffer._rewards[: len(buffer)], buffer._next_observations[: len(buffer), 0])
-    assert buffer.held == 0
-    if released:
+    buffer.add_rewards(envs.flush())
+    assert all(reward == count for _, _, count, reward, _ in contents(buffer))
+    assert buffer.num_pending == 0
+    if added:
         assert len(buffer) == count
     envs.close()
 
 
-def test_what_is_saved_is_what_is_stored_and_not_the_room_for_more(pixel_rewards):
-    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([3])], "count")
+def test_state_dict_has_only_the_used_storage():
+    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([3])], reward="reward_models:PixelReward")
     buffer = ReplayBuffer(100_000, envs)
     observations, _ = envs.reset(seed=0)
     for _ in range(3):
@@ -145,8 +144,8 @@ def test_what_is_saved_is_what_is_stored_and_not_the_room_for_more(pixel_rewards
     envs.close()
 
 
-def test_bad_input(pixel_rewards):
-    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([2])], "count")
+def test_bad_input():
+    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([2])], reward="reward_models:PixelReward")
     with pytest.raises(ValueError, match=r"`capacity` must be an integer of at least 1. Received 0"):
         ReplayBuffer(0, envs)
     with pytest.raises(ValueError, match=r"`envs` must be a vector environment.*Received <counting_env.Counting"):
@@ -169,11 +168,76 @@ def test_bad_input(pixel_rewards):
             buffer.load_state_dict(state)
     envs.close()
 
-    class Nested(Counting):
-        def __init__(self):
-            super().__init__()
-            self.observation_space = gym.spaces.Dict(count=self.observation_space)
+    nested = gym.spaces.Dict(a=gym.spaces.Dict(b=Counting().observation_space))
+    for name, rule in (("observation", "space, or a Dict of such"), ("action", "space")):
+        for space in (nested, gym.spaces.Tuple([gym.spaces.Discrete(2)])):
+            other = Counting()
+            setattr(other, f"{name}_space", space)
+            match = rf"`envs.single_{name}_space` must be a box or discrete {rule}. Received {type(space).__name__}"
+            with pytest.raises(ValueError, match=match):
+                ReplayBuffer(5, gym.vector.SyncVectorEnv([lambda o=other: o]))
 
-    nested = gym.vector.SyncVectorEnv([Nested])
-    with pytest.raises(ValueError, match=r"`envs` must have a box or discrete observation space. Received Dict"):
-        ReplayBuffer(5, nested)
+
+@pytest.mark.parametrize("mode", [*AutoresetMode])
+@pytest.mark.parametrize("scoring", ["episode", "overlap", "step"])
+def test_observations_that_are_dictionaries(mode, scoring):
+    """Every transition is stored with its reward and its own next observation, the last one of an episode included."""
+    bases = [CountingDict([3, 4]), CountingDict([5], first=1_000)]
+    options = {"scoring": "step"} if scoring == "step" else {"overlap": scoring == "overlap"}
+    envs = vlmrm_gym.VLMRewardVectorEnv(
+        [lambda b=b: b for b in bases], reward="reward_models:PixelReward", autoreset_mode=mode, **options
+    )
+    buffer = ReplayBuffer(500, envs, seed=3)
+    observations, _ = envs.reset(seed=0)
+    actions, ended = np.zeros(2, dtype=int), np.zeros(2, dtype=bool)
+    for _ in range(30):
+        if mode == AutoresetMode.DISABLED and ended.any():
+            observations, infos = envs.reset(options={"reset_mask": ended})
+            buffer.add_rewards(infos)
+        results = envs.step(actions)
+        buffer.add(dict(reversed(observations.items())), actions, *results)
+        observations, ended = results[0], results[2] | results[3]
+    if scoring != "step":
+        buffer.add_rewards(envs.flush())
+    state = buffer.state_dict()
+    expected_counts = [count for base in bases for count in base.expected_rewards]
+    assert sorted(state["rewards"].tolist()) == sorted(expected_counts)
+    for name, counts in (("next_observations", state["rewards"]), ("observations", state["rewards"] - 1)):
+        expected = [CountingDict.dictionary(np.array([count])) for count in counts]
+        for key, space in bases[0].observation_space.items():
+            stored = state[f"{name}.{key}"].numpy()
+            np.testing.assert_array_equal(stored, [one[key] for one in expected])
+            assert stored.dtype == space.dtype
+    batch = buffer.sample(200)
+    assert set(batch.observations) == set(batch.next_observations) == {"count", "phase", "bits"}
+    assert batch.observations["bits"].shape == (200, 3)
+    assert batch.observations["phase"].shape == (200,)
+    np.testing.assert_array_equal(batch.next_observations["count"][:, 0], batch.rewards)
+    np.testing.assert_array_equal(batch.observations["count"][:, 0] + 1, batch.rewards)
+
+    file = io.BytesIO()
+    torch.save(buffer.state_dict(), file)
+    file.seek(0)
+    again = ReplayBuffer(500, envs)
+    again.load_state_dict(torch.load(file, weights_only=True))
+    for one, other in ((again.sample(50), buffer.sample(50)), (again.sample(50), buffer.sample(50))):
+        np.testing.assert_array_equal(one.observations["phase"], other.observations["phase"])
+        np.testing.assert_array_equal(one.next_observations["count"], other.next_observations["count"])
+    plain = vlmrm_gym.VLMRewardVectorEnv([Counting] * 2, reward="reward_models:PixelReward")
+    with pytest.raises(ValueError, match=r"whose observations is .*torch.float32.* Received one with None"):
+        ReplayBuffer(500, plain).load_state_dict(buffer.state_dict())
+    with pytest.raises(ValueError, match=r"whose observations.* is .*torch.* Received one with None"):
+        buffer.load_state_dict(ReplayBuffer(500, plain).state_dict())
+    envs.close()
+    plain.close()
+
+
+def test_what_a_gpu_has_stored_goes_on_on_a_cpu():
+    """The states of random generators differ between kinds of devices: a CUDA generator's has 16 bytes."""
+    envs = vlmrm_gym.VLMRewardVectorEnv([Counting], reward="reward_models:PixelReward")
+    buffer = ReplayBuffer(5, envs, seed=3)
+    state = {**buffer.state_dict(), "generator": torch.zeros(16, dtype=torch.uint8)}
+    own = buffer.state_dict()["generator"]
+    buffer.load_state_dict(state)
+    assert torch.equal(buffer.state_dict()["generator"], own)
+    envs.close()

@@ -1,28 +1,32 @@
-"""Unmodified Stable-Baselines3 learns from rewards that come at an episode's end."""
+"""Unmodified Stable-Baselines3 algorithms learn from rewards that arrive at the end of episodes."""
+
+import copy
+import re
+import warnings
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from counting_env import Counting
-from reward_models import PixelReward
-from sb3_contrib import QRDQN, TQC, CrossQ
+from counting_env import Counting, CountingDict
+from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, RecurrentPPO
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import VecFrameStack, VecMonitor, VecNormalize
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 from vlmrm_gym.sb3 import (
+    ActionRepeatNoise,
     DeferredReplayBuffer,
     DeferredRolloutBuffer,
-    HeldActionNoise,
-    LogReturns,
-    NormalizedObservations,
-    RewardSource,
+    RewardHandle,
+    RunningNormExtractor,
+    ScoredReturnCallback,
     VLMVecEnv,
     make_vec_env,
 )
@@ -33,19 +37,19 @@ CARTPOLE, MOUNTAIN_CAR = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"
 
 
 def score_again(env_id, next_observations):
-    """The rewards of observations that have the whole state in them."""
+    """Rescore observations that contain the whole state."""
     score = CLIPReward(prompt=PROMPTS[env_id])
     if env_id == CARTPOLE:
-        renderer, states = CartPoleRenderer(*score.size_to_draw(400, 600)), next_observations[:, [0, 2]]
+        renderer, states = CartPoleRenderer(*score.render_size(400, 600)), next_observations[:, [0, 2]]
     else:
-        renderer = MountainCarRenderer(*score.size_to_draw(400, 600), textured=False)
+        renderer = MountainCarRenderer(*score.render_size(400, 600), textured=False)
         states = next_observations[:, :1]
     return score(renderer.render(states))
 
 
 @pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3, DDPG, TQC, CrossQ], ids=lambda a: a.__name__)
 def test_off_policy_algorithms_learn_from_the_rewards_of_their_transitions(algorithm):
-    """Stored rewards are those of the stored states, scored again."""
+    """Stored rewards equal the rescored rewards of the stored states."""
     env_id = CARTPOLE if algorithm in (DQN, QRDQN) else MOUNTAIN_CAR
     envs = make_vec_env(
         env_id,
@@ -68,11 +72,11 @@ def test_off_policy_algorithms_learn_from_the_rewards_of_their_transitions(algor
         device="cpu",
     )
     before = {name: value.clone() for name, value in model.policy.state_dict().items()}
-    model.learn(260, callback=LogReturns())
+    model.learn(260, callback=ScoredReturnCallback())
     assert any(not torch.equal(value, before[name]) for name, value in model.policy.state_dict().items())
     buffer = model.replay_buffer
     assert buffer.size() >= 200
-    assert buffer.size() + buffer.held == model.num_timesteps
+    assert buffer.size() + buffer.num_pending == model.num_timesteps
     stored = buffer.next_observations[: buffer.size(), 0]
     np.testing.assert_allclose(buffer.rewards[: buffer.size(), 0], score_again(env_id, stored), atol=1e-4)
     np.testing.assert_array_equal(buffer.dones[: buffer.size()].sum(), buffer.size() // 25)
@@ -93,7 +97,7 @@ def test_on_policy_algorithms_get_their_rewards_before_advantages(algorithm):
         n_steps=40,
         gamma=0.5,
         rollout_buffer_class=DeferredRolloutBuffer,
-        rollout_buffer_kwargs={"rewards": RewardSource(envs)},
+        rollout_buffer_kwargs={"rewards": RewardHandle(envs)},
         policy_kwargs={"net_arch": [16]},
         seed=0,
         device="cpu",
@@ -112,7 +116,7 @@ def test_on_policy_algorithms_get_their_rewards_before_advantages(algorithm):
     assert len(seen) == 2
     for observations, rewards in seen:
         for number in range(2):
-            # The observation of a step is what the step before led to, except where an episode begins.
+            # The observation of a step is the next observation of the previous one, except at the start of an episode.
             own = score_again(CARTPOLE, observations[1:, number])
             agree = np.isclose(rewards[:-1, number], own, atol=1e-4)
             assert agree.sum() >= 37
@@ -120,17 +124,97 @@ def test_on_policy_algorithms_get_their_rewards_before_advantages(algorithm):
     envs.close()
 
 
-def test_without_the_buffer_the_rewards_are_nan():
+def test_a_custom_loop_gets_nan_without_a_warning():
     envs = make_vec_env(CARTPOLE, num_envs=1, episode_length=5)
     envs.reset()
-    assert np.isnan(envs.step(np.zeros(1, dtype=int))[1]).all()
+    for _ in range(12):
+        assert np.isnan(envs.step(np.zeros(1, dtype=int))[1]).all()
     envs.close()
 
 
-def counting(lengths, monkeypatch, **options):
-    monkeypatch.setattr("vlmrm_gym.vector.CLIPReward", PixelReward)
-    bases = [Counting(own, first=1_000 * number) for number, own in enumerate(lengths)]
-    envs = vlmrm_gym.VLMRewardVectorEnv([lambda b=b: b for b in bases], "count", autoreset_mode="SameStep", **options)
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3, DDPG, TQC, CrossQ], ids=lambda a: a.__name__)
+def test_off_policy_algorithms_with_a_plain_buffer_are_refused(algorithm):
+    """They would learn from NaN."""
+    discrete = algorithm in (DQN, QRDQN)
+    envs = make_vec_env(CARTPOLE if discrete else MOUNTAIN_CAR, num_envs=2, episode_length=10)
+    model = algorithm("MlpPolicy", envs, learning_starts=40, device="cpu")
+    remedy = (
+        rf"`env` gives NaN rewards .* {algorithm.__name__} .*Pass replay_buffer_class=DeferredReplayBuffer, or make .*"
+    )
+    with pytest.raises(ValueError, match=remedy + 'scoring="step"'):
+        model.learn(200)
+    assert not model.replay_buffer.size()
+    envs.close()
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, TRPO], ids=lambda a: a.__name__)
+def test_on_policy_algorithms_with_a_plain_buffer_are_refused(algorithm):
+    envs = make_vec_env(CARTPOLE, num_envs=2, episode_length=10)
+    remedy = (
+        rf"`env` gives NaN rewards .* {algorithm.__name__} .*Pass rollout_buffer_class=DeferredRolloutBuffer, "
+        r'rollout_buffer_kwargs=\{"rewards": RewardHandle\(envs\)\}, or make .* scoring="step"'
+    )
+    with pytest.raises(ValueError, match=remedy):
+        algorithm("MlpPolicy", envs, device="cpu").learn(200)
+    envs.close()
+
+
+def test_plain_buffers_are_refused_under_wrappers_and_without_a_counterpart():
+    envs = make_vec_env(CARTPOLE, num_envs=2, episode_length=10)
+    wrapped = VecNormalize(VecFrameStack(envs, 2), norm_reward=False)
+    with pytest.raises(ValueError, match=r"Received a ReplayBuffer\. Pass replay_buffer_class=DeferredReplayBuffer"):
+        DQN("MlpPolicy", wrapped, device="cpu").learn(20)
+    with pytest.raises(ValueError, match=r'Received a NStepReplayBuffer\. Make the environments with scoring="step"\.'):
+        DQN("MlpPolicy", envs, n_steps=3, device="cpu").learn(20)
+    with pytest.raises(ValueError, match=r"Received a RecurrentRolloutBuffer\. Make the environments"):
+        RecurrentPPO("MlpLstmPolicy", envs, device="cpu").learn(20)
+    envs.close()
+
+
+def test_plain_buffers_are_refused_after_another_algorithm_has_trained_on_the_environments():
+    """A rollout buffer leaves placeholders instead of NaN for the rest of its rollout."""
+
+    class Stop(BaseCallback):
+        def _on_step(self):
+            return False
+
+    envs, _ = counting([[7], [7]])
+    rollouts = {"rollout_buffer_class": DeferredRolloutBuffer, "rollout_buffer_kwargs": {"rewards": RewardHandle(envs)}}
+    A2C("MlpPolicy", envs, n_steps=50, device="cpu", **rollouts).learn(100, callback=Stop())
+    with pytest.raises(ValueError, match="Pass replay_buffer_class=DeferredReplayBuffer"):
+        DQN("MlpPolicy", envs, device="cpu").learn(20)
+    envs.close()
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+@pytest.mark.filterwarnings("ignore:`n_steps=3` is ignored")  # Stable-Baselines3, for every custom replay buffer
+def test_deferred_replay_buffer_refuses_n_step_returns(scoring):
+    envs, _ = counting([[7], [7]], scoring=scoring)
+    options = {"replay_buffer_class": DeferredReplayBuffer, "device": "cpu"}
+    with pytest.raises(ValueError, match=r"`n_steps` must be 1 with DeferredReplayBuffer.*Received 3\. Leave it out"):
+        DQN("MlpPolicy", envs, n_steps=3, **options).learn(20)
+    with pytest.raises(ValueError, match=r"`n_steps` must be 1 with DeferredReplayBuffer.*Received 3\. Leave it out"):
+        DQN("MlpPolicy", envs, replay_buffer_kwargs={"n_steps": 3, "gamma": 0.9}, **options)
+    envs.close()
+
+
+def test_plain_buffers_and_n_step_returns_work_with_step_scoring():
+    envs, bases = counting([[7], [7]], scoring="step")
+    model = DQN("MlpPolicy", envs, n_steps=3, train_freq=1, learning_starts=80, device="cpu").learn(100)
+    np.testing.assert_array_equal(model.replay_buffer.rewards[:50].T, [base.expected_rewards for base in bases])
+    envs.close()
+
+
+def observing(space):
+    env = Counting()
+    env.observation_space = space
+    return env
+
+
+def counting(lengths, make=Counting, **options):
+    bases = [make(own, first=1_000 * number) for number, own in enumerate(lengths)]
+    options = {"reward": "reward_models:PixelReward", "autoreset_mode": "SameStep", **options}
+    envs = vlmrm_gym.VLMRewardVectorEnv([lambda b=b: b for b in bases], **options)
     return VLMVecEnv(envs), bases
 
 
@@ -146,9 +230,9 @@ def dqn(envs):
     )
 
 
-def test_a_training_that_is_cut_off_and_goes_on_gives_no_transition_anothers_reward(monkeypatch):
+def test_interrupted_trainings_match_rewards_and_transitions():
     """A callback ends `learn` before the last transition is stored, and `learn` resets in the middle of episodes."""
-    envs, _ = counting([[7], [4, 5]], monkeypatch)
+    envs, _ = counting([[7], [4, 5]])
     model = dqn(envs)
 
     class StopAt(BaseCallback):
@@ -168,14 +252,14 @@ def test_a_training_that_is_cut_off_and_goes_on_gives_no_transition_anothers_rew
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("how", ["loaded", "set"])
-def test_other_environments_do_not_reward_what_was_held_back_of_the_first(how, overlap, monkeypatch, tmp_path):
-    first, _ = counting([[11], [11]], monkeypatch, overlap=overlap)
-    others, bases = counting([[9], [13], [7]] if how == "loaded" else [[9], [13]], monkeypatch, overlap=overlap)
+def test_pending_transitions_are_dropped_when_the_environments_change(how, overlap, tmp_path):
+    first, _ = counting([[11], [11]], overlap=overlap)
+    others, bases = counting([[9], [13], [7]] if how == "loaded" else [[9], [13]], overlap=overlap)
     for base in bases:
         base.count += 100_000
     model = dqn(first)
     model.learn(50)
-    assert model.replay_buffer.held
+    assert model.replay_buffer.num_pending
     before = model.replay_buffer.size()
     if how == "loaded":
         model.save(tmp_path / "model")
@@ -187,14 +271,14 @@ def test_other_environments_do_not_reward_what_was_held_back_of_the_first(how, o
     model.learn(180)
     buffer = model.replay_buffer
     np.testing.assert_array_equal(buffer.rewards[: buffer.size(), 0], buffer.next_observations[: buffer.size(), 0, 0])
-    assert buffer.size() - before + buffer.held == model.num_timesteps
+    assert buffer.size() - before + buffer.num_pending == model.num_timesteps
     first.close()
     others.close()
 
 
 @pytest.mark.parametrize("scoring", ["episode", "step"])
-def test_rollouts_have_every_reward_once_and_other_algorithms_get_none_of_their_placeholders(scoring, monkeypatch):
-    envs, _ = counting([[7], [4, 5]], monkeypatch, scoring=scoring)
+def test_rollouts_have_every_reward_once_and_leave_no_placeholders(scoring):
+    envs, _ = counting([[7], [4, 5]], scoring=scoring)
     seen = []
 
     class Look(BaseCallback):
@@ -207,7 +291,7 @@ def test_rollouts_have_every_reward_once_and_other_algorithms_get_none_of_their_
             seen.append((buffer.rewards[:-1][goes_on], buffer.observations[1:, :, 0][goes_on]))
 
     for n_steps in (8, 13):  # one after the other, on the same environments
-        options = {"rewards": RewardSource(envs)}
+        options = {"rewards": RewardHandle(envs)}
         model = A2C(
             "MlpPolicy",
             envs,
@@ -226,8 +310,8 @@ def test_rollouts_have_every_reward_once_and_other_algorithms_get_none_of_their_
     envs.close()
 
 
-def test_an_episode_that_a_reset_cuts_off_is_not_summed_up(monkeypatch):
-    envs, _ = counting([[7]], monkeypatch)
+def test_aborted_episodes_are_not_reported():
+    envs, _ = counting([[7]])
     envs.reset()
     lengths = []
     for step in range(24):
@@ -239,9 +323,9 @@ def test_an_episode_that_a_reset_cuts_off_is_not_summed_up(monkeypatch):
     envs.close()
 
 
-def test_stable_baselines_evaluates_by_scored_returns():
+def test_evaluate_policy_reports_vlm_returns():
     envs = make_vec_env("vlmrm_gym:" + CARTPOLE, num_envs=2, seed=0, episode_length=10)
-    assert envs.success_share == 1.0
+    assert envs.success_threshold == 1.0
     model = dqn(envs)
     returns, lengths = evaluate_policy(model, envs, n_eval_episodes=4, return_episode_rewards=True)
     assert lengths == [10] * 4
@@ -249,19 +333,209 @@ def test_stable_baselines_evaluates_by_scored_returns():
     envs.close()
 
 
-def test_other_wrappers_summaries_do_not_hide_ours(tmp_path):
+@pytest.mark.parametrize(
+    ("overlap", "monitored", "warning"),
+    [
+        (True, False, r"With overlap=True returns arrive .* NaN or 0\. Evaluate environments made with overlap=False"),
+        (False, True, r"VecMonitor sums up rewards before .* NaN or 0\. .*leave VecMonitor out"),
+    ],
+)
+def test_evaluations_without_returns_warn_once(overlap, monitored, warning):
+    envs = make_vec_env(CARTPOLE, num_envs=2, seed=0, episode_length=5, overlap=overlap)
+    model = dqn(envs)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        seen = VecMonitor(envs) if monitored else envs
+        for _ in range(2):
+            assert np.isnan(evaluate_policy(model, seen, n_eval_episodes=4)[0])
+    assert len([one for one in caught if re.match(warning, str(one.message))]) == 1
+    assert len([one for one in caught if "vlmrm" in str(one.message) or "VLMVecEnv" in str(one.message)]) == 1
+    envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")  # Stable-Baselines3
+def test_evaluations_with_returns_do_not_warn():
+    """In a training, on its own environments, and under a VecMonitor where rewards come at every step."""
+    envs, _ = counting([[5], [5]])
+    others, _ = counting([[5], [5]])
+    returns = []
+
+    class Look(EvalCallback):
+        def _on_step(self):
+            returns.append(self.last_mean_reward)
+            return super()._on_step()
+
+    callbacks = [Look(one, eval_freq=10, n_eval_episodes=2, verbose=0) for one in (envs, others)]
+    dqn(envs).learn(60, callback=callbacks)
+    assert np.isfinite(returns[-2:]).all()
+    by_step, _ = counting([[5], [5]], scoring="step")
+    assert np.isfinite(evaluate_policy(dqn(by_step), VecMonitor(by_step), n_eval_episodes=4)[0])
+    for one in (envs, others, by_step):
+        one.close()
+
+
+def check_dictionaries(observations, counts):
+    """Check that stored observations match the counts."""
+    expected = [CountingDict.dictionary(np.array([count])) for count in counts]
+    for key in ("count", "phase", "bits"):
+        stored = observations[key][: len(expected)]
+        np.testing.assert_allclose(stored.reshape(len(expected), -1), np.stack([np.ravel(e[key]) for e in expected]))
+
+
+def ends_of(base):
+    """Last observation of each episode, and whether it was truncated."""
+    ends, step = {}, 0
+    for length in base.lengths * len(base.expected_rewards):
+        step += length
+        if step <= len(base.expected_rewards):
+            ends[base.expected_rewards[step - 1]] = length % 2 == 0
+    return ends
+
+
+@pytest.mark.parametrize("algorithm", [SAC, DQN, TQC], ids=lambda a: a.__name__)
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_off_policy_algorithms_learn_from_dictionary_observations(algorithm, scoring, tmp_path):
+    """Stored observations match the scored frames, including the last one of an episode."""
+    make = partial(CountingDict, continuous=algorithm is not DQN)
+    envs, bases = counting([[7], [4, 5]], make, scoring=scoring)
+    options = {
+        "replay_buffer_class": DeferredReplayBuffer,
+        "buffer_size": 500,
+        "learning_starts": 30,
+        "batch_size": 16,
+        "train_freq": 4,
+        "policy_kwargs": {"net_arch": [16]},
+        "device": "cpu",
+    }
+    model = algorithm("MultiInputPolicy", envs, **options)
+    before = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    model.learn(120)
+    after = model.policy.state_dict()
+    assert any(not torch.equal(value, before[name]) for name, value in after.items())
+    assert all(value.isfinite().all() for value in after.values())
+    buffer, size = model.replay_buffer, model.replay_buffer.size()
+    rewards = buffer.rewards[:size, 0]
+    assert size + buffer.num_pending == 120
+    assert set(rewards) <= {count for base in bases for count in base.expected_rewards}
+    assert len(set(rewards)) == size > 90
+    check_dictionaries(buffer.next_observations, rewards)
+    check_dictionaries(buffer.observations, rewards - 1)
+    ends = {count: over for base in bases for count, over in ends_of(base).items() if count in rewards}
+    done = buffer.dones[:size, 0] == 1
+    assert dict(zip(rewards[done], buffer.timeouts[:size, 0][done], strict=True)) == ends
+    assert set(ends.values()) == {False, True}
+
+    batch = buffer.sample(64)
+    check_dictionaries({key: value.numpy() for key, value in batch.next_observations.items()}, batch.rewards[:, 0])
+
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = algorithm.load(tmp_path / "model", env=envs)
+    again.load_replay_buffer(tmp_path / "buffer")
+    np.savez(tmp_path / "arrays.npz", **buffer.state_dict())
+    other = algorithm("MultiInputPolicy", envs, **options)
+    with np.load(tmp_path / "arrays.npz", allow_pickle=False) as arrays:
+        other.replay_buffer.load_state_dict(arrays)
+    for loaded in (again.replay_buffer, other.replay_buffer):
+        assert (loaded.size(), loaded.num_pending) == (size, buffer.num_pending)
+        check_dictionaries(loaded.next_observations, rewards)
+    for loaded in (again, other):
+        loaded.learn(60)  # the reset aborts episodes; their pending transitions are scored then
+        stored = loaded.replay_buffer
+        assert stored.size() > size + 40
+        check_dictionaries(stored.next_observations, stored.rewards[: stored.size(), 0])
+    envs.close()
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C], ids=lambda a: a.__name__)
+def test_on_policy_algorithms_learn_from_dictionary_observations(algorithm, tmp_path):
+    envs, _ = counting([[7], [9, 5]], CountingDict)
+    seen = []
+
+    class Look(BaseCallback):
+        def _on_step(self):
+            return True
+
+        def _on_rollout_end(self):
+            buffer = self.model.rollout_buffer
+            goes_on = buffer.episode_starts[1:] == 0  # rows after a reset do not say what the step before led to
+            own = {key: values[1:][goes_on].copy() for key, values in buffer.observations.items()}
+            seen.append((buffer.rewards[:-1][goes_on], own))
+
+    model = algorithm(
+        "MultiInputPolicy",
+        envs,
+        n_steps=20,
+        rollout_buffer_class=DeferredRolloutBuffer,
+        rollout_buffer_kwargs={"rewards": RewardHandle(envs)},
+        policy_kwargs={"net_arch": [16], "features_extractor_class": RunningNormExtractor},
+        device="cpu",
+        **({"batch_size": 20} if algorithm is PPO else {}),
+    )
+    model.learn(120, callback=Look())
+    assert len(seen) == 3
+    for rewards, observations in seen:
+        assert len(rewards) > 25
+        check_dictionaries(observations, rewards)
+    assert all(value.isfinite().all() for value in model.policy.state_dict().values())
+    model.save(tmp_path / "model")
+    again = algorithm.load(tmp_path / "model", env=envs, rollout_buffer_kwargs={"rewards": RewardHandle(envs)})
+    again.learn(40, callback=Look())
+    check_dictionaries(*reversed(seen[-1]))
+    envs.close()
+
+
+def test_dictionaries_are_stored_unnormalized():
+    envs, _ = counting([[7], [4, 5]], CountingDict)
+    normalized = VecNormalize(envs, norm_reward=False, norm_obs_keys=["count"])
+    model = DQN(
+        "MultiInputPolicy", normalized, replay_buffer_class=DeferredReplayBuffer, learning_starts=30, device="cpu"
+    ).learn(60)
+    buffer, rewards = model.replay_buffer, model.replay_buffer.rewards[: model.replay_buffer.size(), 0]
+    assert len(rewards) > 40
+    np.testing.assert_allclose(buffer.next_observations["count"][: len(rewards), 0, 0], rewards, atol=1e-2)
+    sampled = buffer.sample(50, normalized)
+    assert (sampled.next_observations["count"].abs() <= 10).all()
+    assert sampled.next_observations["phase"].max() == 4
+    envs.close()
+
+
+def test_the_order_of_a_dictionary_does_not_matter():
+    space = CountingDict().observation_space
+    buffer = DeferredReplayBuffer(5, space, gym.spaces.Discrete(2), device="cpu")
+    seen = [{key: np.array([value]) for key, value in CountingDict.dictionary(np.array([c])).items()} for c in (6, 7)]
+    info = {"vlm_env_uid": "", "vlm_step_index": 0, "vlm_rewards": np.array([7.0]), "vlm_reward_start": 0}
+    shuffled = [dict(reversed(one.items())) for one in seen]
+    buffer.add(*shuffled, np.zeros(1), np.full(1, np.nan), np.zeros(1), [info])
+    check_dictionaries(buffer.observations, [6])
+    check_dictionaries(buffer.next_observations, [7])
+
+
+def test_plain_dict_buffers_are_refused():
+    envs, _ = counting([[7]], CountingDict)
+    with pytest.raises(
+        ValueError, match=r"Received a DictReplayBuffer\. Pass replay_buffer_class=DeferredReplayBuffer"
+    ):
+        DQN("MultiInputPolicy", envs, device="cpu").learn(20)
+    with pytest.raises(ValueError, match=r"Received a DictRolloutBuffer\. Pass rollout_buffer_class=DeferredRollout"):
+        A2C("MultiInputPolicy", envs, device="cpu").learn(20)
+    envs.close()
+
+
+def test_vec_monitor_does_not_hide_scored_episodes(tmp_path):
     with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
         envs = VecMonitor(make_vec_env(CARTPOLE, num_envs=1, seed=0, episode_length=10))
     model = dqn(envs)
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    model.learn(40, callback=LogReturns(), log_interval=2)
+    with pytest.warns(UserWarning, match="VecMonitor sums up rewards before they have arrived"):
+        model.learn(40, callback=ScoredReturnCallback(), log_interval=2)
     model.logger.close()
     assert "rollout/task_return" in (tmp_path / "progress.csv").read_text()
     envs.close()
 
 
-def test_episodes_are_summed_up_when_their_rewards_are_there(monkeypatch):
-    envs, bases = counting([[3], [2, 5]], monkeypatch, overlap=True)
+def test_episodes_are_reported_once_their_rewards_have_arrived():
+    envs, bases = counting([[3], [2, 5]], overlap=True)
     envs.reset()
     summaries = [[], []]
     for _ in range(40):
@@ -270,7 +544,7 @@ def test_episodes_are_summed_up_when_their_rewards_are_there(monkeypatch):
     for base, own in zip(bases, summaries, strict=True):
         expected, begun = [], 0
         for length in base.lengths * 20:
-            expected.append((float(sum(base.led_to[begun : begun + length])), length, 0.5 * length))
+            expected.append((float(sum(base.expected_rewards[begun : begun + length])), length, 0.5 * length))
             begun += length
         assert len(own) >= 9
         assert [(one["r"], one["l"], one["task_return"]) for one in own] == expected[: len(own)]
@@ -295,13 +569,13 @@ def test_a_model_is_saved_and_loaded(tmp_path):
         batch_size=20,
         device="cpu",
         rollout_buffer_class=DeferredRolloutBuffer,
-        rollout_buffer_kwargs={"rewards": RewardSource(envs)},
+        rollout_buffer_kwargs={"rewards": RewardHandle(envs)},
     )
     on_policy.save(tmp_path / "ppo")
     assert PPO.load(tmp_path / "ppo").predict(np.zeros(4, dtype=np.float32))[0] in (0, 1)
-    with pytest.raises(ValueError, match="`rewards` must be a RewardSource with its environments"):
+    with pytest.raises(ValueError, match="`rewards` must be a RewardHandle with its environments"):
         PPO.load(tmp_path / "ppo", env=envs).learn(40)
-    PPO.load(tmp_path / "ppo", env=envs, rollout_buffer_kwargs={"rewards": RewardSource(envs)}).learn(40)
+    PPO.load(tmp_path / "ppo", env=envs, rollout_buffer_kwargs={"rewards": RewardHandle(envs)}).learn(40)
     envs.close()
 
 
@@ -309,28 +583,28 @@ def test_what_is_logged(tmp_path):
     envs = make_vec_env(CARTPOLE, num_envs=2, seed=0, episode_length=10)
     model = DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=10_000, device="cpu")
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    model.learn(120, callback=LogReturns(), log_interval=4)
+    model.learn(120, callback=ScoredReturnCallback(), log_interval=4)
     model.logger.close()
     header, *_ = (tmp_path / "progress.csv").read_text().splitlines()
-    for name in ("ep_rew_mean", "vlm_return", "task_return", "success_share", "success_rate"):
+    for name in ("ep_rew_mean", "vlm_return", "task_return", "success_fraction", "success_rate"):
         assert f"rollout/{name}" in header.split(",")
     assert envs.render().shape[2] == 3
     envs.close()
 
 
-def test_rewards_that_have_not_come_are_not_normalized():
+def test_normalized_rewards_are_refused():
     envs = VecNormalize(make_vec_env(CARTPOLE, num_envs=1, episode_length=10))
     with pytest.raises(ValueError, match="`norm_reward` of VecNormalize must be False"):
         DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=20, device="cpu").learn(40)
     with pytest.raises(ValueError, match="`norm_reward` of VecNormalize must be False"):
-        RewardSource(envs)
+        RewardHandle(envs)
     envs.norm_reward = False
-    assert RewardSource(envs).envs is envs.venv
+    assert RewardHandle(envs).envs is envs.venv
     DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=20, device="cpu").learn(40)
     envs.close()
 
 
-def test_bad_input(monkeypatch):
+def test_bad_input():
     envs = make_vec_env(CARTPOLE, num_envs=1, episode_length=50)
     options = {"replay_buffer_class": DeferredReplayBuffer, "learning_starts": 5, "device": "cpu"}
     with pytest.raises(RuntimeError, match=r"nothing to sample: \d+ transitions wait .*Set `learning_starts`"):
@@ -345,7 +619,7 @@ def test_bad_input(monkeypatch):
         VLMVecEnv(envs.envs.__class__([Counting], "an upright pole"))
     with pytest.raises(NotImplementedError, match="no methods to call"):
         envs.env_method("reset")
-    with pytest.raises(ValueError, match=r"`id` must be a registered ID of this package.*Received 'CartPole-v1'"):
+    with pytest.raises(TypeError, match=r"`prompt` must be a text or a list of texts. Received None"):
         make_vec_env("CartPole-v1")
     with pytest.raises(ValueError, match=r"`seed` must be an integer of at least 0. Received 'a'"):
         make_vec_env(CARTPOLE, seed="a")
@@ -355,26 +629,36 @@ def test_bad_input(monkeypatch):
     plain.reset()
     with pytest.raises(RuntimeError, match="`envs` must be a VLMRewardVectorEnv"):
         plain.step(np.zeros(1, dtype=int))
-    pairs = gym.spaces.Dict(a=envs.observation_space, b=envs.observation_space)
-    with pytest.raises(ValueError, match="`observation_space` must be of one array"):
-        DeferredReplayBuffer(10, pairs, envs.action_space)
+    with pytest.raises(ValueError, match=r"`max_episode_steps` cannot be passed.*Pass episode_length=3"):
+        make_vec_env(CARTPOLE, max_episode_steps=3)
+    with pytest.raises(TypeError, match="VLMRewardVectorEnv cannot be copied or pickled"):
+        copy.deepcopy(envs)
+    nested = gym.spaces.Dict(a=gym.spaces.Dict(b=envs.observation_space))
+    for space in (nested, gym.spaces.Tuple([envs.observation_space])):
+        rule = r"space` must be a box or discrete space, or a Dict of such. Received .*FlattenObservation"
+        with pytest.raises(ValueError, match="`observation_" + rule):
+            DeferredReplayBuffer(10, space, envs.action_space)
+        with pytest.raises(ValueError, match="`observation_" + rule):
+            DeferredRolloutBuffer(10, space, envs.action_space, rewards=RewardHandle(envs))
+        with pytest.raises(ValueError, match="`envs.single_observation_" + rule):
+            VLMVecEnv(gym.vector.SyncVectorEnv([lambda s=space: observing(s)], autoreset_mode="SameStep"))
     with pytest.raises(ValueError, match="`envs` must be a VLMVecEnv"):
-        RewardSource(envs.envs)
+        RewardHandle(envs.envs)
     rollouts = {"rollout_buffer_class": DeferredRolloutBuffer, "device": "cpu"}
-    with pytest.raises(ValueError, match=r"`rewards` must be a RewardSource.* Received None"):
+    with pytest.raises(ValueError, match=r"`rewards` must be a RewardHandle.* Received None"):
         A2C("MlpPolicy", envs, **rollouts)
-    model = A2C("MlpPolicy", envs, rollout_buffer_kwargs={"rewards": RewardSource(envs)}, **rollouts)
+    model = A2C("MlpPolicy", envs, rollout_buffer_kwargs={"rewards": RewardHandle(envs)}, **rollouts)
     others = make_vec_env(CARTPOLE, num_envs=1, episode_length=50)
     model.set_env(others)
-    with pytest.raises(ValueError, match="`rewards` must be a RewardSource of the environments that the algorithm"):
+    with pytest.raises(ValueError, match="`rewards` must be a RewardHandle of the environments that the algorithm"):
         model.learn(20)
     others.close()
     envs.close()
 
 
-def test_observations_are_normalized_by_the_batches_that_were_learned_from(rng):
+def test_observations_are_normalized_by_training_batches(rng):
     space = gym.spaces.Box(-np.inf, np.inf, (2, 3))
-    normalized = NormalizedObservations(space)
+    normalized = RunningNormExtractor(space)
     batches = [torch.from_numpy(rng.normal([5, 0, 900], [1, 1e-2, 50], (64, 2, 3))).float() for _ in range(20)]
     for batch in batches:
         normalized(batch)
@@ -385,8 +669,16 @@ def test_observations_are_normalized_by_the_batches_that_were_learned_from(rng):
     torch.testing.assert_close(normalized(torch.full((1, 2, 3), 1e9)), torch.full((1, 6), 10.0))
 
 
-def test_held_noise_lasts_then_changes_then_ends():
-    noise = HeldActionNoise(2, sigma=3, hold=4, steps=10)
+def test_dictionaries_are_normalized_in_the_order_of_their_space(rng):
+    space = gym.spaces.Dict(a=gym.spaces.Box(-np.inf, np.inf, (2, 2)), b=gym.spaces.Discrete(3))
+    a, b = (torch.from_numpy(rng.normal(size=shape)).float() for shape in ((8, 2, 2), (8, 3)))
+    normalized = RunningNormExtractor(space)
+    one_array = RunningNormExtractor(gym.spaces.Box(-np.inf, np.inf, (7,)))
+    torch.testing.assert_close(normalized({"b": b, "a": a}), one_array(torch.cat([a.flatten(1), b], 1)))
+
+
+def test_action_repeat_noise_repeats_changes_and_ends():
+    noise = ActionRepeatNoise(2, sigma=3, hold=4, steps=10)
     drawn = np.stack([noise() for _ in range(12)])
     assert drawn.dtype == np.float32
     np.testing.assert_array_equal(drawn[:4], drawn[[0] * 4])
@@ -396,4 +688,4 @@ def test_held_noise_lasts_then_changes_then_ends():
     np.testing.assert_array_equal(drawn[10:], 0)
     for parameter, wrong in {"size": 0, "sigma": -1, "hold": 0, "steps": -4}.items():
         with pytest.raises(ValueError, match=rf"`{parameter}` must be .*\. Received {wrong}"):
-            HeldActionNoise(**{"size": 2, parameter: wrong})
+            ActionRepeatNoise(**{"size": 2, parameter: wrong})

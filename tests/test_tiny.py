@@ -1,4 +1,4 @@
-"""What the bundled model is held to, whatever the world."""
+"""Requirements of the bundled model in all scenes."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ RELATED = [prompt for kinds in HELD_OUT for kind, prompts in kinds.items() if ki
 
 
 @pytest.mark.filterwarnings("always:The bundled model does not know")
-def test_prompts_far_from_what_it_knows_warn(recwarn):
+def test_out_of_domain_prompts_warn(recwarn):
     for prompt in UNRELATED:
         CLIPReward(prompt=prompt)
     print(f"{len(recwarn)} of {len(UNRELATED)} unrelated prompts warn")
@@ -24,14 +24,14 @@ def test_prompts_far_from_what_it_knows_warn(recwarn):
 
 
 @pytest.mark.filterwarnings("always:The bundled model does not know")
-def test_prompts_that_it_knows_do_not_warn(recwarn):
+def test_in_domain_prompts_do_not_warn(recwarn):
     for prompt in RELATED:
         CLIPReward(prompt=prompt)
     print(f"{len(recwarn)} of {len(RELATED)} related prompts warn")
     assert len(recwarn) <= 0.05 * len(RELATED)
 
 
-def test_the_warning_names_the_way_out():
+def test_the_warning_says_what_to_do():
     with pytest.warns(UserWarning, match=r"'a plate of spaghetti'.*model=\"ViT-B-32/laion2b_s34b_b79k\""):
         gym.make("VLMRM/CartPole-v1", prompt="a plate of spaghetti")
 

@@ -1,4 +1,4 @@
-"""What the bundled model is held to: cart-pole."""
+"""Requirements of the bundled model: cart-pole."""
 
 import json
 
@@ -81,7 +81,7 @@ def understood(kind, embeddings, cart_embeddings):
 
 
 @pytest.mark.parametrize("kind", RELATED)
-def test_held_out_phrasings_are_understood(kind, embeddings, cart_embeddings):
+def test_held_out_prompts_are_understood(kind, embeddings, cart_embeddings):
     """Phrasings that no caption contains; README.md reports the share."""
     right = understood(kind, embeddings, cart_embeddings)
     print(
@@ -92,5 +92,5 @@ def test_held_out_phrasings_are_understood(kind, embeddings, cart_embeddings):
     assert right.mean() >= 0.75
 
 
-def test_held_out_phrasings_are_understood_on_the_whole(embeddings, cart_embeddings):
+def test_held_out_prompts_are_understood_overall(embeddings, cart_embeddings):
     assert np.concatenate([understood(kind, embeddings, cart_embeddings) for kind in RELATED]).mean() >= 0.85

@@ -1,4 +1,4 @@
-"""What the bundled model is held to: mountain car."""
+"""Requirements of the bundled model: mountain car."""
 
 import json
 
@@ -11,10 +11,10 @@ from vlmrm_gym import CLIPReward
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
 from vlmrm_gym.tasks import TASKS
 
-TASK = next(task for task in TASKS if task.world == "MountainCar")
+TASK = next(task for task in TASKS if task.env_cls == "MountainCar")
 POSITIONS = np.linspace(-1.2, 0.5, 120)
 RIGHT_SLOPE = (POSITIONS >= -0.52) & (POSITIONS <= 0.45)
-HELD_OUT: list[str] = json.loads((HELD_OUT_FOLDER / "worlds.json").read_text())["mountain-car"]
+HELD_OUT: list[str] = json.loads((HELD_OUT_FOLDER / "tasks.json").read_text())["mountain-car"]
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["textured", "plain"])
@@ -32,7 +32,7 @@ def test_reward_rises_on_the_right_slope_and_is_highest_at_the_flag(frames, alph
     assert abs(POSITIONS[reward.argmax()] - 0.45) < 0.1
 
 
-def test_held_out_phrasings(frames):
+def test_held_out_prompts(frames):
     """Phrasings that no caption contains: most of them mean the flag."""
     rewards = similarities(embed(frames), HELD_OUT)
     rank = np.array([spearmanr(reward[RIGHT_SLOPE], POSITIONS[RIGHT_SLOPE]).statistic for reward in rewards.T])

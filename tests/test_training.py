@@ -1,8 +1,7 @@
-"""A training is configured, leaves its folder, and goes on as if nothing had happened."""
+"""Trainings: the run folder, exact resumption, and failures of disks, signals and checkpoints."""
 
 import json
 import os
-import pickle
 import resource
 import shutil
 import signal
@@ -12,18 +11,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.logger import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vlmrm_gym.training import callbacks
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
-from vlmrm_gym.training.callbacks import Interrupted
-from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig, suited
+from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig
 from vlmrm_gym.training.config_file import to_yaml
-from vlmrm_gym.training.evaluation import evaluate
+from vlmrm_gym.training.defaults import with_defaults
+from vlmrm_gym.training.evaluation import evaluate, load_policy
 from vlmrm_gym.training.run import resume, start
 from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
+from vlmrm_gym.training.signals import Interrupted
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -34,7 +33,7 @@ FREQUENCY = 24 * 3
 
 
 def small(algorithm, tmp_path, run_name="run", **reward):
-    """A configuration that trains within a second or two; checkpoints fall into the middle of episodes."""
+    """A configuration that trains in a second or two, with checkpoints in the middle of episodes."""
     env_name = "VLMRM/CartPole-v1" if ALGORITHMS[algorithm].discrete else "VLMRM/MountainCarContinuous-v0"
     on_policy = ALGORITHMS[algorithm].on_policy
     rl = RLConfig(
@@ -53,7 +52,7 @@ def small(algorithm, tmp_path, run_name="run", **reward):
     )
     logging = LoggingConfig(checkpoint_freq=FREQUENCY, video_freq=0, tensorboard_freq=FREQUENCY // 2)
     reward.setdefault("textured", env_name == "VLMRM/CartPole-v1")
-    return suited(
+    return with_defaults(
         Config(
             env_name=env_name,
             base_path=str(tmp_path),
@@ -77,7 +76,7 @@ class Crash(Exception):
 
 
 def crash_at(monkeypatch, step):
-    """From now on, trainings die when they get to a step."""
+    """Make trainings crash at a step."""
     own = callbacks.RunCallback._on_step
 
     def on_step(self):
@@ -89,20 +88,21 @@ def crash_at(monkeypatch, step):
 
 
 def contents(folder):
-    """All that a training has learned, and what it has logged but the time."""
+    """Everything a training has learned and logged, except times."""
     kind = algorithm_class(folder.path.name.split("-")[0])
     model = kind.load(folder.policy("last"), device="cpu")
     values = {f"policy {name}": value for name, value in model.policy.state_dict().items()}
+    numbers = {name: value for name, value in vars(model).items() if isinstance(value, int | float)}
+    other = ("start_time", "_num_timesteps_at_start")  # differ between processes
+    values |= {f"attribute {name}": torch.as_tensor(value) for name, value in numbers.items() if name not in other}
     for name, optimizer in vars(model.policy).items():
         if isinstance(optimizer, torch.optim.Optimizer):
             for number, state in optimizer.state_dict()["state"].items():
                 values |= {f"{name} {number} {key}": torch.as_tensor(value) for key, value in state.items()}
-    buffer = list(folder.checkpoints.values())[-1] / "replay_buffer.pkl"
+    buffer = list(folder.checkpoints.values())[-1] / "replay_buffer.npz"
     if buffer.exists():
-        stored: ReplayBuffer = pickle.loads(buffer.read_bytes())
-        for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
-            values[f"buffer {name}"] = torch.as_tensor(getattr(stored, name)[: stored.size()])
-        values["held"] = torch.as_tensor(stored.held)
+        with np.load(buffer, allow_pickle=False) as stored:
+            values |= {f"buffer {name}": torch.as_tensor(stored[name]) for name in stored if name != "env_uid"}
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in folder.metrics()]
     values["metrics"] = torch.tensor([list(row.values()) for row in rows])
     best = kind.load(folder.policy("best"), device="cpu")
@@ -123,7 +123,7 @@ def assert_equal(one, other):
 
 
 def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
-    """From now on, trainings get a signal when they get to a step."""
+    """Send a signal to trainings at a step."""
     own = callbacks.RunCallback._on_step
     sent = []
 
@@ -137,13 +137,13 @@ def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
 
 
 def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step=180):
-    """Train without a break, and with one.
+    """Train with and without interruption, and compare.
 
     Args:
-        configured: Makes the configuration of a run of a name.
-        monkeypatch: Pytest's.
-        ends: How the broken one ends.
-        step: When.
+        configured: Makes the configuration for a run name.
+        monkeypatch: The pytest fixture.
+        ends: Interrupts a training.
+        step: Step of the interruption.
     """
     unbroken, config = train(configured("unbroken")), configured("broken")
     with monkeypatch.context() as patch:
@@ -161,16 +161,21 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
     "algorithm",
     [name if name in ("SAC", "DQN", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
 )
-def test_a_run_that_died_and_was_resumed_equals_the_unbroken_one(algorithm, tmp_path, monkeypatch):
-    """Checkpoints fall into the middle of episodes, with rewards that have not come."""
+def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path, monkeypatch):
+    """Checkpoints fall in the middle of episodes, with rewards pending."""
     reached = assert_resuming_changes_nothing(
         lambda name: small(algorithm, tmp_path, f"{algorithm}-{name}"), monkeypatch
     )
     assert reached in (144, 146)
+    config, path = small(algorithm, tmp_path), RunFolder.open(tmp_path / f"{algorithm}-broken").policy("last")
+    rebuilt, expected = load_policy(config, path), algorithm_class(algorithm).load(path, device="cpu")
+    observations = np.random.default_rng(0).normal(size=(50, *expected.observation_space.shape))
+    actions = [model.predict(observations, deterministic=True)[0] for model in (rebuilt, expected)]
+    np.testing.assert_array_equal(*actions)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-def test_a_run_that_was_interrupted_anywhere_goes_on_from_there(name, tmp_path, monkeypatch):
+def test_resuming_after_a_signal_at_any_point(name, tmp_path, monkeypatch):
     number = getattr(signal, name)
     usual = signal.getsignal(number)
     reached = assert_resuming_changes_nothing(
@@ -187,31 +192,32 @@ def test_a_run_that_was_interrupted_anywhere_goes_on_from_there(name, tmp_path, 
     ("algorithm", "exploration"),
     [
         ("SAC", {"action_noise": {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}, "use_sde": True}),
-        ("TD3", {"action_noise": {"name": "HeldActionNoise", "hold": 9}, "learning_starts": 120}),
+        ("TD3", {"action_noise": {"name": "HeldActionNoise", "hold": 9}, "learning_starts": 120}),  # as in 0.1
         ("PPO", {"use_sde": True, "batch_size": 7}),
     ],
 )
-def test_exploration_that_is_correlated_in_time_goes_on_too(algorithm, exploration, tmp_path, monkeypatch):
-    """State-dependent exploration, and action noise with a memory."""
+def test_resuming_restores_correlated_exploration(algorithm, exploration, tmp_path, monkeypatch):
+    """State-dependent exploration, and action noise with state."""
 
     def configured(name):
         config = small(algorithm, tmp_path, f"{algorithm}-{name}")
         if algorithm == "PPO":
-            config = suited(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
+            config = with_defaults(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
         return replace(config, rl=replace(config.rl, train_freq=7, **exploration))
 
     assert_resuming_changes_nothing(configured, monkeypatch, stop_at, step=101)
 
 
-def test_videos_and_workers_change_nothing(tmp_path, monkeypatch):
-    """To film, the process that trains loads the model, which draws random numbers."""
-    film = callbacks.film
+@pytest.mark.slow
+def test_videos_and_workers_do_not_change_the_training(tmp_path, monkeypatch):
+    """Loading the model for a video draws random numbers in the training process."""
+    own = callbacks.record_video
 
-    def film_after_loading(*args, **kwargs):
-        torch.rand(1)  # whether another test has loaded the model or not
-        film(*args, **kwargs)
+    def record_after_loading(*args, **kwargs):
+        torch.rand(1)  # even if another test has loaded the model already
+        own(*args, **kwargs)
 
-    monkeypatch.setattr(callbacks, "film", film_after_loading)
+    monkeypatch.setattr(callbacks, "record_video", record_after_loading)
 
     def configured(name):
         config = small("SAC", tmp_path, f"SAC-{name}", num_workers=1)
@@ -222,7 +228,7 @@ def test_videos_and_workers_change_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("env_name", ["VLMRM/CartPole-v1", "VLMRM/Humanoid-stand-v0"])
-def test_the_environments_own_reward_goes_on_too(env_name, tmp_path, monkeypatch):
+def test_resuming_with_the_environments_own_reward(env_name, tmp_path, monkeypatch):
     """Humanoids are stepped by `mujoco.batch`."""
     algorithm = "DQN" if "CartPole" in env_name else "SAC"
     assert_resuming_changes_nothing(
@@ -231,14 +237,14 @@ def test_the_environments_own_reward_goes_on_too(env_name, tmp_path, monkeypatch
     )
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_begins_again(tmp_path, monkeypatch):
+def test_resuming_without_a_checkpoint_starts_from_the_beginning(tmp_path, monkeypatch):
     reached = assert_resuming_changes_nothing(
         lambda name: small("DQN", tmp_path, f"DQN-{name}"), monkeypatch, crash_at, step=60
     )
     assert reached == 0
 
 
-def test_with_overlap_a_run_goes_on_and_loses_nothing(tmp_path, monkeypatch):
+def test_resuming_with_overlap_loses_no_reward(tmp_path, monkeypatch):
     config = small("DQN", tmp_path, "DQN-overlap", overlap=True)
     with monkeypatch.context() as patch:
         stop_at(patch, 180)
@@ -246,12 +252,12 @@ def test_with_overlap_a_run_goes_on_and_loses_nothing(tmp_path, monkeypatch):
             train(config)
     folder = RunFolder.open(config.run_folder)
     resume(config, folder)
-    model = algorithm_class("DQN").load(folder.policy("last"))
-    model.load_replay_buffer(list(folder.checkpoints.values())[-1] / "replay_buffer.pkl")
-    assert model.replay_buffer.size() + model.replay_buffer.held == model.num_timesteps == 240
+    assert max(folder.checkpoints) == 240
+    with np.load(folder.checkpoints[240] / "replay_buffer.npz", allow_pickle=False) as buffer:
+        assert len(buffer["rewards"]) + len(buffer["pending_step_index"]) == 240
 
 
-def test_a_finished_run_can_go_on_for_longer(tmp_path):
+def test_a_finished_run_can_be_extended(tmp_path):
     config = small("TD3", tmp_path)
     folder = train(config)
     resume(replace(config, rl=replace(config.rl, n_steps=300)), folder)
@@ -259,8 +265,8 @@ def test_a_finished_run_can_go_on_for_longer(tmp_path):
     assert folder.metrics()[-1]["step"] == 300
 
 
-def test_what_a_run_leaves(tmp_path):
-    """Metrics are of the very rewards that are in the buffer; the best policy is that of the best episodes."""
+def test_run_folder_contents(tmp_path):
+    """Metrics match the rewards in the buffer; the best policy is that of the best episodes."""
     config = small("SAC", tmp_path, "SAC-run")
     config = replace(config, logging=replace(config.logging, video_freq=120))
     folder = train(config)
@@ -269,21 +275,21 @@ def test_what_a_run_leaves(tmp_path):
     assert [row["episodes"] for row in rows] == [2, 2, 2, 2]
     rewards = contents(folder)["buffer rewards"].reshape(-1, 25).sum(1).reshape(-1, 2).mean(1)
     np.testing.assert_allclose([row["vlm_return"] for row in rows], rewards, rtol=1e-5)
-    assert all(row["success"] == row["success_share"] == 0 for row in rows)
+    assert all(row["success"] == row["success_fraction"] == 0 for row in rows)
     best = json.loads((folder.path / "best.json").read_text())
-    np.testing.assert_allclose(best["scored_return"], rewards.mean(), rtol=1e-5)  # of the only 8 episodes
-    assert best["step"] == 204  # where the rollout ends in which they do
+    np.testing.assert_allclose(best["vlm_return"], rewards.mean(), rtol=1e-5)  # mean of the only 8 episodes
+    assert best["step"] == 204  # end of the rollout in which the episodes end
     assert [video.name for video in sorted(folder.path.glob("videos/*"))] == ["0000000120.mp4", "0000000240.mp4"]
     assert (folder.path / "learning_curve.png").stat().st_size > 10_000
     versions = json.loads((folder.path / "versions.json").read_text())
     assert [start["step"] for start in versions] == [0]
     assert versions[0]["packages"]["torch"] == torch.__version__.split("+")[0]
-    whole = [step for step, path in folder.checkpoints.items() if (path / "replay_buffer.pkl").exists()]
+    whole = [step for step, path in folder.checkpoints.items() if (path / "replay_buffer.npz").exists()]
     assert list(folder.checkpoints) == [72, 144, 216, 240]
     assert whole == [216, 240]
 
 
-def test_events_after_the_checkpoint_are_taken_back(tmp_path, monkeypatch):
+def test_events_after_the_checkpoint_are_purged(tmp_path, monkeypatch):
     config = small("SAC", tmp_path, "SAC-run")
     config = replace(config, logging=replace(config.logging, tensorboard_freq=30))
     with monkeypatch.context() as patch:
@@ -296,7 +302,7 @@ def test_events_after_the_checkpoint_are_taken_back(tmp_path, monkeypatch):
     assert steps == sorted(set(steps)) == [60, 120, 150, 210]
 
 
-def test_a_folder_without_enough_episodes_has_its_last_policy(tmp_path):
+def test_best_policy_falls_back_to_the_last_without_enough_episodes(tmp_path):
     config = small("SAC", tmp_path, "SAC-run")
     folder = train(replace(config, rl=replace(config.rl, n_steps=120)))
     assert not (folder.path / "best.zip").exists()
@@ -304,27 +310,27 @@ def test_a_folder_without_enough_episodes_has_its_last_policy(tmp_path):
 
 
 def fails_to_write(monkeypatch, steps):
-    """Checkpoints of these steps meet a full disk in the middle of a file."""
+    """Make checkpoints at these steps fail with a full disk in the middle of a file."""
     own = RunFolder.save_checkpoint
 
     def save_checkpoint(self, step, writers):
         if step in steps:
-            writers = {**writers, "state.pkl": lambda path: path.symlink_to("/dev/full") or path.write_bytes(b"much")}
+            writers = {**writers, "state.pt": lambda path: path.symlink_to("/dev/full") or path.write_bytes(b"much")}
         own(self, step, writers)
 
     monkeypatch.setattr(RunFolder, "save_checkpoint", save_checkpoint)
 
 
-def test_a_full_disk_leaves_the_checkpoint_before_and_does_not_end_the_training(tmp_path, monkeypatch, capsys):
+def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_path, monkeypatch, capsys):
     unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
     with monkeypatch.context() as patch:
         fails_to_write(patch, {144, 216})
         crash_at(patch, 230)
         with pytest.raises(Crash):
             train(config)
-    told = capsys.readouterr().err
-    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device" in told
-    assert "That of step 72 is kept. The training goes on." in told
+    output = capsys.readouterr().err
+    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device" in output
+    assert "That of step 72 is kept. The training goes on." in output
     folder = RunFolder.open(config.run_folder)
     assert list(folder.checkpoints) == [72]
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000072"]
@@ -334,13 +340,13 @@ def test_a_full_disk_leaves_the_checkpoint_before_and_does_not_end_the_training(
 
 @pytest.mark.parametrize(("first", "last"), [(0, 60), (90, 120)])
 def test_a_full_disk_loses_no_metrics(first, last, tmp_path, monkeypatch, capsys):
-    """What is refused for a while is there in the end, once, after a resumption too; no line is half there."""
+    """Rows that fail at first are written exactly once, also after resuming; no line is partial."""
     unbroken = [{**row, "seconds": 0} for row in train(small("DQN", tmp_path, "DQN-unbroken")).metrics()]
     config = small("DQN", tmp_path, "DQN-full")
     own, refused = RunFolder.append_metrics, []
 
     def append_metrics(self, rows):
-        """Full for one try of the rows of some steps."""
+        """Fail once for the rows of some steps."""
         steps = [row["step"] for row in rows if first < row["step"] < last]
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         if steps and not refused:
@@ -364,7 +370,7 @@ def test_a_full_disk_loses_no_metrics(first, last, tmp_path, monkeypatch, capsys
     assert [{**row, "seconds": 0} for row in folder.metrics()] == unbroken
 
 
-def test_events_that_were_refused_are_told_with_the_next(tmp_path, monkeypatch):
+def test_failed_events_are_written_with_the_next(tmp_path, monkeypatch):
     dump, refused = Logger.dump, []
 
     def refuse_once(self, step=0):
@@ -377,13 +383,13 @@ def test_events_that_were_refused_are_told_with_the_next(tmp_path, monkeypatch):
     folder = train(small("DQN", tmp_path, "DQN-run"))
     returns = {row["step"]: row["vlm_return"] for row in folder.metrics()}
     events = EventAccumulator(str(folder.path)).Reload().Scalars("rollout/vlm_return")
-    told = {one.step: one.value for one in events}
+    values = {one.step: one.value for one in events}
     assert refused == [108]
-    assert 108 not in told
-    np.testing.assert_allclose(told[144], returns[100], rtol=1e-5)
+    assert 108 not in values
+    np.testing.assert_allclose(values[144], returns[100], rtol=1e-5)
 
 
-def test_a_line_that_was_cut_off_is_none(tmp_path):
+def test_truncated_lines_are_ignored(tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     row = dict.fromkeys(METRICS, 1.5)
     folder.append_metrics([row, row])
@@ -391,12 +397,12 @@ def test_a_line_that_was_cut_off_is_none(tmp_path):
         with (folder.path / "metrics.csv").open("a") as file:
             file.write(rest)
         assert folder.metrics() == [row, row]
-        folder.go_back(None)
+        folder.rewind(None)
         folder.append_metrics([row, row])
     assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *[",".join(["1.5"] * 7)] * 2]
 
 
-def test_ctrl_c_on_a_full_disk_is_an_error_and_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+def test_ctrl_c_on_a_full_disk_is_an_error_and_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
     fails_to_write(monkeypatch, {102})
     stop_at(monkeypatch, 102)
     config = small("SAC", tmp_path, "SAC-run")
@@ -407,11 +413,11 @@ def test_ctrl_c_on_a_full_disk_is_an_error_and_leaves_the_checkpoint_before(tmp_
     assert int(newest.name) == 72
 
 
-def test_what_came_of_a_run_without_whole_checkpoints_is_not_written_over(tmp_path):
+def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
     config = small("DQN", tmp_path, "DQN-run")
     folder = train(config)
     rows = folder.metrics()
-    for steps in ((216, 240), (72, 144)):  # the whole ones, and then what is left of older ones
+    for steps in ((216, 240), (72, 144)):  # the complete ones, then the remains of older ones
         for step in steps:
             shutil.rmtree(folder.checkpoints[step])
         with pytest.raises(RunError, match="has no checkpoint left to go on from"):
@@ -420,14 +426,14 @@ def test_what_came_of_a_run_without_whole_checkpoints_is_not_written_over(tmp_pa
     assert (folder.path / "best.zip").exists()
 
 
-def test_metrics_are_those_of_the_checkpoint_to_the_letter(tmp_path, monkeypatch):
+def test_resuming_restores_the_metrics_of_the_checkpoint(tmp_path, monkeypatch):
     unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-broken")
     with monkeypatch.context() as patch:
         crash_at(patch, 180)
         with pytest.raises(Crash):
             train(config)
     folder = RunFolder.open(config.run_folder)
-    (folder.path / "metrics.csv").write_bytes(b"\xff\xfe")  # a disk that forgets
+    (folder.path / "metrics.csv").write_bytes(b"\xff\xfe")  # a corrupted file
     (folder.path / "versions.json").write_text("[{")
     resume(config, folder)
 
@@ -439,21 +445,21 @@ def test_metrics_are_those_of_the_checkpoint_to_the_letter(tmp_path, monkeypatch
     assert [start["step"] for start in json.loads((folder.path / "versions.json").read_text())] == [144]
 
 
-def test_a_run_is_trained_by_one_process_at_a_time(finished):
+def test_only_one_process_trains_a_run(finished):
     _, folder = finished
-    with folder.in_use(), pytest.raises(RunError, match="is being trained by another process"), folder.in_use():
+    with folder.locked(), pytest.raises(RunError, match="is being trained by another process"), folder.locked():
         pass
-    with folder.in_use():
+    with folder.locked():
         pass
 
 
-def test_a_full_disk_in_the_end_is_an_error(tmp_path, monkeypatch):
+def test_a_full_disk_at_the_last_checkpoint_is_an_error(tmp_path, monkeypatch):
     fails_to_write(monkeypatch, {240})
     with pytest.raises(OSError, match="No space left on device"):
         train(small("DQN", tmp_path))
 
 
-@pytest.mark.parametrize("name", ["model.zip", "replay_buffer.pkl", "state.pkl", "manifest.json"])
+@pytest.mark.parametrize("name", ["model.zip", "replay_buffer.npz", "state.pt", "manifest.json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "empty"])
 def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
     config, folder = finished
@@ -467,7 +473,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
             flipped = original[:50] + bytes([original[50] ^ 1]) + original[51:]
             cut = b"{}" if damage == "empty" else original[: len(original) // 2]
             file.write_bytes(flipped if damage == "flipped" else cut)
-        if (name, damage) == ("manifest.json", "removed"):  # it was never finished
+        if (name, damage) == ("manifest.json", "removed"):  # the checkpoint counts as unfinished
             assert folder.newest_checkpoint() != newest
             return
         with pytest.raises(
@@ -480,7 +486,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A configuration, and the folder of its run."""
+    """A configuration and the folder of its finished run."""
     config = small("DQN", tmp_path_factory.mktemp("runs"), "DQN-finished")
     return config, train(config)
 
@@ -488,27 +494,27 @@ def finished(tmp_path_factory):
 def test_another_configuration_is_refused(finished):
     config, folder = finished
     other = replace(config, seed=6, rl=replace(config.rl, gamma=0.5, n_steps=400))
-    told = r"another configuration: `seed` is 6, was 5; `rl.gamma` is 0.5, was 0.98\. Start"
+    message = r"another configuration: `seed` is 6, was 5; `rl.gamma` is 0.5, was 0.98\. Start"
     original = folder.config_file.read_text()
     try:
         for _ in range(2):
-            with pytest.raises(RunError, match=told):
+            with pytest.raises(RunError, match=message):
                 resume(other, folder)
-            folder.config_file.write_text(to_yaml(other))  # what counts is what the checkpoint was made with
+            folder.config_file.write_text(to_yaml(other))  # the checkpoint's configuration counts
     finally:
         folder.config_file.write_text(original)
     with pytest.raises(RunError, match=r"another configuration: `rl.n_steps` is 239, was 240\. Start"):
         resume(replace(config, rl=replace(config.rl, n_steps=239)), folder)
 
 
-def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
+def test_unavailable_devices_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = small("DQN", tmp_path)
     with pytest.raises(RunError, match=r"`rl.device` must be .* no CUDA. Received 'cuda:0'"):
         train(replace(config, rl=replace(config.rl, device="cuda:0")))
 
 
-def test_folders_that_are_there_or_are_none_are_refused(finished, tmp_path):
+def test_existing_folders_and_folders_without_a_run_are_refused(finished, tmp_path):
     _, folder = finished
     with pytest.raises(RunError, match=r"exists already. Go on with that run by --resume \S+DQN-finished"):
         RunFolder.create(folder.path)
@@ -521,15 +527,15 @@ def test_folders_that_are_there_or_are_none_are_refused(finished, tmp_path):
         folder.policy("73")
 
 
-def test_a_model_that_cannot_be_loaded_leaves_no_folder(tmp_path):
-    config = small("DQN", tmp_path, "DQN-run", pretrained_model="no-such-model/tag")
+def test_a_model_that_fails_to_load_leaves_no_folder(tmp_path):
+    config = small("DQN", tmp_path, "DQN-run", model="no-such-model/tag")
     with pytest.raises(ValueError, match="no-such-model"):
         train(config)
     assert not config.run_folder.exists()
 
 
-def test_evaluation_is_what_the_registered_task_says(finished):
-    """The same returns as one environment, scored at every step, gives."""
+def test_evaluation_matches_the_registered_task(finished):
+    """Returns equal those of a single environment scored at every step."""
     config, folder = finished
     model = algorithm_class("DQN").load(folder.policy("best"))
     result = evaluate(config, model, 5, seed=70)
@@ -540,8 +546,8 @@ def test_evaluation_is_what_the_registered_task_says(finished):
         while not truncated:
             observation, reward, _, truncated, info = env.step(model.predict(observation, deterministic=True)[0])
             scored, task, successes = scored + reward, task + info["task_reward"], successes + info["success"]
-        np.testing.assert_allclose(result.scored_returns[i], scored, rtol=1e-5)
+        np.testing.assert_allclose(result.vlm_returns[i], scored, rtol=1e-5)
         assert result.task_returns[i] == task
-        assert result.success_shares[i] == successes / 25
-        assert result.successes[i] == (successes == 25)
+        assert result.success_fractions[i] == successes / 25
+        assert (result.success_fractions[i] >= config.success_threshold) == (successes == 25)
     env.close()

@@ -1,17 +1,17 @@
-"""Videos with the reward drawn in."""
+"""Videos with a plot of the reward."""
 
 import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from vlmrm_gym.videos import STRIP, save_video
+from vlmrm_gym.videos import PLOT_HEIGHT, save_video
 
 
 def test_gif_has_every_frame_above_its_reward(tmp_path, rng):
     frames = list(rng.integers(0, 256, (5, 40, 200, 3), dtype=np.uint8))
     save_video(tmp_path / "agent.gif", frames, [0.1, 0.2, -0.3, 0.4, 0.5], title="a pole")
     video = iio.imread(tmp_path / "agent.gif")
-    assert video.shape == (5, 40 + STRIP, 200, 3)
+    assert video.shape == (5, 40 + PLOT_HEIGHT, 200, 3)
     strips = video[:, 40:].astype(int)
     assert all((strips[i] != strips[i + 1]).any() for i in range(4))
 

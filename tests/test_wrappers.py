@@ -1,4 +1,4 @@
-"""VLMReward: any environment that can be seen."""
+"""VLMReward: any environment that renders."""
 
 import gymnasium as gym
 import numpy as np
@@ -8,7 +8,8 @@ from gymnasium.envs.registration import EnvSpec
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rendering import make_renderer
+from vlmrm_gym.capture import make_renderer
+from vlmrm_gym.envs import CartPole
 
 
 def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
@@ -16,7 +17,7 @@ def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=TASK_PROMPT)
     score = CLIPReward(prompt=TASK_PROMPT)
     env.reset(seed=0)
-    renderer = make_renderer(env.unwrapped, score.size_to_draw)
+    renderer = make_renderer(env.unwrapped, score.render_size)
     terminated = False
     while not terminated:
         _, reward, terminated, _, info = env.step(0)
@@ -53,15 +54,15 @@ def test_spec_of_a_wrapped_environment_makes_it_again():
     assert env.step(1)[1] == again.step(1)[1]
 
 
-def test_a_registered_task_renders_even_if_told_not_to():
-    """It has to, for its reward; training scripts pass None when they film nothing."""
+def test_a_registered_task_renders_with_render_mode_none():
+    """Scoring needs frames. Training scripts pass None if they record no videos."""
     env = gym.make("VLMRM/CartPole-v1", render_mode=None)
     env.reset(seed=0)
     env.step(0)
     assert env.render().shape == (400, 600, 3)
 
 
-def test_task_reward_is_mixed_in_only_by_weight():
+def test_task_reward_is_added_by_its_weight():
     def first_reward(**kwargs):
         env = gym.make("VLMRM/CartPole-v1", **kwargs)
         env.reset(seed=0)
@@ -75,7 +76,7 @@ def test_parameters_reach_the_reward():
     score = CLIPReward(prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")
     env.reset(seed=0)
     reward = env.step(0)[1]
-    renderer = make_renderer(env.unwrapped, score.size_to_draw)
+    renderer = make_renderer(env.unwrapped, score.render_size)
     assert reward == pytest.approx(score(renderer.render(renderer.capture(env)[None]))[0], abs=1e-6)
 
 
@@ -87,13 +88,23 @@ def test_environment_must_render_arrays(render_mode):
         vlmrm_gym.VLMReward(gym.make("FrozenLake-v1", render_mode=render_mode), prompt="reach the goal")
 
 
-@pytest.mark.parametrize("weight", [float("nan"), float("inf"), "a lot", None])
-def test_bad_task_reward_weight(weight):
-    with pytest.raises(ValueError, match="`task_reward_weight` must be a finite number"):
-        gym.make("VLMRM/CartPole-v1", task_reward_weight=weight)
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("CartPole-v1", r"Received 'CartPole-v1'\. Pass one environment: gym\.make\(\.\.\., render_mode="),
+        (None, r"Received None\. Pass one environment"),
+        (lambda: gym.make("CartPole-v1"), r"Received <function .*>\. Pass one environment"),
+        (gym.envs.classic_control.CartPoleEnv, r"Received <class .*>\. Pass one environment"),
+        (gym.vector.SyncVectorEnv([CartPole]), r"Received SyncVectorEnv.*Use `VLMRewardVectorEnv` for vector"),
+    ],
+    ids=["ID", "None", "function", "class", "vector"],
+)
+def test_not_an_environment(env, message):
+    with pytest.raises(TypeError, match=r"`env` must be a gymnasium\.Env\. " + message):
+        vlmrm_gym.VLMReward(env, prompt=TASK_PROMPT)
 
 
-def test_an_algorithm_people_already_use_trains_on_it():
+def test_stable_baselines3_trains_on_it():
     from stable_baselines3 import DQN
 
     model = DQN("MlpPolicy", gym.make("VLMRM/CartPole-v1", episode_length=50), learning_starts=50, device="cpu", seed=0)

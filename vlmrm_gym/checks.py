@@ -1,25 +1,28 @@
-"""Rules for parameters that more than one door has."""
+"""Checks of parameters that several public functions share."""
 
 import math
-from collections.abc import Collection
+import reprlib
+from collections.abc import Collection, Sequence
 from numbers import Integral, Real
+from typing import Any
 
+import gymnasium as gym
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 
-def check_integer(parameter: str, value: object, *, least: int) -> None:
-    """Raise a ValueError unless a value is an integer, and not too small."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"`{parameter}` must be an integer of at least {least}. Received {value!r}.")
+def check_integer(parameter: str, value: object, *, minimum: int) -> None:
+    """Raise a ValueError unless a value is an integer of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise ValueError(f"`{parameter}` must be an integer of at least {minimum}. Received {value!r}.")
 
 
 def check_positive_integer(parameter: str, value: object) -> None:
     """Raise a ValueError unless a value is an integer of at least 1."""
-    check_integer(parameter, value, least=1)
+    check_integer(parameter, value, minimum=1)
 
 
 def check_choice(parameter: str, value: object, choices: Collection[str]) -> None:
-    """Raise a ValueError unless a value is one of some strings."""
+    """Raise a ValueError unless a value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"`{parameter}` must be one of {', '.join(map(repr, choices))}. Received {value!r}.")
 
@@ -35,22 +38,81 @@ def check_flag(parameter: str, value: object) -> None:
         raise ValueError(f"`{parameter}` must be True or False. Received {value!r}.")
 
 
-def check_weight(task_reward_weight: object) -> None:
+def check_task_reward_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
     if not is_number(task_reward_weight) or not math.isfinite(task_reward_weight):  # pyright: ignore[reportArgumentType]
         raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
 
 
-def check_vector(envs: object) -> None:
-    """Raise a ValueError unless environments are a vector."""
+def check_env(env: object) -> None:
+    """Raise a TypeError unless a value is a single environment."""
+    if isinstance(env, gym.Env):
+        return
+    remedy = 'Pass one environment: gym.make(..., render_mode="rgb_array").'
+    if isinstance(env, VectorEnv):
+        remedy = "Use `VLMRewardVectorEnv` for vector environments."
+    raise TypeError(f"`env` must be a gymnasium.Env. Received {env!r}. {remedy}")
+
+
+def check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    """Raise a ValueError if two environments are the same object, wrapped or not."""
+    first_index: dict[int, int] = {}
+    for i, env in enumerate(envs):
+        if (first := first_index.setdefault(id(env.unwrapped), i)) != i:
+            raise ValueError(
+                f"`env` must have a different object for each environment. Received {env.unwrapped} as number {first} "
+                f"and as number {i}. Each function must make a new environment."
+            )
+
+
+def check_vector_env(envs: object) -> None:
+    """Raise a ValueError unless a value is a vector environment."""
     if not isinstance(envs, VectorEnv):
-        raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` makes. Received {envs!r}.")
+        raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` returns. Received {envs!r}.")
+
+
+def is_array_space(space: gym.Space[Any]) -> bool:
+    """Whether the elements of a space are arrays or numbers."""
+    return isinstance(space, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary)
+
+
+def check_observation_space(parameter: str, space: gym.Space[Any]) -> None:
+    """Raise a ValueError unless a space is a box or discrete one, or a flat Dict of such spaces."""
+    entries = space.values() if isinstance(space, gym.spaces.Dict) else [space]
+    if not all(map(is_array_space, entries)):
+        raise ValueError(
+            f"`{parameter}` must be a box or discrete space, or a Dict of such. Received {space}. "
+            "Wrap each environment in gymnasium.wrappers.FlattenObservation."
+        )
 
 
 def check_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
-    """The mode that a name means; a ValueError if there is none of that name."""
+    """Return the mode with this name. Raise a ValueError if there is none."""
     try:
         return AutoresetMode(autoreset_mode)
     except ValueError:
         names = ", ".join(repr(mode.value) for mode in AutoresetMode)
         raise ValueError(f"`autoreset_mode` must be one of {names}. Received {autoreset_mode!r}.") from None
+
+
+class _ShortRepr(reprlib.Repr):
+    """`repr` of values that may be huge, which stops early."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxlong, self.maxother = 4, 150, 60, 150
+        self.maxdict = self.maxlist = self.maxtuple = self.maxset = 10
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to write out integers of thousands of digits.
+        return super().repr_int(x, level) if x.bit_length() < 1_000 else f"an integer of {x.bit_length()} bits"
+
+
+def short_repr(value: object) -> str:
+    """The `repr` of a received value for a message, at most 200 characters."""
+    return truncate(_ShortRepr().repr(value))
+
+
+def truncate(text: str, max_length: int = 200) -> str:
+    """The beginning of a text for a message, at most `max_length` characters."""
+    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."

@@ -1,8 +1,9 @@
-"""The command line: `vlmrm-gym train`, `vlmrm-gym evaluate` and `vlmrm-gym tasks`."""
+"""The command line: `vlmrm-gym train`, `vlmrm-gym evaluate`, `vlmrm-gym score` and `vlmrm-gym tasks`."""
 
 import errno
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,164 +12,208 @@ from typing import Annotated, Any
 
 try:
     import tyro
-    from rich.console import Console
     from rich.table import Table
 
-    from vlmrm_gym.training.checks import conflicts
-    from vlmrm_gym.training.config import Config, suited
+    from vlmrm_gym.check import InputError
+    from vlmrm_gym.check.score import Score, score
+    from vlmrm_gym.listing import Tasks, console, list_tasks
+    from vlmrm_gym.training.checks import find_named_code, validate
+    from vlmrm_gym.training.config import ALIASES, SHORT_FLAGS, Config
     from vlmrm_gym.training.config_file import (
         ConfigError,
         ConfigFile,
+        Key,
+        Problem,
         as_values,
         describe,
-        flat,
+        drop_invalid,
+        flatten,
         read_config_file,
-        right_part,
     )
-    from vlmrm_gym.training.run_folder import RunError, RunFolder, write_whole
+    from vlmrm_gym.training.defaults import with_defaults
+    from vlmrm_gym.training.files import atomic_write
+    from vlmrm_gym.training.run_folder import RunError, RunFolder
+    from vlmrm_gym.training.signals import Interrupted, Terminated, sigterm_raises
 except ImportError as error:
     sys.exit(f'The command line needs more than the package alone: pip install "vlmrm-gym[train]" ({error}).')
 
-from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.checks import short_repr
 
 
 @dataclass
 class Train:
-    """Train an agent with Stable-Baselines3 on what a sentence says.
+    """Train an agent with Stable-Baselines3 from a prompt.
 
-    From a configuration file, flags, or both; flags have the last word. Whatever is left open suits the task:
+    Settings come from a configuration file, flags, or both; flags take precedence. All have defaults for the task:
 
         vlmrm-gym train --env-name VLMRM/CartPole-v1
+        vlmrm-gym train --env-name Ant-v5 --prompt "an ant robot on its back"
         vlmrm-gym train config.yaml --seed 3 --reward.num-workers 2
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 
-    Ctrl-C writes a checkpoint and ends the training. --resume goes on from a run's newest checkpoint, after Ctrl-C, a
-    crash or a reboot, as if nothing had happened.
+    --prompt, --baseline, --alpha and --model are short for --reward.prompt and so on.
+
+    Ctrl-C writes a checkpoint and ends the training. After Ctrl-C, a crash or a reboot, --resume continues exactly from
+    the newest checkpoint (in environments of other packages, with new episodes).
+
+    Do not resume a stranger's run: its checkpoints are read without executing code, but its configuration names models
+    to download and folders to write to (SECURITY.md).
     """
 
     config: Annotated[Path | None, tyro.conf.Positional] = None
     """a configuration file (YAML), of this package or of the published VLM-RM code"""
     resume: Path | None = None
-    """the folder of a run to go on with"""
+    """the folder of a run to resume"""
+    trust_code: bool = False
+    """run the code that the configuration file names: a reward, its combine_views or an environment, as module:name"""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
 @dataclass
 class Evaluate:
-    """Play episodes with a trained policy: success, returns, and a video of the first.
+    """Evaluate a trained policy: success, returns, and a video of the first episode.
 
         vlmrm-gym evaluate runs/CartPole-v1__DQN__0__1700000000 --episodes 20
 
-    Writes evaluation.json and evaluation.mp4 into the run's folder.
+    Writes evaluation.json and evaluation.mp4 into the run's folder. Only the weights of a policy are read, no code; but
+    read a stranger's config.yaml first, as it names models to download and folders to write to (SECURITY.md).
     """
 
     run: Annotated[Path, tyro.conf.Positional]
     """the run's folder"""
     episodes: int = 100
-    """how many"""
+    """number of episodes"""
     policy: str = "best"
-    """best (by scored return; the last, if too few episodes were scored), last, or the step of a checkpoint"""
+    """best (by VLM return; last, if too few episodes were scored), last, or the step of a checkpoint"""
     seed: int = 10_000
-    """of the first episode; the others' count on"""
+    """of the first episode; the others' follow"""
     video: bool = True
-    """whether to film the first episode"""
-
-
-@dataclass
-class Tasks:
-    """List the registered IDs, with their prompts; with --pictures, draw what the model sees.
-
-    vlmrm-gym tasks --pictures pictures
-    """
-
-    pictures: Path | None = None
-    """a folder, for a picture of every task: an initial state, and one in which the task is done"""
+    """whether to record_video the first episode"""
+    trust_code: bool = False
+    """run the code that the run's configuration names: a reward, its combine_views or an environment, as module:name"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command.
 
-    Exits with 2 for what was asked wrongly, with 1 for what failed, with 130 when interrupted, 143 by SIGTERM.
+    Exit codes: 2 for bad input, 1 for a failure, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    arguments, words = _without_aliases(sys.argv[1:] if arguments is None else arguments)
     commands: Any = Annotated[Train, tyro.conf.subcommand("train")]
     commands |= Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    commands |= Annotated[Score, tyro.conf.subcommand("score")]
     commands |= Annotated[Tasks, tyro.conf.subcommand("tasks")]
     command = tyro.cli(commands, args=arguments, prog="vlmrm-gym", description=__doc__)
     try:
-        if isinstance(command, Train):
-            _train(command, arguments[1:])
-        elif isinstance(command, Evaluate):
-            _evaluate(command)
-        else:
-            _list_tasks(command)
-    except (ConfigError, RunError) as error:
+        with sigterm_raises():
+            if isinstance(command, Train):
+                _train(command, arguments[1:], words)
+            elif isinstance(command, Evaluate):
+                _evaluate(command)
+            elif isinstance(command, Score):
+                score(command)
+            else:
+                list_tasks(command)
+    except (ConfigError, InputError, RunError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in _OF_THE_DISK:
+        if error.errno not in _DISK_ERRORS:
             raise
         print(f"What was to be written could not be: {error}", file=sys.stderr)
         sys.exit(1)
+    except Terminated:
+        print("Terminated.", file=sys.stderr)
+        sys.exit(143)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         sys.exit(130)
 
 
-_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""It is full, or must not be written to."""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""The disk is full or read-only."""
 
 
-def _train(command: Train, arguments: list[str]) -> None:
+def _without_aliases(arguments: Sequence[str]) -> tuple[list[str], list[tuple[Key, str]]]:
+    """Arguments with flags in place of aliases; and the keys and words of all flags that have an alias."""
+    meant = {**ALIASES, **SHORT_FLAGS, **{key: key for key in (*ALIASES.values(), *SHORT_FLAGS.values())}}
+    spelled, words = list(arguments), []
+    if arguments[:1] != ["train"]:
+        return spelled, words
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        word = flag.removeprefix("--").replace("-", "_")
+        if flag.startswith("--") and word in meant:
+            spelled[i] = f"--{meant[word]}{equals}{value}"
+            words.append((tuple(meant[word].split(".")), word))
+    return spelled, words
+
+
+def _train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]) -> None:
     resumed = None if command.resume is None else RunFolder.open(command.resume)
-    config = _configure(command.config or (resumed.config_file if resumed else None), arguments)
-    from vlmrm_gym.training.callbacks import Interrupted
+    source = command.config or (resumed.config_file if resumed else None)
+    config = _configure(source, arguments, words, trust_code=command.trust_code)
     from vlmrm_gym.training.run import resume, start
 
     folder = resumed or RunFolder.create(config.run_folder)
     try:
-        with folder.in_use():
+        with folder.locked():
             if resumed:
                 resume(config, resumed)
             else:
                 start(config, folder)
     except (Interrupted, KeyboardInterrupt) as error:
-        print(_how_to_go_on(folder), file=sys.stderr)
-        sys.exit(128 + error.signal if isinstance(error, Interrupted) else 130)
+        print(_resume_hint(folder), file=sys.stderr)
+        sys.exit(128 + getattr(error, "signal", signal.SIGINT))
     except RunError:
         raise
     except Exception:
-        print(_how_to_go_on(folder), file=sys.stderr)
+        print(_resume_hint(folder), file=sys.stderr)
         raise
-    print(f"Done: {folder.path}. Judge it by: vlmrm-gym evaluate {folder.path}")
+    print(f"Done: {folder.path}. Evaluate it by: vlmrm-gym evaluate {folder.path}")
 
 
-def _configure(source: Path | None, arguments: list[str]) -> Config:
+def _configure(
+    source: Path | None, arguments: list[str], words: Sequence[tuple[Key, str]] = (), *, trust_code: bool = False
+) -> Config:
     """The configuration of a file and flags.
 
+    Args:
+        source: The file.
+        arguments: The flags, without aliases.
+        words: Keys of the flags that have an alias, and the user's words for them.
+        trust_code: Whether to run code that the file names.
+
     Raises:
-        ConfigError: All that is wrong with it.
+        ConfigError: It has errors; the message lists all.
     """
     file = ConfigFile(Config(), {}, ()) if source is None else read_config_file(source)
-    told = tyro.cli(Train, args=arguments, default=Train(settings=file.config), prog="vlmrm-gym train").settings
-    right, wrong = right_part(as_values(told))
-    in_file, now = flat(file.config), flat(told)
+    settings = tyro.cli(Train, args=arguments, default=Train(settings=file.config), prog="vlmrm-gym train").settings
+    valid, wrong = drop_invalid(as_values(settings))
+    _use_cache(valid)  # before anything imports Hugging Face's libraries, as checking a model's name does
+    in_file, now = flatten(file.config), flatten(settings)
     problems = [*(problem for problem in file.problems if in_file.get(problem.key) == now.get(problem.key)), *wrong]
-    problems += conflicts(right, {problem.key for problem in problems})
+    problems += [_twice(key, dict(words)[key], word) for key, word in words if word != dict(words)[key]]
+    if not trust_code:
+        problems += find_named_code(file, valid)
+    problems += validate(valid, {problem.key for problem in problems})
     if problems:
         where = "the flags" if source is None else f"{source}{' and the flags' if in_file != now else ''}"
-        raise ConfigError(where, describe(problems, file, told))
-    _use_cache(right)
-    return suited(right)
+        raise ConfigError(where, describe(problems, file, settings, dict(words)))
+    return with_defaults(valid)
+
+
+def _twice(key: Key, word: str, other: str) -> Problem:
+    return Problem(key, f"`{other}` and `{word}` are the same. Leave one.")
 
 
 def _use_cache(config: Config) -> None:
-    """Have Hugging Face keep weights where the configuration says. It looks there once, when it is imported."""
+    """Set Hugging Face's cache, which is read once, when its libraries are imported."""
     if config.reward.cache_dir is not None:
         os.environ["HF_HUB_CACHE"] = str(Path(config.reward.cache_dir).expanduser())
 
 
-def _how_to_go_on(folder: RunFolder) -> str:
+def _resume_hint(folder: RunFolder) -> str:
     if not folder.config_file.exists():
         return "Stopped before the training began."
     reached = max(folder.checkpoints, default=0)
@@ -177,67 +222,37 @@ def _how_to_go_on(folder: RunFolder) -> str:
 
 def _evaluate(command: Evaluate) -> None:
     folder = RunFolder.open(command.run)
-    for name, value, least in (("episodes", command.episodes, 1), ("seed", command.seed, 0)):
-        if value < least:
-            raise RunError(f"`{name}` must be at least {least}. Received {value}.")
-    config = _configure(folder.config_file, ["--no-track"])
+    for name, value, least, most in (
+        ("episodes", command.episodes, 1, 1_000_000),
+        ("seed", command.seed, 0, 2**32 - 1),
+    ):
+        if not least <= value <= most:
+            raise RunError(f"`{name}` must be from {least} to {most}. Received {short_repr(value)}.")
+    config = _configure(folder.config_file, ["--no-track"], trust_code=command.trust_code)
     policy = folder.policy(command.policy)
-    from vlmrm_gym.training.algorithms import algorithm_class
-    from vlmrm_gym.training.evaluation import evaluate, film
+    from vlmrm_gym.training.evaluation import evaluate, load_policy, record_video
 
-    assert config.rl.algorithm is not None
-    try:
-        model = algorithm_class(config.rl.algorithm).load(policy, device=config.rl.device)
-    except Exception as error:
-        raise RunError(f"The policy {policy} is no {config.rl.algorithm} of this run, or damaged: {error}") from error
+    model = load_policy(config, policy)
     result = evaluate(config, model, command.episodes, seed=command.seed)
-    returns = {"task_return": result.task_returns}
-    if config.reward.name == "clip":
-        returns = {"scored_return": result.scored_returns, **returns}
-    told: dict[str, Any] = {"policy": str(policy.relative_to(folder.path)), "episodes": command.episodes}
-    if config.judged:
-        told |= {"success": float(result.successes.mean()), "success_share": float(result.success_shares.mean())}
-    for name, values in returns.items():
-        told |= {name: float(values.mean()), f"{name}_std": float(values.std())}
-    table = Table(title=f"{config.task.id}, {told['policy']}, {command.episodes} episodes", show_header=False)
-    if config.judged:
-        table.add_row("success", f"{told['success']:.0%} of the episodes")
-        table.add_row("", f"{told['success_share']:.0%} of the steps")
-    for name, values in returns.items():
-        table.add_row(name.replace("_", " "), f"{values.mean():.2f} ± {values.std():.2f}")
-    _console().print(table)
-    write_whole(folder.path / "evaluation.json", lambda path: path.write_text(json.dumps(told, indent=2)))
+    summary: dict[str, Any] = {"policy": str(policy.relative_to(folder.path)), "episodes": command.episodes}
+    summary |= result.means(config.success_threshold)
+    returns = {"vlm_return": result.vlm_returns, "task_return": result.task_returns}
+    if config.reward.name == "ground_truth":  # both are the same
+        del returns["vlm_return"], summary["vlm_return"]
+    summary |= {f"{name}_std": float(values.std()) for name, values in returns.items()}
+    table = Table(title=f"{config.id}, {summary['policy']}, {command.episodes} episodes", show_header=False)
+    if "success" in summary:
+        table.add_row("success", f"{summary['success']:.0%} of the episodes")
+        table.add_row("", f"{summary['success_fraction']:.0%} of the steps")
+    for name in returns:
+        table.add_row(
+            name.replace("vlm", "VLM").replace("_", " "), f"{summary[name]:.2f} ± {summary[f'{name}_std']:.2f}"
+        )
+    console().print(table)
+    atomic_write(folder.path / "evaluation.json", lambda path: path.write_text(json.dumps(summary, indent=2)))
     if command.video:
-        film(config, model, folder.path / "evaluation.mp4", seed=command.seed)
+        record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed)
         print(f"Video: {folder.path / 'evaluation.mp4'}")
-
-
-def _list_tasks(command: Tasks) -> None:
-    table = Table()
-    table.add_column("ID", no_wrap=True)
-    table.add_column("prompt", min_width=8)
-    table.add_column("baseline", min_width=8)
-    table.add_column("steps", no_wrap=True)
-    if command.pictures:
-        table.add_column("picture", overflow="fold")
-    for task in TASKS:
-        row = [task.id, task.prompt or "(yours)", task.baseline, str(task.episode_length)]
-        if command.pictures:
-            from PIL import Image
-
-            from vlmrm_gym.pictures import draw_task
-
-            command.pictures.mkdir(parents=True, exist_ok=True)
-            picture = command.pictures / f"{task.id.removeprefix('VLMRM/')}.png"
-            Image.fromarray(draw_task(task)).save(picture)
-            row.append(str(picture))
-        table.add_row(*row)
-    _console().print(table)
-
-
-def _console() -> Console:
-    """As wide as the terminal; where there is none, as wide as need be."""
-    return Console() if sys.stdout.isatty() else Console(width=10_000)
 
 
 if __name__ == "__main__":

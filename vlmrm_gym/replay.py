@@ -1,8 +1,7 @@
-"""A replay buffer whose transitions wait for their rewards. Needs no RL library; for single-file scripts."""
+"""A replay buffer for rewards that arrive later than transitions. Needs no RL library; for single-file scripts."""
 
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import gymnasium as gym
@@ -11,29 +10,31 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.checks import check_positive_integer, check_vector
+from vlmrm_gym.checks import check_observation_space, check_positive_integer, check_vector_env, is_array_space
+from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, unflatten_field
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Transitions to learn from; tensors on the buffer's device, B of each."""
+    """B transitions, as tensors on the buffer's device."""
 
-    observations: torch.Tensor
+    observations: Any
+    """A tensor (B, ...). If observations are dictionaries, a dictionary of tensors with the same keys."""
     actions: torch.Tensor
-    next_observations: torch.Tensor
-    """Of the state that the action led to, an episode's last one included."""
+    next_observations: Any
+    """Like `observations`, of the state that the action led to; of the last state where it ended the episode."""
     rewards: torch.Tensor
     """float32 (B,)."""
     terminations: torch.Tensor
-    """float32 (B,), 1 where the task ended there; a time limit does not end it."""
+    """float32 (B,): 1 where the action terminated the episode. A time limit does not."""
 
 
 class ReplayBuffer:
-    """The newest transitions of a `VLMRewardVectorEnv`, each with the reward that it was told; never one without.
+    """The newest transitions of a `VLMRewardVectorEnv`. Only transitions with rewards are sampled.
 
-    A transition is held back, with its environment's others, until `infos["vlm_rewards"]` brings its reward. Where a
-    step only resets an environment, there is none. With `scoring="step"` nothing has to wait. What never gets its
-    reward, as the infos of a `reset` or `flush` were not passed to `release`, is dropped when later ones get theirs.
+    A transition is pending until `infos["vlm_rewards"]` has its reward; with `scoring="step"` it is stored at once.
+    Steps that only reset an environment are skipped. `reset` and `flush` return rewards, too: pass their infos to
+    `add_rewards`. Transitions whose rewards were not passed on are dropped when rewards of later ones arrive.
 
     >>> import gymnasium as gym, vlmrm_gym
     >>> from vlmrm_gym.replay import ReplayBuffer
@@ -49,179 +50,180 @@ class ReplayBuffer:
     (20, torch.Size([4]))
 
     Args:
-        capacity: The most transitions; the oldest make room for the newest.
-        envs: The environments; both spaces must be boxes or discrete.
-        device: Where samples are wanted.
-        seed: Of the choice of samples.
+        capacity: Maximum number of transitions. When it is reached, new ones replace the oldest.
+        envs: The environments. The action space must be a box or discrete; the observation space may also be a Dict of
+            such spaces.
+        device: Device of the storage and of the samples.
+        seed: Seed of the sampling.
 
     Raises:
-        ValueError: A capacity below 1, one environment that is no vector, or spaces of another kind.
+        ValueError: The capacity is below 1, `envs` is not a vector environment, or a space is of another kind.
     """
 
     def __init__(
         self, capacity: int, envs: VectorEnv[Any, Any, Any], *, device: torch.device | str = "cpu", seed: int = 0
     ) -> None:
         check_positive_integer("capacity", capacity)
-        check_vector(envs)
+        check_vector_env(envs)
         self.capacity, self.device = int(capacity), torch.device(device)
         self._same_step = AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.SAME_STEP
-        self._observations = self._room("observation", envs.single_observation_space)
-        self._next_observations = torch.empty_like(self._observations)
-        self._actions = self._room("action", envs.single_action_space)
-        self._rewards = torch.empty(self.capacity, device=self.device)
-        self._terminations = torch.empty(self.capacity, device=self.device)
-        self._stored = 0
-        self._held: list[deque[_Held]] = [deque() for _ in range(envs.num_envs)]
+        observation_space, action_space = envs.single_observation_space, envs.single_action_space
+        check_observation_space("envs.single_observation_space", observation_space)
+        if not is_array_space(action_space):
+            raise ValueError(f"`envs.single_action_space` must be a box or discrete space. Received {action_space}.")
+        scalar = gym.spaces.Box(-np.inf, np.inf, ())
+        spaces = {
+            **flatten_field("observations", observation_space),
+            "actions": action_space,
+            **flatten_field("next_observations", observation_space),
+            "terminations": scalar,
+            "rewards": scalar,  # last: `PendingTransitions` appends it
+        }
+        self._storage = {name: self._allocate(space) for name, space in spaces.items()}
+        self._num_stored = 0
+        self._pending = PendingTransitions(envs.num_envs)
         self._generator = torch.Generator(self.device).manual_seed(seed)
 
     def __len__(self) -> int:
-        """How many transitions can be sampled."""
-        return min(self._stored, self.capacity)
+        """Number of transitions that can be sampled."""
+        return min(self._num_stored, self.capacity)
 
     @property
-    def held(self) -> int:
-        """How many transitions wait for their rewards."""
-        return sum(map(len, self._held))
+    def num_pending(self) -> int:
+        """Number of transitions that wait for their rewards."""
+        return len(self._pending)
 
     def add(
         self,
-        observations: NDArray[Any],
+        observations: NDArray[Any] | Mapping[str, NDArray[Any]],
         actions: NDArray[Any],
-        next_observations: NDArray[Any],
+        next_observations: NDArray[Any] | Mapping[str, NDArray[Any]],
         rewards: NDArray[np.float64],
         terminations: NDArray[np.bool_],
         truncations: NDArray[np.bool_],
         infos: Mapping[str, Any],
     ) -> None:
-        """Take in a step: what the policy saw, what it did, and what `envs.step` returned, unchanged.
+        """Add the transitions of a step, and store those whose rewards have arrived.
 
-        Observations of the next step may be written into the same arrays: they are copied.
+        Args:
+            observations: The observations that the policy acted on. Copied, like all arrays.
+            actions: The actions.
+            next_observations: Returned by `envs.step`, like all that follow.
+            rewards: See `VLMRewardVectorEnv.step`.
+            terminations: See `VLMRewardVectorEnv.step`.
+            truncations: See `VLMRewardVectorEnv.step`.
+            infos: See `vlmrm_gym.infos`.
 
         Raises:
-            ValueError: The infos are not a `VLMRewardVectorEnv`'s.
+            ValueError: `infos` was not returned by a `VLMRewardVectorEnv`.
             RuntimeError: A reward is not finite.
         """
         if "_task_reward" not in infos:
-            raise ValueError(f"`infos` must be what a VLMRewardVectorEnv returned. Received one of {list(infos)}.")
-        next_observations = np.array(next_observations)
-        if self._same_step:  # what was returned for an environment that has ended is the next episode's first
+            raise ValueError(f"`infos` must be what a VLMRewardVectorEnv returned. Received the keys {list(infos)}.")
+        step = {
+            **flatten_field("observations", observations),
+            "actions": actions,
+            **flatten_field("next_observations", next_observations),
+            "terminations": terminations,
+        }
+        step = {name: np.array(step[name]) for name in self._storage if name != "rewards"}
+        if self._same_step:  # an ended environment returned the first observation of its next episode
             for i in np.flatnonzero(terminations | truncations):
-                next_observations[i] = infos["final_obs"][i]
-        observations, actions = np.array(observations), np.array(actions)
-        stepped = np.flatnonzero(infos["_task_reward"])
-        numbers = infos.get("vlm_transition", np.zeros(len(self._held), dtype=np.int64))
-        for i in stepped:
-            row = (observations[i], actions[i], next_observations[i], bool(terminations[i]))
-            self._held[i].append((int(numbers[i]), row))
-        if "vlm_rewards" in infos:
-            self.release(infos)
-        else:
-            for i in stepped.tolist():
-                self._store(i, 0, rewards[i : i + 1])
+                for name, values in flatten_field("next_observations", infos["final_obs"][i]).items():
+                    step[name][i] = values
+        transitions = list(zip(*step.values(), strict=True))
+        for i in np.flatnonzero(infos["_task_reward"]).tolist():
+            if "vlm_rewards" in infos:
+                self._pending.add(i, int(infos["vlm_step_index"][i]), transitions[i])
+            else:
+                _check_rewards(i, rewards[i])
+                self._store([(*transitions[i], rewards[i])])
+        self.add_rewards(infos)
 
-    def release(self, infos: Mapping[str, Any]) -> None:
-        """Take in rewards that came otherwise than by a step: the infos of `envs.flush()` or `envs.reset()`.
+    def add_rewards(self, infos: Mapping[str, Any]) -> None:
+        """Add the rewards in the infos of `envs.flush()` or `envs.reset()`. `add` does so for those of a step.
 
         Raises:
             RuntimeError: A reward is not finite.
         """
         for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
-            self._store(i, int(infos["vlm_first"][i]), infos["vlm_rewards"][i])
+            _check_rewards(i, infos["vlm_rewards"][i])
+            self._store(self._pending.pop_rewarded(i, int(infos["vlm_reward_start"][i]), infos["vlm_rewards"][i]))
 
     def sample(self, batch_size: int) -> Batch:
-        """Choose transitions at random, each as likely as the others, with replacement.
+        """Sample transitions uniformly, with replacement.
 
         Raises:
-            ValueError: A batch size below 1.
-            RuntimeError: None has its reward yet.
+            ValueError: `batch_size` is below 1.
+            RuntimeError: No transition has its reward yet.
         """
         check_positive_integer("batch_size", batch_size)
-        if not self._stored:
+        if not self._num_stored:
             raise RuntimeError(
-                f"There is nothing to sample: {self.held} transitions wait for their rewards, which come when an "
-                "episode ends. Start to learn after at least one episode of every environment."
+                f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
+                "an episode ends. Start learning after at least one episode of every environment."
             )
         i = torch.randint(len(self), (batch_size,), generator=self._generator, device=self.device)
-        return Batch(
-            self._observations[i], self._actions[i], self._next_observations[i], self._rewards[i], self._terminations[i]
-        )
+        sampled = {name: stored[i] for name, stored in self._storage.items()}
+        return Batch(**{field.name: unflatten_field(field.name, sampled) for field in fields(Batch)})
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of what is stored, to be saved; without what is held back, as no other environment has its rewards."""
-        # torch.save writes the whole storage of a view: room for what has not come yet would be saved, too.
-        stored = {name: getattr(self, f"_{name}")[: len(self)].clone() for name in _ROOMS}
+        """A copy of the stored transitions and of the sampler's state, for `torch.save`.
+
+        Pending transitions are left out: environments that are made later do not return their rewards.
+        """
+        # `clone`, because torch.save writes all memory behind a view, the unused part of the buffer too.
+        stored = {name: stored[: len(self)].clone() for name, stored in self._storage.items()}
         generator = self._generator.get_state()
-        return {**stored, "stored": self._stored, "capacity": self.capacity, "generator": generator}
+        return {**stored, "stored": self._num_stored, "capacity": self.capacity, "generator": generator}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what `state_dict` gave, of a buffer with the same capacity and spaces.
+        """Restore a `state_dict` of a buffer with the same capacity and spaces. Drops pending transitions.
 
         Raises:
-            ValueError: It was another capacity, or other spaces.
+            ValueError: The capacity or a space differs.
         """
-        for name, now, saved in (
-            ("capacity", self.capacity, state["capacity"]),
-            *((name, _kind(getattr(self, f"_{name}")), _kind(state[name])) for name in _ROOMS),
-        ):
-            if now != saved:
+        own = {"capacity": self.capacity, **{name: _dtype_and_shape(stored) for name, stored in self._storage.items()}}
+        saved = {
+            name: _dtype_and_shape(value) if isinstance(value, torch.Tensor) else value
+            for name, value in state.items()
+            if name not in ("stored", "generator")
+        }
+        for name in {**own, **saved}:
+            if own.get(name) != saved.get(name):
                 raise ValueError(
-                    f"`state` must be of a buffer like this one, whose {name} is {now}. Received one with {saved}."
+                    f"`state` must be of a buffer like this one, whose {name} is {own.get(name)}. "
+                    f"Received one with {saved.get(name)}."
                 )
-        for name in _ROOMS:
-            getattr(self, f"_{name}")[: len(state[name])] = state[name].to(self.device)
-        self._stored = state["stored"]
-        self._generator.set_state(state["generator"])
-        for held in self._held:
-            held.clear()
+        for name, stored in self._storage.items():
+            stored[: len(state[name])] = state[name].to(self.device)
+        self._num_stored = state["stored"]
+        if len(state["generator"]) == len(self._generator.get_state()):  # else of another kind of device
+            self._generator.set_state(state["generator"].cpu())
+        self._pending.clear()
 
-    def _store(self, environment: int, first: int, rewards: NDArray[Any]) -> None:
-        """Give an environment's held transitions, from that number on, their rewards."""
-        if not np.isfinite(rewards).all():
-            raise RuntimeError(f"Rewards of environment {environment} are not finite: {rewards}.")
-        told = take_rewarded(self._held[environment], first, rewards)
-        if not told:
+    def _store(self, transitions: list[Transition]) -> None:
+        """Store transitions with rewards, oldest first."""
+        if not transitions:
             return
-        newest = slice(max(0, len(told) - self.capacity), None)
-        i = (self._stored + torch.arange(len(told))[newest]).to(self.device) % self.capacity
-        for name, values in zip(_ROOMS, zip(*told[newest], strict=True), strict=True):
-            room = getattr(self, f"_{name}")
-            room[i] = torch.as_tensor(np.array(values)).to(room)
-        self._stored += len(told)
+        newest = slice(max(0, len(transitions) - self.capacity), None)
+        i = (self._num_stored + torch.arange(len(transitions))[newest]).to(self.device) % self.capacity
+        for stored, values in zip(self._storage.values(), zip(*transitions[newest], strict=True), strict=True):
+            stored[i] = torch.as_tensor(np.array(values)).to(stored)
+        self._num_stored += len(transitions)
 
-    def _room(self, what: str, space: gym.Space[Any]) -> torch.Tensor:
-        if not isinstance(
-            space, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
-        ):
-            raise ValueError(f"`envs` must have a box or discrete {what} space. Received {space}.")
+    def _allocate(self, space: gym.Space[Any]) -> torch.Tensor:
+        """Allocate storage for elements of a space."""
         assert space.dtype is not None
         assert space.shape is not None
         dtype = torch.float32 if space.dtype.kind == "f" else torch.as_tensor(np.empty(0, space.dtype)).dtype
         return torch.empty((self.capacity, *space.shape), dtype=dtype, device=self.device)
 
 
-_ROOMS = ("observations", "actions", "next_observations", "terminations", "rewards")
-"""What makes up a stored transition, in the order of a held one's parts, then its reward."""
-
-_Held = tuple[int, tuple[NDArray[Any], NDArray[Any], NDArray[Any], bool]]
-"""The number of a transition; its observation, action, next observation and termination."""
-
-
-def take_rewarded(held: deque[tuple[int, Any]], first: int, rewards: NDArray[Any]) -> list[tuple[Any, ...]]:
-    """Take out held transitions, oldest first, and put a reward behind each.
-
-    Args:
-        held: Of one environment, each with its number. Those before `first` will get no reward, and are dropped; of
-            those whose rewards come, some may never have been held.
-        first: The number of the transition that the first reward belongs to.
-        rewards: Any float dtype (T,).
-    """
-    told = []
-    while held and held[0][0] < first + len(rewards):
-        number, row = held.popleft()
-        if number >= first:
-            told.append((*row, rewards[number - first]))
-    return told
-
-
-def _kind(stored: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
+def _dtype_and_shape(stored: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]]:
     return stored.dtype, tuple(stored.shape[1:])
+
+
+def _check_rewards(env_index: int, rewards: NDArray[np.floating[Any]] | np.floating[Any]) -> None:
+    if not np.isfinite(rewards).all():
+        raise RuntimeError(f"Rewards of environment {env_index} are not finite: {rewards}.")

@@ -1,50 +1,56 @@
-"""Many environments, scored when their episodes end, or in one batch at every step."""
+"""Vector environments scored at the end of episodes, or at every step."""
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
-from vlmrm_gym.checks import check_autoreset_mode, check_choice, check_flag, check_positive_integer, check_weight
-from vlmrm_gym.rendering import Quality, VectorScene
-from vlmrm_gym.rewards import CLIPReward
-from vlmrm_gym.rewards.clip import Text
-from vlmrm_gym.rewards.models import Precision
-from vlmrm_gym.rewards.preprocessing import ResizeMode
-from vlmrm_gym.scoring import Backlog, Request, start_scoring
-from vlmrm_gym.scoring.interrupts import interrupts_later
-from vlmrm_gym.wrappers import make_world, said, take_worldly
+from vlmrm_gym.capture import VectorCapture
+from vlmrm_gym.capture.vector_env import as_vector_env
+from vlmrm_gym.checks import (
+    check_autoreset_mode,
+    check_choice,
+    check_flag,
+    check_positive_integer,
+    check_task_reward_weight,
+)
+from vlmrm_gym.rendering import Quality
+from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
+from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.scoring import (
+    Timeouts,
+    check_backend,
+    make_scoring_queue,
+)
+from vlmrm_gym.scoring.delivery import RewardDelivery
+from vlmrm_gym.scoring.random_views import RandomViews, ViewState
 
 ScoringMode = Literal["episode", "step"]
 
 
 class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Replaces the rewards of many environments by how well what they render matches a sentence (VLM-RM).
+    """Replaces the rewards of a vector environment: how well what it renders matches a sentence (VLM-RM).
 
-    With `scoring="episode"` rewards are NaN until an episode ends; then all of its states are drawn and scored, and its
-    rewards arrive at once:
+    With `scoring="episode"` rewards are NaN until an episode ends. Then all of its states are drawn and scored, and
+    `infos["vlm_rewards"]` has an array (T,) of its rewards: those of the environment's oldest unscored transitions, in
+    order. Each NaN is filled once. The module `vlmrm_gym.infos` lists all entries of the infos.
 
-    - `infos["vlm_rewards"]`: object array (num_envs,), float32 (T,) where an episode has been scored, else None. These
-      are the rewards of that environment's oldest transitions that have not been told theirs: every NaN gets one, in
-      order.
-    - `infos["_vlm_rewards"]`: bool (num_envs,), where.
-    - `infos["vlm_episode"]`: int64 (num_envs,), the number of that episode in its environment, from 0.
-    - `infos["vlm_first"]`: int64 (num_envs,), the number of the transition that the first of these rewards belongs to.
-    - `infos["vlm_transition"]`: int64 (num_envs,), the number of this step's transition in its environment, from 0.
+    With `overlap=True` an environment continues while its episode is scored. The rewards arrive in the infos of a later
+    step, at the latest when the next episode ends: that step waits for them. `flush` waits for all rewards.
 
-    With `overlap=True` an environment goes on while its episode is scored: the rewards arrive in the infos of a later
-    step, at the latest when the next episode ends, which waits for them; `flush` waits for all. With `scoring="step"`
-    rewards are ordinary ones, and a step whose scoring fails is not scored again. How rewards are scored never changes
-    their value.
+    With `scoring="step"` rewards are ordinary ones. If scoring a step fails, that step is not scored again.
 
-    `infos["task_reward"]` has the environments' own rewards. Where a step only resets (next-step autoreset), there is
-    no transition: the reward is 0, as in Gymnasium, and there will be no other.
+    The value of a reward does not depend on when or where it is scored. Where a step only resets an environment
+    (next-step autoreset) there is no transition: its reward is 0, as in Gymnasium.
+
+    If the constructor raises, the environments are as they were before.
 
     >>> import gymnasium as gym, numpy as np, vlmrm_gym
     >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=3)
@@ -57,57 +63,66 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     Args:
         env: A vector environment whose environments were made with `render_mode="rgb_array"`, or a list of functions
-            that make such environments. A `SyncVectorEnv`'s are read as they are; those of one with processes of its
-            own put into `vlmrm_gym.rendering.CaptureState`, so that states, not frames, come out of the processes. Of
-            any other vector environment the rendered frames are stored, which needs next-step autoreset or none.
-        prompt: What the agent should bring about: a text or a list of texts.
-        baseline: The scene without the goal, a text or a list of texts; needed for `alpha` above 0.
-        alpha: Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1.
-        model: The vision-language model; `CLIPReward` lists the forms.
-        device: "auto" (all GPUs for workers, one without; the CPU if there is none), "cpu", "cuda", "cuda:1", "mps".
-        precision: "auto", "fp32", "bf16" or "fp16".
-        batch_size: The most frames that are encoded at once; None chooses. It never changes a reward.
-        resize_mode: "squash" (None), "shortest" (crop) or "longest" (pad).
-        camera: MuJoCo environments only; see `VLMReward`.
+            that make such environments. The environments of a `SyncVectorEnv` are wrapped in
+            `vlmrm_gym.CaptureState`. Wrap those of an `AsyncVectorEnv` in it yourself, so that states, and not frames,
+            leave its processes. The frames of any other vector environment are stored, which needs next-step autoreset
+            or none.
+        prompt: The goal prompt: a text or a list of texts. Short for `reward=CLIP(prompt=...)`.
+        reward: Another reward; see `VLMReward`.
+        reward_kwargs: Keyword arguments of a reward that is a callable or a class.
+        device: "auto" (with workers all GPUs, otherwise one; the CPU if there is none), "cpu", "cuda", "cuda:1", "mps".
+        camera: MuJoCo environments only: one camera or several; see `VLMReward`.
+        combine_views: How the rewards of several cameras make one; see `VLMReward`.
         quality: MuJoCo environments only; see `VLMReward`.
-        task_reward_weight: Rewards are the model's plus this many times the environments' own.
+        task_reward_weight: Weight of the environments' own rewards, which are added to the model's.
         scoring: "episode" or "step".
-        num_workers: Processes that draw and score; 0 does it in this one.
-        devices: Where the workers score, such as `["cuda:0", "cuda:1"]`, taken in turn. None: see `device`.
-        overlap: Score in the background; episodes only.
-        max_pending_bytes: The most memory for states that wait to be scored. Where it is used up, long episodes are
-            scored in pieces, and `step` waits.
-        autoreset_mode: For a list of functions: when an environment that has ended is reset. None is next-step.
+        num_workers: Number of workers that draw and score. 0: this process.
+        backend: Where workers run: "process" on this machine, "ray" on a Ray cluster (that of `RAY_ADDRESS`, or the one
+            that `ray.init` has connected to, or else a local one that ends with this environment).
+        ray_options: Options of the Ray actors, such as `{"num_gpus": 0.25, "runtime_env": {...}}`.
+        devices: Devices of the worker processes, assigned in turn, such as `["cuda:0", "cuda:1"]`. None: see `device`.
+            Not with Ray, which assigns GPUs by `num_gpus`.
+        overlap: Score in the background while the environments continue; needs `scoring="episode"`.
+        max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
+            episodes are scored in parts, and `step` waits.
+        worker_timeouts: Seconds without progress after which a worker is replaced, as if it had died. The defaults are
+            `{"load": 3600, "draw": 300, "encode": 900}`; None is no limit. Progress is the loaded model, 64 drawn
+            frames, or the frames that the model encodes at once. With Ray also `"schedule": 600`: how long the first
+            worker may wait for a place.
+        autoreset_mode: For a list of functions: when an environment that has ended is reset. None: next-step.
+        options: The other fields of `CLIP`, short for `reward=CLIP(...)`; see `VLMReward`.
 
     Raises:
-        ValueError: A parameter out of its range, or environments that cannot be scored; the message names it.
-        TypeError: A prompt that is no text.
-        DependencyNotInstalled, FileNotFoundError, RuntimeError: As in `VLMReward`.
+        ValueError: A parameter is out of range, or the environments cannot be scored. The message names the parameter.
+        TypeError: A prompt is not a text, or both a prompt and a reward were passed.
+        DependencyNotInstalled, FileNotFoundError, RuntimeError: As in `VLMReward`, or Ray is missing or has no room.
+        ConnectionError: The Ray cluster at `RAY_ADDRESS` cannot be reached.
     """
 
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
-        prompt: Text,
+        prompt: Prompt | None = None,
         *,
-        baseline: Text | None = None,
-        alpha: float = 0.0,
-        model: str = "tiny",
+        reward: Any = None,
+        reward_kwargs: Mapping[str, Any] | None = None,
         device: str = "auto",
-        precision: Precision = "auto",
-        batch_size: int | None = None,
-        resize_mode: ResizeMode | None = None,
         camera: Any = None,
+        combine_views: Any = None,
         quality: Quality = "fast",
         task_reward_weight: float = 0.0,
         scoring: ScoringMode = "episode",
         num_workers: int = 0,
+        backend: str = "process",
+        ray_options: Mapping[str, Any] | None = None,
         devices: Sequence[str] | None = None,
         overlap: bool = False,
         max_pending_bytes: int = 2**30,
+        worker_timeouts: Mapping[str, float | None] | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
+        **options: Unpack[CLIPOptions],
     ) -> None:
-        check_weight(task_reward_weight)
+        check_task_reward_weight(task_reward_weight)
         check_choice("scoring", scoring, get_args(ScoringMode))
         check_flag("overlap", overlap)
         if overlap and scoring == "step":
@@ -115,56 +130,55 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 '`overlap` needs scoring="episode": the reward of a step cannot come later. Received "step".'
             )
         check_positive_integer("max_pending_bytes", max_pending_bytes)
-        super().__init__(_vectorized(env, autoreset_mode))
+        timeouts = Timeouts.of(worker_timeouts)
+        check_backend(backend, ray_options)
+        specification = resolve_reward(reward, reward_kwargs, prompt, options)
+        mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
+        super().__init__(as_vector_env(env, mode))
+        _check_unscored(self.env)
         self.overlap = overlap
-        self._by_step, self._weight = scoring == "step", float(task_reward_weight)
-        self._transitions, self._rewarded = np.zeros((2, self.num_envs), dtype=np.int64)
-        # The episodes of an environment that nothing waits for: the one that has just ended, and the one that goes on.
-        self._lag = 2 if overlap else 0
-        self._failure: Exception | None = None
-        self._scene = VectorScene(self.env, camera, quality)
-        make_reward = partial(
-            CLIPReward,
-            model,
-            prompt=prompt,
-            baseline=baseline,
-            alpha=alpha,
-            precision=precision,
-            batch_size=batch_size,
-            resize_mode=resize_mode,
-        )
-        self._queue = start_scoring(
-            make_reward,
-            self._scene.make_renderer,
+        self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
+        self._capture = VectorCapture(self.env, camera, quality)
+        num_views = self._capture.num_views
+        combine = None if combine_views is None else CombineViews(combine_views, num_views)
+        queue = make_scoring_queue(
+            partial(build_reward, specification.build, num_views, combine),
+            self._capture.make_renderer,
             num_workers=num_workers,
+            backend=backend,
+            ray_options=ray_options,
             devices=devices,
             device=device,
             max_pending_bytes=max_pending_bytes // 2,
+            timeouts=timeouts,
         )
-        # Also runs when the program ends, or when nobody has closed this and nobody uses it any more.
-        self._stop_scoring = weakref.finalize(self, self._queue.close)
-        # What waits in the environments' backlogs is as much as waits in the queue, at the most.
-        share = max(1, max_pending_bytes // 2 // self.num_envs)
-        self._backlogs = [
-            Backlog(self._queue, share, self._queue.batch_size if overlap else None) for _ in range(self.num_envs)
-        ]
+        # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
+        self._stop_scoring = weakref.finalize(self, queue.close)
+        # One half of the memory is for the queue, the other for states that have not been submitted to it.
+        self._delivery = RewardDelivery(
+            queue,
+            self.num_envs,
+            max_pending_bytes // 2,
+            overlap=overlap,
+            random_views=RandomViews(num_views, self.num_envs) if combine is not None and combine.is_random else None,
+        )
+        self._capture.attach()  # last: an exception above leaves the environments unchanged
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or with `options={"reset_mask": ...}` some.
 
-        What has been begun is scored all the same: its rewards arrive as at the end of an episode.
+        Unfinished episodes are scored: their rewards arrive as at the end of an episode.
         """
-        self._check()
+        self._begin_call()
         mask = (options or {}).get("reset_mask")
         observations, infos = self.env.reset(seed=seed, options=options)
-        self._scene.reset(mask)
-        if self._by_step:
+        self._capture.reset(mask)
+        self._delivery.reset(seed, mask)
+        if self._score_every_step:
             return observations, infos
-        with interrupts_later():
-            for number, backlog in enumerate(self._backlogs):
-                if mask is None or mask[number]:
-                    backlog.end_episode()
-        return observations, self._deliver(infos)
+        infos = {**infos, **self._delivery.finished_episodes()}
+        self._delivery.mark_returned()
+        return observations, infos
 
     def step(
         self, actions: Any
@@ -172,210 +186,100 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         """Step the environments.
 
         Returns:
-            Observations; rewards float64 (num_envs,), NaN where they come later; terminations and truncations, bool
-            (num_envs,); infos, see the class.
+            Observations; rewards float64 (num_envs,), NaN where they arrive later; terminations and truncations, bool
+            (num_envs,); infos, see `vlmrm_gym.infos`.
 
         Raises:
-            WorkerDied: Three workers died over the same states.
-            Exception: What an environment or scoring raised. What scoring by episodes raised comes with the next call,
-                before that does anything: no result is lost. The states are kept, and scored again.
+            WorkerDied: Three workers died, or did not respond, over the same states.
+            Exception: An environment or scoring raised it. With `scoring="episode"` an exception of scoring is raised
+                by the next call, before that call does anything: no result is lost. The states are kept, and are
+                scored again.
         """
-        self._check()
+        self._begin_call()
         observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
         ends = terminations | truncations
-        states, stepped, infos = self._scene.capture(ends, infos)
+        states, stepped, infos = self._capture.capture(ends, infos)
         task_rewards = np.asarray(task_rewards, dtype=np.float64)
         infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
-        if self._by_step:
+        offsets = self._weight * task_rewards
+        if self._score_every_step:
             rewards = np.zeros(self.num_envs)
-            if stepped.any():
-                added = (self._weight * task_rewards[stepped]).astype(np.float32)
-                rewards[stepped] = self._score(states[stepped]) + added
+            rewards[stepped] = self._delivery.score(states, stepped) + offsets[stepped].astype(np.float32)
             return observations, rewards, terminations, truncations, infos
-        infos |= {"vlm_transition": self._transitions.copy(), "_vlm_transition": stepped.copy()}
-        with interrupts_later():
-            self._transitions += stepped
-            for number in np.flatnonzero(stepped):
-                self._backlogs[number].append(states[number], self._weight * task_rewards[number])
-            for number in np.flatnonzero(stepped & ends):
-                self._backlogs[number].end_episode()
-        return observations, np.where(stepped, np.nan, 0.0), terminations, truncations, self._deliver(infos)
+        infos |= self._delivery.append(states, stepped, ends, offsets)
+        rewards, infos = np.where(stepped, np.nan, 0.0), infos | self._delivery.finished_episodes()
+        self._delivery.mark_returned()
+        return observations, rewards, terminations, truncations, infos
 
     def flush(self) -> dict[str, Any]:
-        """Score all that is pending, unfinished episodes too, and wait for it.
+        """Score all pending states, those of unfinished episodes too, and wait for their rewards.
 
-        For learners that need rewards in the middle of an episode, and for the end of training. What is still to come
-        of an episode comes when it ends.
+        For learners that need rewards in the middle of an episode, and for the end of training. The rewards of the
+        rest of an unfinished episode arrive when it ends.
 
         Returns:
-            Infos as of a step. Where several episodes of one environment were pending, `vlm_rewards` has their rewards
-            one after the other, and `vlm_episode` the number of the first.
+            Infos; see `vlmrm_gym.infos`. Where several episodes of an environment were pending, `vlm_rewards` has
+            their rewards one after the other, and `vlm_episode_index` is that of the first.
 
         Raises:
-            Exception: As `step`; what has been scored is kept for the next call.
+            Exception: As in `step`. Rewards that have arrived are kept for the next call.
         """
-        self._check()
-        with interrupts_later():
-            for backlog in self._backlogs:
-                backlog.cut()
-        self._settle(lag=0)
-        self._raise_failure()
-        return self._told({}, Backlog.everything)
+        self._begin_call()
+        infos = self._delivery.flush()
+        self._delivery.mark_returned()
+        return infos
 
     def render(self) -> Any:
-        """The frames as the model sees them, at the environments' own size: a tuple of uint8 (H, W, 3)."""
-        self._check()
-        return self._scene.render()
+        """The frames as the model sees them, but at the environments' own size: a tuple of uint8 (H, W, 3).
+
+        The views of several cameras are side by side: (H, V * W, 3).
+        """
+        self._begin_call()
+        return self._capture.render()
+
+    @property
+    def view_state(self) -> ViewState | None:
+        """What determines the next draws of `combine_views="random"`: each environment's seed and step; else None.
+
+        Set it to continue the draws of other environments, at the beginning of an episode.
+        """
+        return self._delivery.view_state
+
+    @view_state.setter
+    def view_state(self, state: ViewState | None) -> None:
+        self._delivery.view_state = state
 
     @property
     def pending_bytes(self) -> int:
-        """Memory of all states that are not scored yet, in bytes."""
-        return self._queue.pending_bytes + sum(backlog.nbytes for backlog in self._backlogs)
+        """Memory of all states without rewards, in bytes."""
+        return self._delivery.nbytes
 
     def close(self, **kwargs: Any) -> None:
-        """Stop scoring, and close the environments. Rewards that have not been delivered are dropped: `flush` first."""
+        """Stop scoring, and close the environments. Pending rewards are dropped: call `flush` first to get them."""
         self._stop_scoring()
-        self._scene.close()
+        self._capture.close()
         super().close(**kwargs)
 
-    def _score(self, states: NDArray[Any]) -> NDArray[np.float32]:
-        request = Request(states)
-        self._queue.submit(request)
-        if error := request.error():
-            raise error
-        return request.rewards
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError(
+            "VLMRewardVectorEnv cannot be copied or pickled: it has threads, worker processes and pending episodes. "
+            "Make another one with the same arguments, or pass on a function that makes it."
+        )
 
-    def _deliver(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """Infos with the episodes that are scored. What goes wrong is raised by the next call."""
-        self._settle(lag=self._lag)
-        return self._told(infos, Backlog.next_episode)
-
-    def _settle(self, *, lag: int) -> None:
-        with self._queue.together():
-            for backlog in self._backlogs:
-                backlog.submit()
-        for backlog in self._backlogs:
-            try:
-                backlog.settle(lag=lag)
-            except Exception as error:
-                self._failure = error
-
-    def _told(
-        self, infos: dict[str, Any], take: Callable[[Backlog], tuple[int, NDArray[np.float32]] | None]
-    ) -> dict[str, Any]:
-        """Infos with what can be taken from the backlogs."""
-        scored, rewards = np.zeros(self.num_envs, dtype=np.bool_), np.full(self.num_envs, None, dtype=object)
-        episodes, first = np.zeros(self.num_envs, dtype=np.int64), self._rewarded.copy()
-        with interrupts_later():
-            for number, backlog in enumerate(self._backlogs):
-                if taken := take(backlog):
-                    scored[number], (episodes[number], rewards[number]) = True, taken
-                    self._rewarded[number] += len(rewards[number])
-        return {
-            **infos,
-            "vlm_rewards": rewards,
-            "_vlm_rewards": scored,
-            "vlm_episode": episodes,
-            "_vlm_episode": scored.copy(),
-            "vlm_first": first,
-            "_vlm_first": scored.copy(),
-        }
-
-    def _check(self) -> None:
-        """Raise if this is closed, or what went wrong in the last call."""
+    def _begin_call(self) -> None:
+        """Raise if this is closed, drop the rewards that the last call returned, then raise its exception if any."""
         if self.closed:
             raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
-        self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        self._delivery.begin_call()
 
 
-def make_vector_task(
-    *,
-    num_envs: int,
-    world: str,
-    episode_length: int,
-    prompt: Text | None = None,
-    autoreset_mode: AutoresetMode | str | None = None,
-    render_mode: str | None = None,
-    **options: Any,
-) -> VLMRewardVectorEnv:
-    """The vector entry point of every registered ID: many worlds with a time limit, and their rewards.
-
-    Args:
-        num_envs: How many.
-        world: The class of `vlmrm_gym.envs` with the dynamics.
-        episode_length: Steps after which an episode is truncated.
-        prompt: What the agent should bring about; None is an error, for the tasks that have no prompt of their own.
-        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value.
-        render_mode: "rgb_array", which is needed for scoring (None is the same).
-        options: The keyword arguments of `VLMRewardVectorEnv`, and those of the world (`textured`, `task`).
-
-    Raises:
-        ValueError: A parameter out of its range; and all that `VLMRewardVectorEnv` raises.
-        TypeError: No prompt.
-    """
-    check_positive_integer("num_envs", num_envs)
-    if render_mode not in (None, "rgb_array"):
-        raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
-    vector = make_vector_world(
-        world, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **take_worldly(world, options)
-    )
-    return VLMRewardVectorEnv(vector, said(prompt), **options)
-
-
-def make_vector_world(
-    world: str,
-    num_envs: int,
-    *,
-    episode_length: int,
-    autoreset_mode: AutoresetMode | str | None = None,
-    **worldly: Any,
-) -> VectorEnv[Any, Any, Any]:
-    """Many worlds with a time limit, without a reward of ours.
-
-    Args:
-        world: The class of `vlmrm_gym.envs` with the dynamics.
-        num_envs: How many.
-        episode_length: Steps after which an episode is truncated.
-        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        worldly: Keyword arguments of the world.
-
-    Raises:
-        ValueError: A parameter out of its range.
-    """
-    mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
-    if world == "Humanoid":
-        from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
-
-        return HumanoidVectorEnv(num_envs, episode_length=episode_length, autoreset_mode=mode, **worldly)
-    return SyncVectorEnv(
-        [partial(make_world, world, episode_length, "rgb_array", worldly)] * num_envs, autoreset_mode=mode
-    )
-
-
-def _vectorized(
-    env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
-    autoreset_mode: AutoresetMode | str | None,
-) -> VectorEnv[Any, Any, Any]:
-    """The vector environment, made of a list of functions if it has to be."""
-    mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
-    if not isinstance(env, VectorEnv):
-        if isinstance(env, str) or not isinstance(env, Sequence) or not env or not all(map(callable, env)):
+def _check_unscored(env: VectorEnv[Any, Any, Any]) -> None:
+    """Raise a ValueError if a vector environment is scored already."""
+    wrapped = env
+    while isinstance(wrapped, VectorWrapper):
+        if isinstance(wrapped, VLMRewardVectorEnv):
             raise ValueError(
-                "`env` must be a vector environment, or a list of functions that make environments, at least one. "
-                f"Received {env!r}."
+                f"`env` must not be scored already. Received {env}, which has a VLMRewardVectorEnv in it. "
+                "Pass the vector environment that this one was made of."
             )
-        for one in (made := [make() for make in env]):
-            if not isinstance(one, gym.Env):
-                raise ValueError(f"`env` must be a list of functions that make environments. One made {one!r}.")
-        return SyncVectorEnv([lambda one=one: one for one in made], autoreset_mode=mode or AutoresetMode.NEXT_STEP)
-    if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
-        raise ValueError(
-            f"`autoreset_mode` is a vector environment's own. Received {mode.value!r}, but {env} has "
-            f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
-        )
-    return env
+        wrapped = wrapped.env

@@ -1,4 +1,4 @@
-"""The worlds: dynamics, looks and success. They know nothing of reward models.
+"""The environments: dynamics, appearance and success. Independent of reward models.
 
 Mujoco is imported with the humanoid only.
 """

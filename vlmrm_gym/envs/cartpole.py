@@ -1,4 +1,4 @@
-"""Cart-pole as the paper uses it: Gymnasium's, without the termination that would give the task away."""
+"""Cart-pole as in the paper: Gymnasium's, without the termination, which would leak the task."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 
 class CartPole(CartPoleEnv):
-    """Gymnasium's CartPole-v1 that goes on after the pole has fallen.
+    """Gymnasium's CartPole-v1 without termination.
 
-    Nothing terminates. The pole's angle is wrapped to (-pi, pi], and the cart stops at the ends of its track. Up to
-    the step at which CartPole-v1 would terminate, observations, rewards and seeding are CartPole-v1's to the bit.
+    The pole's angle is wrapped to (-pi, pi], and the cart stops at the ends of its track. Up to the step at which
+    CartPole-v1 would terminate, observations, rewards and seeding are bitwise those of CartPole-v1.
 
     The reward is CartPole-v1's: 1.0 for every action taken while the pole was up and the cart on its track, else 0.0.
-    `info["success"]` (bool) says whether they are so after the action.
+    `info["success"]` (bool) is whether both hold after the action.
 
     Observation: float32 (4,): cart position [-2.4, 2.4] and velocity, pole angle (-pi, pi] in radians (positive: to
     the right) and angular velocity. Action: 0 pushes the cart to the left, 1 to the right.
@@ -28,9 +28,9 @@ class CartPole(CartPoleEnv):
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]  (the base class promises the literal False)
         self, action: int | np.ndarray
     ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Go on for 0.02 s with the cart pushed to the left (0) or to the right (1)."""
+        """Push the cart to the left (0) or to the right (1) for 0.02 s."""
         was_up = self.is_up()
-        self.steps_beyond_terminated = None  # the base class warns of, and pays nothing for, steps after a fall
+        self.steps_beyond_terminated = None  # after a fall the base class warns, and gives no reward
         super().step(action)
         assert self.state is not None
         x, x_dot, theta, theta_dot = self.state
@@ -49,7 +49,7 @@ class CartPole(CartPoleEnv):
         if self.render_mode == "rgb_array" and self.screen is None:
             import pygame
 
-            # The base class would open the window system first, which a server does not have.
+            # The base class would initialise the display first, which a server does not have.
             self.screen = pygame.Surface((self.screen_width, self.screen_height))
         return super().render()
 

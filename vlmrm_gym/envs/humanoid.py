@@ -1,4 +1,4 @@
-"""The humanoid as the paper uses it: Gymnasium's, that may fall, with judges that know what a task asks for."""
+"""The humanoid as in the paper: Gymnasium's, without termination, and with the tasks' success criteria."""
 
 from typing import Any
 
@@ -8,25 +8,29 @@ from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 
 from vlmrm_gym.checks import check_choice, check_flag
 from vlmrm_gym.envs.humanoid_body import XML
-from vlmrm_gym.envs.humanoid_judges import JUDGES, succeeds
-from vlmrm_gym.envs.humanoid_look import textured_model
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
+from vlmrm_gym.envs.humanoid_textures import textured_model
+from vlmrm_gym.tasks import PAPER_CAMERA
 
 
 class Humanoid(HumanoidEnv):
-    """Gymnasium's Humanoid-v5 with `terminate_when_unhealthy=False`, to the bit, and a judge.
+    """Gymnasium's Humanoid-v5 with `terminate_when_unhealthy=False`, bitwise, and a success criterion.
 
-    `info["success"]` (bool) says whether the state that the action led to fulfils the task; see `humanoid_judges`. An
-    episode is a success, in the paper's sense, when that holds in at least half of its steps.
+    `info["success"]` (bool) is whether the state after the action meets the criterion; see `humanoid_success`. In the
+    paper, an episode is a success if that holds in at least half of its steps.
 
     Args:
         render_mode: As in Gymnasium.
-        task: The judge: a name in `humanoid_judges.JUDGES`, or None for none; success is then False.
-        textured: Sky, floor and skin look realistic, or as Gymnasium's.
+        task: A name in `humanoid_success.SUCCESS_CRITERIA`; None: `info["success"]` is always False.
+        textured: Whether sky, floor and skin are realistic; otherwise they are Gymnasium's.
     """
+
+    reference_camera = PAPER_CAMERA
+    """The camera to which named sets of cameras are relative, such as "front-side"."""
 
     def __init__(self, render_mode: str | None = None, *, task: str | None = None, textured: bool = True) -> None:
         if task is not None:
-            check_choice("task", task, JUDGES)
+            check_choice("task", task, SUCCESS_CRITERIA)
         check_flag("textured", textured)
         self.task, self.textured = task, textured
         super().__init__(terminate_when_unhealthy=False, render_mode=render_mode)

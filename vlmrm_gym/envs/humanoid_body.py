@@ -1,4 +1,4 @@
-"""Where the parts of Gymnasium's humanoid are, from `qpos` alone. Knows nothing of tasks."""
+"""Positions and orientations of the parts of Gymnasium's humanoid, from `qpos` alone."""
 
 import threading
 from functools import cache
@@ -12,22 +12,22 @@ from numpy.typing import ArrayLike, NDArray
 XML = Path(gymnasium.envs.mujoco.__file__).parent / "assets" / "humanoid.xml"
 
 SIDES = (("left", 1), ("right", -1))
-"""Of the robot, each with the sign of what lies there: its y axis points to the left."""
+"""Sides of the robot, each with the sign of its y coordinates: the y axis points to the robot's left."""
 
 Points = NDArray[np.float64]
 """Points or vectors, float64 (N, 3), in metres."""
 Numbers = NDArray[np.float64]
-"""One number a state, float64 (N,)."""
+"""One number per state, float64 (N,)."""
 
 
 @cache
 def plain_model() -> mujoco.MjModel:
-    """Gymnasium's humanoid as it is, shared: not to be changed."""
+    """Gymnasium's humanoid without our textures. Cached: must not be changed."""
     return mujoco.MjModel.from_xml_path(str(XML))
 
 
 class _Scratch(threading.local):
-    """What positions are worked out in: making it takes 40 times as long as using it for a state."""
+    """An `MjData` per thread for kinematics: creating one takes 40 times as long as using it for a state."""
 
     def __init__(self) -> None:
         self.data = mujoco.MjData(plain_model())
@@ -39,13 +39,13 @@ def _scratch() -> _Scratch:
 
 
 class Body:
-    """The parts of one humanoid in N states, each worked out when it is asked for.
+    """The parts of the humanoid in N states.
 
     Args:
         qpos: float (N, 24): root position and orientation, then 17 joint angles in radians.
 
     Raises:
-        ValueError: Another shape, or a NaN.
+        ValueError: `qpos` has another shape, or is not finite.
     """
 
     def __init__(self, qpos: ArrayLike) -> None:
@@ -71,15 +71,15 @@ class Body:
 
     def point(self, geom: str) -> Points:
         """The centre of a geom."""
-        return self._positions[:, _geom(geom)]
+        return self._positions[:, _geom_id(geom)]
 
     def origin(self, body: str) -> Points:
-        """The origin of a body's frame; for shins, forearms ... that is the joint above."""
-        return self._origins[:, _body(body)]
+        """The origin of a body's frame; for limbs, that is the joint above."""
+        return self._origins[:, _body_id(body)]
 
     def clearance(self, *geoms: str) -> Numbers:
-        """Height above the floor of the lowest point of some geoms, negative where they are in the floor."""
-        numbers = [_geom(geom) for geom in geoms]
+        """Height above the floor of the lowest point of some geoms; negative if they penetrate it."""
+        numbers = [_geom_id(geom) for geom in geoms]
         model = plain_model()
         radius, half = model.geom_size[numbers, 0], model.geom_size[numbers, 1]
         half = np.where(model.geom_type[numbers] == mujoco.mjtGeom.mjGEOM_CAPSULE, half, 0.0)
@@ -92,31 +92,31 @@ class Body:
         return self.clearance(*(model.geom(i).name for i in range(model.ngeom) if i != model.geom("floor").id))
 
     def up(self, body: str = "torso") -> Numbers:
-        """How upright a body is: 1 upright, 0 lying, -1 upside down (cosine of its tilt)."""
-        return self._frames[:, _body(body), 2, 2]
+        """Cosine of a body's tilt: 1 upright, 0 lying, -1 upside down."""
+        return self._frames[:, _body_id(body), 2, 2]
 
     def direction(self, body: str, axis: int) -> Points:
-        """A unit vector of a body's frame in the world: axis 0 its front, 1 its left, 2 its top."""
-        return self._frames[:, _body(body), :, axis]
+        """An axis of a body's frame, a unit vector in world coordinates: 0 points forward, 1 left, 2 up."""
+        return self._frames[:, _body_id(body), :, axis]
 
     def leftward(self, vector: Points) -> Numbers:
-        """The part of vectors that points to the robot's left, level with the floor."""
+        """Horizontal component of vectors towards the robot's left."""
         left = self.direction("pelvis", 1)
-        return _level(vector, left)
+        return _horizontal_component(vector, left)
 
     def ahead(self, vector: Points) -> Numbers:
-        """The part of vectors that points to the robot's front, level with the floor."""
+        """Horizontal component of vectors towards the robot's front."""
         left = self.direction("pelvis", 1)
-        return _level(vector, np.stack([left[:, 1], -left[:, 0], left[:, 2]], axis=1))
+        return _horizontal_component(vector, np.stack([left[:, 1], -left[:, 0], left[:, 2]], axis=1))
 
-    def seen_from_torso(self, geom: str) -> tuple[Numbers, Numbers, Numbers]:
-        """Where the centre of a geom is for the torso: ahead, to the left, above."""
+    def torso_coordinates(self, geom: str) -> tuple[Numbers, Numbers, Numbers]:
+        """Coordinates of a geom's centre in the torso's frame: forward, left, up."""
         offset = self.point(geom) - self.origin("torso")
         ahead, left, above = (np.einsum("ni,ni->n", offset, self.direction("torso", axis)) for axis in range(3))
         return ahead, left, above
 
     def forearm_distance(self) -> Numbers:
-        """The distance between the lines that the forearms lie on, hand included, at its smallest."""
+        """Smallest distance between the centre lines of the forearms, hands included."""
         along = np.linspace(0.0, 1.0, 9)[:, None]
         left, right = (
             self.origin(f"{side}_lower_arm")[:, None] * (1 - along) + self.point(f"{side}_hand")[:, None] * along
@@ -125,17 +125,17 @@ class Body:
         return np.linalg.norm(left[:, :, None] - right[:, None], axis=-1).min(axis=(1, 2))
 
 
-def _level(vector: Points, towards: Points) -> Numbers:
-    """Components of vectors along the horizontal part of others."""
+def _horizontal_component(vector: Points, towards: Points) -> Numbers:
+    """Components of vectors along the horizontal projection of others."""
     horizontal = towards[:, :2] / np.maximum(1e-9, np.linalg.norm(towards[:, :2], axis=1, keepdims=True))
     return np.einsum("ni,ni->n", vector[:, :2], horizontal)
 
 
 @cache
-def _geom(name: str) -> int:
+def _geom_id(name: str) -> int:
     return plain_model().geom(name).id
 
 
 @cache
-def _body(name: str) -> int:
+def _body_id(name: str) -> int:
     return plain_model().body(name).id

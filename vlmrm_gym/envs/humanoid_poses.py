@@ -1,9 +1,9 @@
-"""A library of poses: legs and arms, in degrees, that can be combined. What the judges are tested on, what the bundled
-model learns from and what pictures in reports show.
+"""A library of humanoid poses: legs and arms, in degrees, that can be combined.
 
-A joint without a side ("knee") is meant for both, mirrored; angles that are not given are 0. The poses were found by
-searching the humanoid's joint ranges; several things that people do are out of its reach: its arms rise to 45 degrees
-above the shoulder only, and its hips do not turn far enough to lay the shins flat in the lotus position.
+The success criteria are tested on them, the bundled model is trained on them, and the gallery shows them. A joint
+without a side ("knee") means both sides, mirrored; angles that are not listed are 0. The poses were found by searching
+the humanoid's joint ranges, which are narrower than a person's: its arms rise only 45 degrees above the shoulder, and
+its hips do not turn far enough to lay the shins flat in the lotus position.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,14 @@ from vlmrm_gym.envs.humanoid_body import Body, plain_model
 
 @dataclass(frozen=True, kw_only=True)
 class Legs:
-    """Everything but the arms: how the body lies in space, and the joints of trunk and legs."""
+    """Everything but the arms: orientation of the torso, and joint angles of trunk and legs, in degrees."""
 
     pitch: float = 0.0
-    """Of the torso, in degrees: 90 is face down, -90 on the back."""
+    """Pitch of the torso in degrees: 90 is face down, -90 on the back."""
     roll: float = 0.0
-    """Of the torso, in degrees: 90 is on the right side, -90 on the left."""
+    """Roll of the torso in degrees: 90 is on the right side, -90 on the left."""
     joints: Mapping[str, float] = field(default_factory=dict)
+    """Joint angles in degrees by joint."""
 
 
 LEGS: Mapping[str, Legs] = {
@@ -100,21 +101,21 @@ ARMS: Mapping[str, Mapping[str, float]] = {
     "forward": {"shoulder1": 0, "shoulder2": 31, "elbow": -63},
     "behind": {"shoulder1": 60, "shoulder2": -85, "elbow": -32},
 }  # fmt: skip
-"""Angles for the right arm where no side is given."""
+"""Joint angles in degrees; those without a side are the right arm's, mirrored for the left."""
 
 _MIRRORED = ("shoulder1", "shoulder2")
-"""Joints whose angle changes its sign from one side to the other."""
-_ROOT = 7
-"""Numbers of the root in `qpos`, before the joints."""
+"""Joints whose angle has the opposite sign on the left side."""
+_ROOT_SIZE = 7
+"""Values of the root in `qpos`, before the joints."""
 
 
 def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArray[np.float64]:
-    """A pose of the library, standing, lying or sitting on the floor at the origin.
+    """Make a pose of the library, resting on the floor at the origin.
 
     Args:
         legs: A name in `LEGS`.
         arms: A name in `ARMS`.
-        yaw: Where the robot faces, in degrees; 0 is towards the paper's camera.
+        yaw: Heading in degrees; 0 faces the paper's camera.
 
     Returns:
         `qpos`, float64 (24,).
@@ -124,7 +125,7 @@ def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArr
     """
     body = LEGS[legs]
     qpos = np.zeros(plain_model().nq)
-    qpos[3:_ROOT] = orientation(yaw, body.pitch, body.roll)
+    qpos[3:_ROOT_SIZE] = orientation(yaw, body.pitch, body.roll)
     for joint, degrees in {**body.joints, **ARMS[arms]}.items():
         for name, number in _joints().items():
             if name == joint or name in (f"left_{joint}", f"right_{joint}"):
@@ -134,7 +135,7 @@ def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArr
 
 
 def orientation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
-    """The quaternion of a roll, then a pitch, then a heading, in degrees: float64 (4,)."""
+    """The quaternion of a roll, then a pitch, then a yaw, in degrees: float64 (4,)."""
     total = np.array([1.0, 0.0, 0.0, 0.0])
     for axis, degrees in (((0.0, 0.0, 1.0), yaw), ((0.0, 1.0, 0.0), pitch), ((1.0, 0.0, 0.0), roll)):
         turn, product = np.empty(4), np.empty(4)
@@ -145,7 +146,7 @@ def orientation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
 
 
 def on_floor(qpos: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The same pose, moved up or down until its lowest point is on the floor."""
+    """The pose moved vertically until its lowest point is on the floor: `qpos`, float64 (24,)."""
     moved = qpos.copy()
     moved[2] -= Body(qpos[None]).lowest()[0]
     return moved
@@ -153,6 +154,6 @@ def on_floor(qpos: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @cache
 def _joints() -> Mapping[str, int]:
-    """The hinge joints' places in `qpos`."""
+    """Indices of the hinge joints in `qpos`."""
     model = plain_model()
     return {model.joint(i).name: int(model.jnt_qposadr[i]) for i in range(1, model.njnt)}

@@ -1,6 +1,5 @@
-"""Many humanoids, stepped together on a thread pool. Knows nothing of reward models."""
+"""A vector of humanoids that are stepped on a thread pool. Independent of reward models."""
 
-from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -15,36 +14,35 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.checks import check_autoreset_mode, check_positive_integer
-from vlmrm_gym.cores import usable_cores
+from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.envs.humanoid import Humanoid
-from vlmrm_gym.envs.humanoid_judges import succeeds
-from vlmrm_gym.rendering import Renderer, make_renderer
-from vlmrm_gym.rendering.scene import STATE_KEY
+from vlmrm_gym.envs.humanoid_success import succeeds
+from vlmrm_gym.infos import STATE_KEY
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 _DERIVED = ("xipos", "cinert", "cvel", "qfrc_actuator", "ten_length", "ten_velocity")
-"""What observations and infos need besides the state; the batch computes only what it has been asked for."""
+"""Derived quantities that observations and infos need; the batch computes only those that are bound."""
 
 
 class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
-    """N humanoids with a time limit: what `SyncVectorEnv` makes of them, to the bit, and faster.
+    """N humanoids with a time limit: bitwise the same as in a `SyncVectorEnv`, and faster.
 
     Observations, rewards, infos, seeding and autoresets are those of
     `SyncVectorEnv([lambda: TimeLimit(Humanoid(...), episode_length)] * num_envs, autoreset_mode=autoreset_mode)`. Infos
-    of steps also have what `CaptureState` would put there: the states that the actions led to.
+    of steps also have what `CaptureState` adds: the states after the actions.
 
     Args:
-        num_envs: How many humanoids.
+        num_envs: Number of humanoids.
         task: See `Humanoid`.
         textured: See `Humanoid`.
         episode_length: Steps after which an episode is truncated.
-        autoreset_mode: When an episode follows the one that has ended: an `AutoresetMode` or its value.
-        threads: How many to simulate on. None: as many as there are CPUs that this process may use.
+        autoreset_mode: When an ended environment is reset: an `AutoresetMode` or its value.
+        threads: Number of simulation threads; None: one per CPU core available to this process.
 
     Raises:
-        ValueError: A parameter out of its range; the message names it.
+        ValueError: A parameter is out of its range; the message names it.
     """
 
     render_mode = "rgb_array"
@@ -68,23 +66,23 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         self.autoreset_mode = check_autoreset_mode(autoreset_mode)
 
         self.single_env = Humanoid(render_mode=self.render_mode, task=task, textured=textured)
-        """Has the model, the spaces and the rules of all; its own state is what resets are worked out in."""
+        """Has the model, spaces and reward settings of all humanoids; its own data are scratch space."""
         self.metadata = {**self.single_env.metadata, STATE_KEY: True, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = self.single_env.observation_space
         self.single_action_space = self.single_env.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
-        # Each simulation keeps its MjData: contact forces are read from it, see _contact_forces.
+        # Persistent: each simulation keeps its MjData, from which _contact_forces reads.
         model = self.single_env.model
         self._batch = mujoco.batch.Batch(model, self.num_envs, min(int(threads), self.num_envs), persistent=True)
         for name in _DERIVED:
             self._batch.bind(name)
-        self._generators = [gym.Env[Any, Any]() for _ in range(self.num_envs)]  # bare: for their seeding alone
+        self._generators = [gym.Env[Any, Any]() for _ in range(self.num_envs)]  # only for seeding
         self._observations: Floats = np.zeros((self.num_envs, flatdim(self.single_observation_space)))
         self._centres: Floats = np.zeros((self.num_envs, 2))  # of mass, x and y in metres
         self._elapsed = np.full(self.num_envs, -1)  # steps of the episode; -1: never reset
-        self._ended: Flags = np.zeros(self.num_envs, dtype=np.bool_)  # and not reset yet
+        self._ended: Flags = np.zeros(self.num_envs, dtype=np.bool_)  # episode ended, not reset yet
 
     @property
     def np_random(self) -> tuple[np.random.Generator, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -93,7 +91,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What the humanoids were seeded with."""
+        """The seeds of the humanoids."""
         return tuple(env.np_random_seed for env in self._generators)
 
     def reset(
@@ -102,14 +100,14 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         """Start episodes in all humanoids, or in those of a mask.
 
         Args:
-            seed: One for each, or that of the first, from which the others count on; None: no new seeds.
-            options: "reset_mask", bool (N,), tells which to reset.
+            seed: One for each; or one, and humanoid i gets `seed + i`; None: no new seeds.
+            options: "reset_mask", bool (N,), selects those to reset.
 
         Returns:
-            Observations, float64 (N, 348), those of humanoids that are not reset as they were; infos of the reset ones.
+            Observations, float64 (N, 348), unchanged for humanoids that are not reset; infos of the reset ones.
 
         Raises:
-            ValueError: A wrong number of seeds, or a mask of another shape or dtype or without a True.
+            ValueError: Wrong number of seeds, or the mask has another shape or dtype, or no True.
             ClosedEnvironmentError: After `close`.
         """
         self._check_open()
@@ -136,8 +134,8 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
             Observations float64 (N, 348), rewards float64 (N,), terminations and truncations bool (N,), infos.
 
         Raises:
-            ValueError: Actions of another shape.
-            ResetNeeded: No episode has begun, or, in the mode DISABLED, one has ended.
+            ValueError: Actions have another shape.
+            ResetNeeded: No episode has begun, or, in mode DISABLED, one has ended.
             ClosedEnvironmentError: After `close`.
         """
         self._check_open()
@@ -162,32 +160,35 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         return self._observations.copy(), rewards, np.zeros_like(truncations), truncations, infos
 
     def render(self) -> tuple[NDArray[np.uint8], ...]:
-        """The states as Gymnasium's humanoid shows them: N frames, uint8 (480, 480, 3)."""
+        """The frames of Gymnasium's own renderer: N of them, uint8 (480, 480, 3)."""
         self._check_open()
-        return tuple(self._view.render(self.states))
+        return tuple(self._render(i) for i in range(self.num_envs))
 
     @property
     def states(self) -> Floats:
-        """What determines the frames that are shown now: `qpos`, float64 (N, 24), a copy."""
+        """The states that determine the current frames: `qpos`, float64 (N, 24), a copy."""
         return self._batch.qpos.copy()
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Let go of the threads and of what draws."""
-        if "_view" in self.__dict__:
-            self._view.close()
+        """Free threads and renderer."""
         self.single_env.close()
         del self._batch
 
-    @cached_property
-    def _view(self) -> Renderer:
-        return make_renderer(self.single_env, quality="faithful")
+    def _render(self, i: int) -> NDArray[np.uint8]:
+        """The frame of one humanoid, by the single environment, whose data are scratch space."""
+        env = self.single_env
+        self._batch.get_data(i, env.data)
+        mujoco.mj_forward(env.model, env.data)
+        if env.mujoco_renderer.viewer is not None:  # Gymnasium renders in whichever OpenGL context is current
+            env.mujoco_renderer.viewer.make_context_current()
+        return np.asarray(env.render(), dtype=np.uint8)
 
     def _check_open(self) -> None:
         if self.closed:
             raise ClosedEnvironmentError(f"{self} has been closed; make another.")
 
     def _reset(self, mask: Flags, infos: dict[str, Any], seeds: list[int | None] | None = None) -> dict[str, Any]:
-        """Start episodes in some humanoids: `infos` with theirs."""
+        """Start episodes in the masked humanoids. Returns `infos` with their infos added."""
         env = self.single_env
         for i in np.flatnonzero(mask).tolist():
             self._generators[i].reset(seed=seeds[i] if seeds else None)
@@ -200,9 +201,9 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         return infos
 
     def _simulate(self, torques: Floats, stepped: Flags) -> tuple[Floats, dict[str, NDArray[Any]]]:
-        """Step some humanoids: rewards and the values of infos, each (N, ...), without meaning for the others.
+        """Step the masked humanoids. Returns rewards and info values, (N, ...) each, undefined for the others.
 
-        Observations are written to where they are kept. All in Gymnasium's order of operations, hence to the bit.
+        Observations are updated in place. The order of operations is Gymnasium's, so results are bitwise the same.
         """
         env, batch = self.single_env, self._batch
         batch.ctrl = torques
@@ -231,7 +232,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
             "y_position": qpos[:, 1].copy(),
             "tendon_length": batch.ten_length.copy(),
             "tendon_velocity": batch.ten_velocity.copy(),
-            # By the dot product that np.linalg.norm takes: it may round differently than a sum of squares.
+            # The dot product that np.linalg.norm uses; a sum of squares may round differently.
             "distance_from_origin": np.sqrt((flat[:, None] @ flat[:, :, None]).ravel()),
             "x_velocity": velocity[:, 0].copy(),
             "y_velocity": velocity[:, 1].copy(),
@@ -244,11 +245,11 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         }
 
     def _contact_forces(self, stepped: Flags) -> Floats:
-        """`cfrc_ext` as Gymnasium has it, float64 (N, bodies, 6): computed after a step, not by it.
+        """`cfrc_ext` as in Gymnasium, float64 (N, bodies, 6): computed after the step.
 
-        A sensor that makes the step compute it would see the first stage of the Runge-Kutta integrator; all else in an
-        observation, and Gymnasium's call after the step, see the last one. It takes 7 microseconds a humanoid; a step
-        takes 300.
+        A sensor would have the step compute it in the first stage of the Runge-Kutta integrator; the rest of an
+        observation, and Gymnasium's call after the step, are of the last stage. It takes 7 microseconds per humanoid, a
+        step 300.
         """
         model, data = self.single_env.model, self.single_env.data
         forces = np.zeros((self.num_envs, model.nbody, 6))
@@ -260,7 +261,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
 
 def _objects(rows: Floats) -> NDArray[np.object_]:
-    """Copies of the rows, each an object."""
+    """Copies of the rows in an object array (N,)."""
     objects = np.empty(len(rows), dtype=object)
     for i, row in enumerate(rows):
         objects[i] = row.copy()
@@ -268,7 +269,7 @@ def _objects(rows: Floats) -> NDArray[np.object_]:
 
 
 def _masked(values: dict[str, Any], mask: Flags) -> dict[str, Any]:
-    """Infos of a vector environment where some environments have values, nothing if none has."""
+    """Vector infos with their masks, for the environments of a mask; empty if there are none."""
     infos: dict[str, Any] = {}
     for key, value in values.items() if mask.any() else ():
         if isinstance(value, np.ndarray) and not mask.all():

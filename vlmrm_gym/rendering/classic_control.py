@@ -1,8 +1,9 @@
-"""Cart-pole and mountain car from their states, as Gymnasium draws them, at any size."""
+"""Renders cart-pole and mountain car from their states, as Gymnasium does, at any size."""
 
+import copy
 import math
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
@@ -13,36 +14,37 @@ from pygame import gfxdraw
 from vlmrm_gym.checks import check_positive_integer
 from vlmrm_gym.rendering.mountain_scene import MountainScene
 from vlmrm_gym.rendering.renderer import check_states
+from vlmrm_gym.rendering.states import SceneChange
 
 Color = tuple[int, int, int]
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 
 
 class _Painter(Protocol):
-    """Paints on a surface of Gymnasium's 600x400 times a scale, upside down as Gymnasium does.
+    """Paints a scene on a surface of Gymnasium's 600x400 times a scale, upside down as Gymnasium does.
 
-    To paint upside down matters: pygame's polygons are not symmetric, and would differ by a pixel.
+    The orientation matters: pygame's polygons are not symmetric, and would differ by a pixel.
     """
 
     def background(self) -> pygame.Surface:
-        """What lies behind what moves, 32 bits deep."""
+        """The static scene behind the moving parts, 32 bits deep."""
         ...
 
     def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
-        """A box around what moves. Its edges cut no slanted line: pygame draws the part of one as another line."""
+        """A box around the moving parts. Its edges cut no slanted line: pygame draws clipped lines differently."""
         ...
 
     def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
-        """What moves."""
+        """Paint the moving parts."""
         ...
 
     def paint_in_front(self, surface: pygame.Surface) -> None:
-        """What lies before what moves."""
+        """Paint the static parts in front of the moving ones."""
         ...
 
 
 class _ClassicControlRenderer:
-    """Frames that a painter paints at Gymnasium's size or a multiple, and that are resized."""
+    """Renders with a painter, at Gymnasium's size or a multiple of it, and resizes."""
 
     dtype = np.dtype(np.float64)
     state_size: int
@@ -51,22 +53,35 @@ class _ClassicControlRenderer:
         check_positive_integer("height", height)
         check_positive_integer("width", width)
         self.height, self.width = int(height), int(width)
-        self._painter, self._scale = painter, max(oversampling, math.ceil(max(height / 400, width / 600)))
+        self._painter, self._oversampling = painter, oversampling
+        self._scale = max(oversampling, math.ceil(max(height / 400, width / 600)))
         self._canvas: _Canvas | None = None
 
-    def render(self, states: ArrayLike) -> NDArray[np.uint8]:
-        """Draw states (B, state_size): uint8 (B, height, width, 3).
+    def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
+        """Render states, float64 (B, state_size): uint8 (B, height, width, 3). `changes` is ignored.
 
         Raises:
-            ValueError: States of another width, or with a NaN or an infinity.
+            ValueError: States have another width, or contain a NaN or an infinity.
         """
         checked = check_states(states, self.state_size)
         if self._canvas is None:
             self._canvas = _Canvas(self._painter(self._scale), self.height, self.width)
         return self._canvas.draw(checked)
 
+    def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> Self:
+        """This renderer at another size: `render_size` maps its (height, width) to the new one."""
+        other = copy.copy(self)
+        _ClassicControlRenderer.__init__(
+            other, *render_size(self.height, self.width), self._painter, self._oversampling
+        )
+        return other
+
+    def is_equivalent(self, other: object) -> bool:
+        """Whether another renderer renders the same frames."""
+        return isinstance(other, _ClassicControlRenderer) and self.__getstate__() == other.__getstate__()
+
     def close(self) -> None:
-        """Free the surfaces; drawing again makes others."""
+        """Free the surfaces. Rendering again makes others."""
         self._canvas = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -74,17 +89,17 @@ class _ClassicControlRenderer:
 
 
 class CartPoleRenderer(_ClassicControlRenderer):
-    """Draws states of CartPole: (cart position, pole angle).
+    """Renders states of CartPole: (cart position, pole angle in radians).
 
-    At 600x400 a frame is Gymnasium's, to the pixel. At a smaller size it is that frame with areas averaged; at a larger
-    one it is drawn at a multiple first, with lines as thin.
+    At 600x400 a frame equals Gymnasium's, pixel for pixel. A smaller frame is an area average of that one. A larger one
+    is painted at a multiple of the size first, with lines one pixel wide.
 
     Args:
-        height: Of the frames, in pixels.
-        width: Of the frames, in pixels.
+        height: Height of the frames, in pixels.
+        width: Width of the frames, in pixels.
 
     Raises:
-        ValueError: A size below 1.
+        ValueError: A size is below 1.
     """
 
     state_size = 2
@@ -98,16 +113,16 @@ class CartPoleRenderer(_ClassicControlRenderer):
 
 
 class MountainCarRenderer(_ClassicControlRenderer):
-    """Draws states of MountainCarContinuous: (position,).
+    """Renders states of MountainCarContinuous: (position,).
 
     Args:
-        height: Of the frames, in pixels.
-        width: Of the frames, in pixels.
-        textured: True draws a car in the mountains, about as a photograph would show it. False draws as Gymnasium does,
-            with sizes as in `CartPoleRenderer`.
+        height: Height of the frames, in pixels.
+        width: Width of the frames, in pixels.
+        textured: True renders a photo-like car in the mountains. False renders as Gymnasium does, with sizes as in
+            `CartPoleRenderer`.
 
     Raises:
-        ValueError: A size below 1.
+        ValueError: A size is below 1.
     """
 
     state_size = 1
@@ -124,33 +139,33 @@ class MountainCarRenderer(_ClassicControlRenderer):
 
 
 class _Canvas:
-    """What a painter paints on, and the way from there to frames.
+    """Paints and resizes frames.
 
-    Per frame, only a box around what moves is painted and resized; the rest is copied from a frame without it.
+    Per frame, only a box around the moving parts is painted and resized; the rest is copied from a static frame.
     """
 
     def __init__(self, painter: _Painter, height: int, width: int) -> None:
         self._painter, self._background = painter, painter.background()
         self._surface = self._background.copy()
         size = self._background.get_size()
-        # The smallest parts of canvas and frame, (x, y), whose edges coincide: what is made of them resizes by itself.
+        # The smallest tiles of canvas and frame, (x, y), whose edges coincide: tiles can be resized one by one.
         shared = math.gcd(size[0], width), math.gcd(size[1], height)
-        self._part = size[0] // shared[0], size[1] // shared[1]
-        self._resized_part = width // shared[0], height // shared[1]
-        # smoothscale rounds down, once per direction; what white loses by that is given back to every pixel.
+        self._tile = size[0] // shared[0], size[1] // shared[1]
+        self._resized_tile = width // shared[0], height // shared[1]
+        # smoothscale rounds down, once per direction; what white loses is added back to every pixel.
         white = pygame.Surface(size, depth=32)
         white.fill(WHITE)
-        self._lost = (0, 0, 0)
+        self._rounding_loss = (0, 0, 0)
         resized = self._resize(white, white.get_rect())
-        self._lost = (255 - int(resized.min()),) * 3
+        self._rounding_loss = (255 - int(resized.min()),) * 3
         painter.paint_in_front(self._surface)
-        self._still = np.ascontiguousarray(self._resize(self._surface, self._surface.get_rect()))
+        self._static_frame = np.ascontiguousarray(self._resize(self._surface, self._surface.get_rect()))
 
     def draw(self, states: NDArray[np.float64]) -> NDArray[np.uint8]:
-        frames = np.empty((len(states), *self._still.shape), dtype=np.uint8)
-        frames[:] = self._still
+        frames = np.empty((len(states), *self._static_frame.shape), dtype=np.uint8)
+        frames[:] = self._static_frame
         for i, state in enumerate(states):
-            box = self._outward(self._painter.bounds(state).clip(self._surface.get_rect()))
+            box = self._align_to_tiles(self._painter.bounds(state).clip(self._surface.get_rect()))
             if not box:
                 continue
             self._surface.set_clip(box)
@@ -159,24 +174,24 @@ class _Canvas:
             self._painter.paint_in_front(self._surface)
             resized = self._resize(self._surface, box)
             height, width, _ = resized.shape
-            left = box.x // self._part[0] * self._resized_part[0]
-            top = len(self._still) - box.y // self._part[1] * self._resized_part[1] - height
+            left = box.x // self._tile[0] * self._resized_tile[0]
+            top = len(self._static_frame) - box.y // self._tile[1] * self._resized_tile[1] - height
             frames[i, top : top + height, left : left + width] = resized
         return frames
 
-    def _outward(self, box: pygame.Rect) -> pygame.Rect:
-        """The smallest box of whole parts around a box."""
+    def _align_to_tiles(self, box: pygame.Rect) -> pygame.Rect:
+        """The smallest box of whole tiles around a box."""
         if not box:
             return box
-        (x, y), left, top = self._part, box.left // self._part[0], box.top // self._part[1]
+        (x, y), left, top = self._tile, box.left // self._tile[0], box.top // self._tile[1]
         return pygame.Rect(left * x, top * y, (-(-box.right // x) - left) * x, (-(-box.bottom // y) - top) * y)
 
     def _resize(self, surface: pygame.Surface, box: pygame.Rect) -> NDArray[np.uint8]:
-        """A box of whole parts as pixels of a frame, with its top up."""
-        counts = box.w // self._part[0], box.h // self._part[1]
-        size = counts[0] * self._resized_part[0], counts[1] * self._resized_part[1]
+        """A box of whole tiles as pixels of a frame, with its top up."""
+        counts = box.w // self._tile[0], box.h // self._tile[1]
+        size = counts[0] * self._resized_tile[0], counts[1] * self._resized_tile[1]
         resized = pygame.transform.smoothscale(surface.subsurface(box), size)
-        resized.fill(self._lost, special_flags=pygame.BLEND_RGB_ADD)
+        resized.fill(self._rounding_loss, special_flags=pygame.BLEND_RGB_ADD)
         return pygame.surfarray.pixels3d(resized).swapaxes(0, 1)[::-1]
 
 
@@ -210,7 +225,7 @@ class _CartPole:
         gfxdraw.hline(surface, 0, surface.get_width(), 100 * self._scale, BLACK)
 
     def _x(self, state: NDArray[np.float64]) -> float:
-        # Farther outside, the cart is as little seen, and can be too far for pygame's integers.
+        # Beyond this, the cart is outside the frame, and could overflow pygame's integers.
         return (float(np.clip(state[0], -4.8, 4.8)) * (600 / 4.8) + 600 / 2.0) * self._scale
 
 
@@ -236,7 +251,7 @@ class _MountainCar:
     def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
         s, position = self._scale, _position(state)
         x, y = self._place(position)
-        angle = math.cos(3 * position)  # not the slope's, but what Gymnasium takes
+        angle = math.cos(3 * position)  # Gymnasium's angle, which is not that of the slope
         body = [(-20 * s, 0), (-20 * s, 20 * s), (20 * s, 20 * s), (20 * s, 0)]
         turned = [pygame.math.Vector2(corner).rotate_rad(angle) for corner in body]
         _polygon(surface, [(corner[0] + x, corner[1] + 10 * s + y) for corner in turned], BLACK)
@@ -251,13 +266,13 @@ class _MountainCar:
         _polygon(surface, [(x, top), (x, top - 10 * s), (x + 25 * s, top - 5 * s)], (204, 204, 0))
 
     def _place(self, position: Any) -> tuple[Any, Any]:
-        """Column and row of the track, in the type of the position."""
+        """Column and row of the track at a position, in the position's dtype."""
         return (position - -1.2) * self._per_unit, (np.sin(3 * position) * 0.45 + 0.55) * self._per_unit
 
 
 def _position(state: NDArray[np.float64]) -> np.floating[Any]:
-    """The position in the type that Gymnasium has it in: float32 after a step, which can round to another pixel."""
-    position = np.clip(state[0], -2.1, 1.5)  # not seen from there on
+    """The position in Gymnasium's dtype, float32 after a step: another dtype can round to another pixel."""
+    position = np.clip(state[0], -2.1, 1.5)  # outside the frame beyond
     single = np.float32(position)
     return single if single == position else position
 

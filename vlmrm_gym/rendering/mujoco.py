@@ -1,6 +1,9 @@
-"""MuJoCo scenes from their states: `qpos`, and what else a model needs to be drawn."""
+"""Renders MuJoCo scenes from their states: `qpos`, and what else affects a frame."""
 
 import copy
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import gymnasium as gym
@@ -9,30 +12,36 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.checks import check_choice, check_positive_integer
-from vlmrm_gym.rendering.cameras import Camera, get_fields, make_camera, set_fields
-from vlmrm_gym.rendering.opengl import make_context
+from vlmrm_gym.rendering.cameras import get_fields, set_fields
+from vlmrm_gym.rendering.model_changes import AppliedChanges
+from vlmrm_gym.rendering.model_fields import same_sizes
+from vlmrm_gym.rendering.opengl import OpenGLContext, make_context
 from vlmrm_gym.rendering.renderer import QUALITIES, Quality, check_states
+from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.views import Cameras, make_cameras
 
 
 class MuJoCoRenderer:
-    """Draws states of a MuJoCo model. A frame is, to the pixel, that of `mj_forward` and a render.
+    """Renders states of a MuJoCo model. A frame equals, pixel for pixel, that of `mj_forward` and a render.
 
-    A state is `qpos`, then position and orientation of the mocap bodies and the activations of muscles, where the model
-    has any: 24 numbers (192 bytes) for Gymnasium's humanoid.
+    A state is `qpos`, then positions and orientations of the mocap bodies and activations of muscles, if the model has
+    any: 24 numbers (192 bytes) for Gymnasium's humanoid.
+
+    With several cameras a state has several views: each state is posed once, and drawn from every camera.
 
     Args:
-        model: The model; it is copied, so later changes of it (say, of colours) are not seen.
-        height: Of the frames, in pixels.
-        width: Of the frames, in pixels.
-        camera: See `vlmrm_gym.rendering.cameras.make_camera`; also a ready `mujoco.MjvCamera`.
-        quality: "faithful" draws as the model says, with shadows, reflections and antialiasing. "fast" leaves those out
-            and draws rounded geoms with fewer facets, which is several times as fast where a CPU draws.
-        visual_options: Flags of `mjvOption` and their values, as `MujocoEnv` takes them.
-        max_geom: The most geoms that can be drawn.
-        egl_device: The EGL device to draw on; see `vlmrm_gym.rendering.opengl.make_context`.
+        model: The model; it is copied. Later changes of the original are passed as scene changes; see `MuJoCoCapture`.
+        height: Height of the frames, in pixels.
+        width: Width of the frames, in pixels.
+        camera: One camera or several: see `vlmrm_gym.rendering.views.make_cameras`. Also a `mujoco.MjvCamera`.
+        quality: "faithful" follows the model's settings, with shadows, reflections and antialiasing. "fast" leaves
+            those out and renders rounded geoms with fewer facets, which is several times as fast on a CPU.
+        visual_options: Flags of `mjvOption` and their values, as in `MujocoEnv`.
+        max_geom: Maximum number of geoms in the scene.
+        egl_device: The EGL device to render on; see `vlmrm_gym.rendering.opengl.make_context`.
 
     Raises:
-        ValueError: A size below 1, an unknown camera or quality.
+        ValueError: A size is below 1, or a camera or the quality is unknown.
     """
 
     dtype = np.dtype(np.float64)
@@ -43,7 +52,7 @@ class MuJoCoRenderer:
         height: int,
         width: int,
         *,
-        camera: Camera | mujoco.MjvCamera | None = None,
+        camera: Cameras | None = None,
         quality: Quality = "fast",
         visual_options: dict[int, bool] | None = None,
         max_geom: int = 10_000,
@@ -53,9 +62,7 @@ class MuJoCoRenderer:
         check_positive_integer("width", width)
         check_choice("quality", quality, QUALITIES)
         self.height, self.width = int(height), int(width)
-        self.state_size = model.nq + 7 * model.nmocap + model.na
-        ready = isinstance(camera, mujoco.MjvCamera)
-        self._camera: mujoco.MjvCamera = copy.copy(camera) if ready else make_camera(model, camera)
+        self._cameras = make_cameras(model, camera)
         self._quality: Quality = quality
         self._visual_options = dict(visual_options or {})
         self._max_geom, self._egl_device = max_geom, egl_device
@@ -72,53 +79,127 @@ class MuJoCoRenderer:
         data: mujoco.MjData = env.unwrapped.data  # pyright: ignore[reportAttributeAccessIssue]
         return np.concatenate((data.qpos, data.mocap_pos.ravel(), data.mocap_quat.ravel(), data.act))
 
-    def render(self, states: ArrayLike) -> NDArray[np.uint8]:
-        """Draw states (B, state_size): uint8 (B, height, width, 3).
+    def render(
+        self,
+        states: ArrayLike,
+        changes: Sequence[SceneChange | None] | None = None,
+        views: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.uint8]:
+        """Render states.
+
+        Args:
+            states: float64 (B, state_size).
+            changes: B scene changes, or None.
+            views: int64 (B,): the number of the camera that renders each state. None: all cameras render it.
+
+        Returns:
+            uint8 (B, height, width, 3); of all cameras, if there are several: (B, num_views, height, width, 3).
 
         Raises:
-            ValueError: States of another width, or with a NaN or an infinity.
-            DependencyNotInstalled: No OpenGL; says which package to install.
+            ValueError: States have another width, or contain a NaN or an infinity.
+            DependencyNotInstalled: OpenGL is missing; the message names the package to install.
         """
         checked = check_states(states, self.state_size)
         if self._canvas is None:
             self._canvas = _Canvas(
-                self._model, self._camera, self._quality, self._visual_options, self._max_geom, self._egl_device
+                self._model, self._cameras, self._quality, self._visual_options, self._max_geom, self._egl_device
             )
-        return self._canvas.draw(checked)
+        return self._canvas.draw(checked, changes, views)
+
+    def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "MuJoCoRenderer":
+        """This renderer at another size: `render_size` maps its (height, width) to the new one."""
+        height, width = render_size(self.height, self.width)
+        return self._copy(self._model, height, width)
+
+    def with_model(self, model: mujoco.MjModel) -> "MuJoCoRenderer":
+        """This renderer with another model."""
+        return self._copy(model, self.height, self.width)
+
+    def can_draw(self, model: mujoco.MjModel) -> bool:
+        """Whether a model differs from this renderer's in values only, so that scene changes can express it."""
+        return same_sizes(model, self._model)
+
+    def is_equivalent(self, other: object) -> bool:
+        """Whether this renderer, given scene changes of model and cameras, renders the same frames as another one."""
+        return (
+            isinstance(other, MuJoCoRenderer)
+            and self._view == other._view
+            and (self.height, self.width) == (other.height, other.width)
+            and self.num_views == other.num_views
+            and self.can_draw(other._model)
+        )
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The model without scene changes. Must not be written to."""
+        return self._model
+
+    @property
+    def cameras(self) -> list[dict[str, Any]]:
+        """The fields of each camera."""
+        return [get_fields(camera) for camera in self._cameras]
+
+    @property
+    def num_views(self) -> int:
+        """Number of cameras."""
+        return len(self._cameras)
+
+    @property
+    def _view(self) -> tuple[Any, ...]:
+        return self._quality, self._visual_options, self._max_geom
+
+    def _copy(self, model: mujoco.MjModel, height: int, width: int) -> "MuJoCoRenderer":
+        return MuJoCoRenderer(
+            model,
+            height,
+            width,
+            camera=self._cameras,
+            quality=self._quality,
+            visual_options=self._visual_options,
+            max_geom=self._max_geom,
+            egl_device=self._egl_device,
+        )
+
+    @property
+    def state_size(self) -> int:
+        """Number of values in a state."""
+        return self._model.nq + 7 * self._model.nmocap + self._model.na
 
     def close(self) -> None:
-        """Free the OpenGL context; drawing again makes another."""
+        """Free the OpenGL context. Rendering again makes another."""
         if self._canvas is not None:
             self._canvas.close()
             self._canvas = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_canvas": None, "_camera": get_fields(self._camera)}
+        return {**self.__dict__, "_canvas": None, "_cameras": self.cameras}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._camera = mujoco.MjvCamera()
-        set_fields(self._camera, state["_camera"])
+        self._cameras = [mujoco.MjvCamera() for _ in state["_cameras"]]
+        for camera, fields in zip(self._cameras, state["_cameras"], strict=True):
+            set_fields(camera, fields)
 
 
 class _Canvas:
-    """An OpenGL context with a model's meshes and textures in it."""
+    """An OpenGL context with a model's meshes and textures uploaded."""
 
     def __init__(
         self,
         model: mujoco.MjModel,
-        camera: mujoco.MjvCamera,
+        cameras: Sequence[mujoco.MjvCamera],
         quality: Quality,
         visual_options: dict[int, bool],
         max_geom: int,
         egl_device: int | None,
     ) -> None:
-        self._model, self._camera = model, camera
-        self._data = mujoco.MjData(model)
+        self._model, self._cameras = copy.copy(model), [copy.copy(camera) for camera in cameras]
+        self._changes = AppliedChanges(self._model, self._cameras)
+        self._data = mujoco.MjData(self._model)
         self._options = mujoco.MjvOption()
         for flag, value in visual_options.items():
             self._options.flags[flag] = value
-        self._scene = mujoco.MjvScene(model, max_geom)
+        self._scene = mujoco.MjvScene(self._model, max_geom)
         if quality == "fast":
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
@@ -126,23 +207,45 @@ class _Canvas:
         self._viewport = mujoco.MjrRect(0, 0, width, height)
         self._opengl = make_context(width, height, egl_device)
         with self._opengl.as_current():
-            self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
-            mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
+            self._context = self._make_context()
+        # Not left to the destructor of `MjrContext`, which frees in whichever OpenGL context is current.
+        self._uploaded = [self._context]
+        self._free = weakref.finalize(self, _free, self._opengl, self._uploaded)
+        self._free.atexit = False
 
-    def draw(self, states: NDArray[np.float64]) -> NDArray[np.uint8]:
-        upside_down = np.empty((len(states), self._viewport.height, self._viewport.width, 3), dtype=np.uint8)
+    def draw(
+        self,
+        states: NDArray[np.float64],
+        changes: Sequence[SceneChange | None] | None,
+        views: NDArray[np.int64] | None,
+    ) -> NDArray[np.uint8]:
+        per_state = 1 if views is not None else len(self._cameras)
+        height, width = self._viewport.height, self._viewport.width
+        upside_down = np.empty((len(states), per_state, height, width, 3), dtype=np.uint8)
+        cameras = [self._cameras] * len(states) if views is None else [[self._cameras[view]] for view in views]
         with self._opengl.as_current():
-            for state, frame in zip(states, upside_down, strict=True):
+            for state, change, own_cameras, frames in zip(
+                states, changes or repeat(None), cameras, upside_down, strict=False
+            ):
+                if self._changes.apply(change):
+                    self._context.free()
+                    self._context = self._uploaded[0] = self._make_context()
                 self._pose(state)
-                mujoco.mjv_updateScene(
-                    self._model, self._data, self._options, None, self._camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
-                )
-                mujoco.mjr_render(self._viewport, self._scene, self._context)
-                mujoco.mjr_readPixels(frame, None, self._viewport, self._context)
-        return np.ascontiguousarray(upside_down[:, ::-1])
+                for camera, frame in zip(own_cameras, frames, strict=True):
+                    self._draw(camera, frame)
+        frames = np.ascontiguousarray(upside_down[:, :, ::-1])
+        return frames[:, 0] if per_state == 1 else frames
+
+    def _draw(self, camera: mujoco.MjvCamera, upside_down: NDArray[np.uint8]) -> None:
+        """Draw the current pose into uint8 (H, W, 3), whose first row is the lowest."""
+        mujoco.mjv_updateScene(
+            self._model, self._data, self._options, None, camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
+        )
+        mujoco.mjr_render(self._viewport, self._scene, self._context)
+        mujoco.mjr_readPixels(upside_down, None, self._viewport, self._context)
 
     def _pose(self, state: NDArray[np.float64]) -> None:
-        """The part of `mj_forward` that moves what can be seen."""
+        """The part of `mj_forward` that affects rendering."""
         model, data = self._model, self._data
         ends = np.cumsum((model.nq, 3 * model.nmocap, 4 * model.nmocap))
         data.qpos[:], positions, orientations, data.act[:] = np.split(state, ends)
@@ -153,22 +256,17 @@ class _Canvas:
         mujoco.mj_flex(model, data)
         mujoco.mj_tendon(model, data)
 
+    def _make_context(self) -> mujoco.MjrContext:
+        """Upload textures, meshes and settings. The OpenGL context must be current."""
+        context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_150)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
+        return context
+
     def close(self) -> None:
-        with self._opengl.as_current():
-            self._context.free()
-        self._opengl.free()
+        self._free()
 
 
-def own_camera(env: Any) -> mujoco.MjvCamera:
-    """The camera that a `MujocoEnv` renders with, as its `camera_id`, `camera_name` and `default_camera_config` say."""
-    renderer = env.mujoco_renderer
-    data = mujoco.MjData(env.model)
-    data.qpos[:] = env.init_qpos
-    mujoco.mj_kinematics(env.model, data)
-    camera = mujoco.MjvCamera()
-    camera.lookat[:] = np.median(data.geom_xpos, axis=0)
-    camera.distance = env.model.stat.extent
-    set_fields(camera, renderer.default_cam_config or {})
-    camera.type = mujoco.mjtCamera.mjCAMERA_FREE if renderer.camera_id == -1 else mujoco.mjtCamera.mjCAMERA_FIXED
-    camera.fixedcamid = renderer.camera_id
-    return camera
+def _free(opengl: OpenGLContext, uploaded: list[mujoco.MjrContext]) -> None:
+    with opengl.as_current():
+        uploaded.pop().free()
+    opengl.free()

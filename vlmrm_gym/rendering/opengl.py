@@ -1,11 +1,15 @@
-"""OpenGL without a window: EGL (the default on Linux) or OSMesa. Knows nothing of scenes.
+"""OpenGL without a window: EGL (the default on Linux) or OSMesa. Independent of scenes.
 
-`MUJOCO_GL=egl` or `MUJOCO_GL=osmesa` chooses, as everywhere in MuJoCo; a process can use only one of them.
+`MUJOCO_GL=egl` or `MUJOCO_GL=osmesa` selects one, as in MuJoCo; a process can use only one of them.
 """
 
+import gc
 import importlib
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import ArgumentError
 from typing import Any
 
@@ -22,30 +26,56 @@ _OTHERWISE = {
 }
 
 _started_in: int | None = None
-"""The process that made the first context."""
+"""ID of the process that made the first context."""
+_collection_lock = threading.RLock()
+_num_drawing = 0
+_resume_collection = False
 
 
 def backend() -> str:
-    """What draws: "egl", "osmesa", or "" for the platform's own (not Linux, or MUJOCO_GL names a window system)."""
+    """The OpenGL backend: "egl", "osmesa", or "" for the platform's own (not on Linux, or with a window system)."""
     chosen = os.environ.get("MUJOCO_GL", "").lower().strip()
     if chosen in _PACKAGES:
         return chosen
     return "egl" if sys.platform == "linux" and not chosen else ""
 
 
-def make_context(width: int, height: int, egl_device: int | None = None) -> Any:
-    """An OpenGL context that is not current yet: MuJoCo's GLContext.
+class OpenGLContext:
+    """An OpenGL context. Creating, using or freeing it leaves the thread's current context unchanged.
+
+    MuJoCo's own contexts replace the current one when they are created and freed. Other users of OpenGL, such as the
+    viewers of Gymnasium's environments, do not make theirs current again, and would render black frames.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        with _collection_paused(), _kept_current():
+            self._context = make()
+
+    @contextmanager
+    def as_current(self) -> Iterator[None]:
+        """Make it current. Garbage collection is paused meanwhile; see `_collection_paused`."""
+        with _collection_paused(), _kept_current(), self._context.as_current():
+            yield
+
+    def free(self) -> None:
+        """Free it. It cannot be used afterwards."""
+        with _collection_paused(), _kept_current():
+            self._context.free()
+
+
+def make_context(width: int, height: int, egl_device: int | None = None) -> OpenGLContext:
+    """Make an OpenGL context; it is not current yet.
 
     Args:
-        width: In pixels.
-        height: In pixels.
-        egl_device: The number of the EGL device (a GPU, or Mesa's software). None leaves it to MUJOCO_EGL_DEVICE_ID,
-            or takes the first that works. Every context of a process is on the same device.
+        width: Width of its framebuffer, in pixels.
+        height: Height of its framebuffer, in pixels.
+        egl_device: Number of the EGL device (a GPU, or Mesa's software renderer). None uses MUJOCO_EGL_DEVICE_ID, or
+            the first device that works. All contexts of a process are on the same device.
 
     Raises:
-        DependencyNotInstalled: A library is missing; says which package has it.
+        DependencyNotInstalled: A library is missing; the message names the package.
         ValueError: `egl_device` is not the number of an EGL device.
-        RuntimeError: Another EGL device is in use by this process already, or the process is a fork of one that draws.
+        RuntimeError: This process already uses another EGL device, or it was forked from one that uses OpenGL.
     """
     global _started_in
     name = backend()
@@ -57,7 +87,8 @@ def make_context(width: int, height: int, egl_device: int | None = None) -> Any:
     if egl_device is not None:
         _select_egl_device(name, egl_device)
     try:
-        context = importlib.import_module(f"mujoco.{name or 'gl_context'}").GLContext(width, height)
+        make = importlib.import_module(f"mujoco.{name or 'gl_context'}").GLContext
+        context = OpenGLContext(lambda: make(width, height))
     except RuntimeError as error:
         if "MUJOCO_EGL_DEVICE_ID" in str(error):
             raise ValueError(f"`egl_device` is not the number of an EGL device. {error}") from error
@@ -89,3 +120,70 @@ def _select_egl_device(backend: str, egl_device: int) -> None:
             "process has one EGL device. Use another process."
         )
     os.environ["MUJOCO_EGL_DEVICE_ID"] = str(egl_device)
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Pause garbage collection in the whole process while any thread renders.
+
+    The destructor of a Gymnasium viewer frees OpenGL objects by number in whichever context is current. In ours it
+    would delete the framebuffer, and all later frames would be black.
+    """
+    global _num_drawing, _resume_collection
+    with _collection_lock:
+        if _num_drawing == 0:
+            _resume_collection = gc.isenabled()
+            gc.disable()
+        _num_drawing += 1
+    try:
+        yield
+    finally:
+        with _collection_lock:
+            _num_drawing -= 1
+            if _num_drawing == 0 and _resume_collection:
+                gc.enable()
+
+
+@contextmanager
+def _kept_current() -> Iterator[None]:
+    """Restore the current context afterwards."""
+    restore = {"egl": _egl_restorer, "osmesa": _osmesa_restorer}.get(backend(), lambda: None)()
+    try:
+        yield
+    finally:
+        if restore is not None:
+            restore()
+
+
+def _egl_restorer() -> Callable[[], object] | None:
+    from OpenGL import EGL
+
+    EGL.eglBindAPI(EGL.EGL_OPENGL_API)  # else the current context of another API would be returned
+    context = EGL.eglGetCurrentContext()
+    if not context:
+        return None
+    surfaces = EGL.eglGetCurrentSurface(EGL.EGL_DRAW), EGL.eglGetCurrentSurface(EGL.EGL_READ)
+    display = EGL.eglGetCurrentDisplay()
+
+    def restore() -> None:
+        EGL.eglBindAPI(EGL.EGL_OPENGL_API)
+        try:
+            EGL.eglMakeCurrent(display, *surfaces, context)
+        except EGL.EGLError as error:
+            if error.err != EGL.EGL_BAD_CONTEXT:
+                raise
+            # Its owner had destroyed it while it was current, as the viewer of a closed environment may do.
+            EGL.eglMakeCurrent(display, EGL.EGL_NO_SURFACE, EGL.EGL_NO_SURFACE, EGL.EGL_NO_CONTEXT)
+
+    return restore
+
+
+def _osmesa_restorer() -> Callable[[], object] | None:
+    from OpenGL import osmesa
+
+    context = osmesa.OSMesaGetCurrentContext()
+    if not context:
+        return None
+    width, height, _, buffer = osmesa.OSMesaGetColorBuffer(context)
+    number_type = osmesa.OSMesaGetIntegerv(osmesa.OSMESA_TYPE)
+    return lambda: osmesa.OSMesaMakeCurrent(context, buffer, number_type, width, height)

@@ -1,40 +1,71 @@
-"""Frames as states, for environments that cannot be drawn again: Atari, a camera, a scene of the user's own."""
+"""Frames as states, for environments that cannot be rendered from a state: Atari, a real camera, a custom scene."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym.rendering.states import SceneChange
 
-class StoredFrames:
-    """Keeps the frames that an environment renders: a state is a frame, uint8 (H, W, 3)."""
+
+class FrameStore:
+    """Keeps the frames that an environment renders: a state is a frame, uint8 (H, W, 3), or (V, H, W, 3) of V views.
+
+    Args:
+        cameras: The cameras to render from, of `env_cameras.find_cameras`. None: the environment's own.
+    """
+
+    def __init__(self, cameras: Sequence[Mapping[str, Any]] | None = None) -> None:
+        self._cameras = cameras
+        self.num_views = 1 if cameras is None else len(cameras)
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
-        """The frame that the environment renders now, a copy.
+        """The environment's current frame, or one from every camera: a copy.
 
         Raises:
-            ValueError: The frame is not uint8 (H, W, 3).
+            ValueError: A frame is not uint8 (H, W, 3).
         """
-        return check_frame(env.render()).copy()
+        if self._cameras is None:
+            return check_frame(env.render()).copy()
+        from vlmrm_gym.rendering.env_cameras import render_from  # needs MuJoCo, which is optional
 
-    def render(self, states: ArrayLike) -> NDArray[np.uint8]:
-        """The frames themselves: uint8 (B, H, W, 3).
+        frames = np.stack([check_frame(render_from(env, camera)) for camera in self._cameras])
+        return frames if self.num_views > 1 else frames[0]
+
+    def render(
+        self,
+        states: ArrayLike,
+        changes: Sequence[SceneChange | None] | None = None,
+        views: NDArray[np.int64] | None = None,
+    ) -> NDArray[np.uint8]:
+        """The frames themselves; see `MultiViewRenderer.render`. `changes` is ignored: a stored frame has no scene.
 
         Raises:
-            ValueError: They are no frames.
+            ValueError: States are not frames.
         """
         frames = np.asarray(states)
-        if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
-            raise ValueError(f"`states` must be uint8 (B, H, W, 3). Received {frames.dtype} {frames.shape}.")
-        return frames
+        own_shape = (self.num_views,) if self.num_views > 1 else ()
+        if frames.ndim != 4 + len(own_shape) or frames.shape[-1] != 3 or frames.dtype != np.uint8:
+            sizes = ", ".join(["B", *map(str, own_shape), "H", "W", "3"])
+            raise ValueError(f"`states` must be uint8 ({sizes}). Received {frames.dtype} {frames.shape}.")
+        return frames if views is None or self.num_views == 1 else frames[np.arange(len(frames)), views]
+
+    def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "FrameStore":
+        """This renderer: frames are stored at the environment's own size."""
+        return self
+
+    def is_equivalent(self, other: object) -> bool:
+        """Whether the other renderer stores frames of as many views."""
+        return isinstance(other, FrameStore) and self.num_views == other.num_views
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to free."""
 
 
 def check_frame(rendered: object) -> NDArray[np.uint8]:
-    """What `render()` returned, as an array.
+    """The result of `render()` as an array.
 
     Raises:
         ValueError: It is not uint8 (H, W, 3).

@@ -1,3 +1,26 @@
-"""Frames to rewards. Knows nothing of environments."""
+"""Frames to rewards. Independent of environments; importing this package imports no torch."""
 
-from vlmrm_gym.rewards.clip import CLIPReward as CLIPReward
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from vlmrm_gym.rewards.base import RenderSize, RewardModel
+from vlmrm_gym.rewards.custom import ImportedReward
+from vlmrm_gym.rewards.specification import CLIP, RewardSpec
+
+if TYPE_CHECKING:
+    from vlmrm_gym.rewards.clip import CLIPReward
+    from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
+
+__all__ = ["CLIP", "CLIPReward", "ImportedReward", "MultiPromptReward", "RenderSize", "RewardModel", "RewardSpec"]
+
+_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip", "MultiPromptReward": "vlmrm_gym.rewards.multi_prompt"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,8 +1,8 @@
-"""CLIPReward: frames in, rewards out."""
+"""CLIPReward: the similarity of frames and a prompt as a reward."""
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import overload
 
 import numpy as np
@@ -10,84 +10,85 @@ import torch
 import torch.nn.functional as F
 
 from vlmrm_gym import tiny
-from vlmrm_gym.checks import check_positive_integer, is_number
 from vlmrm_gym.rewards import models
-from vlmrm_gym.rewards.preprocessing import RESIZE_MODES, ResizeMode
+from vlmrm_gym.rewards.clip_options import Precision, Prompt, ResizeMode, check_clip_options
 from vlmrm_gym.rewards.regularization import GoalBaseline
-
-Text = str | Sequence[str]
 
 
 class CLIPReward:
-    """Says how well frames match a sentence, by a vision-language model (VLM-RM, arXiv 2310.12921).
+    """Scores how well frames match a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921, equation 3).
 
     >>> import numpy as np
     >>> reward = CLIPReward(prompt="pole vertically upright on top of the cart")
     >>> reward(np.zeros((2, 400, 600, 3), dtype=np.uint8)).shape
     (2,)
 
-    The default model, "tiny", is bundled. It was trained on the scenes of this package and knows only what its captions
-    talk about: good for trying things out, no evidence of zero-shot ability. For anything else name an open_clip model.
+    The default model, "tiny", is bundled and was trained on the scenes of this package: good for trying things out, no
+    evidence of zero-shot ability. For any other scene, name an open_clip model.
 
-    Several prompts (or baselines) count as one: their embeddings are averaged and normalised again. The published code
-    does not normalise the average, so that its goal lies inside the unit sphere; ours stays on it, as equation 3 wants.
+    The image tower (`encode`) is expensive and does not depend on the prompt; the reward is a cheap function of its
+    features (`head`): `reward(frames)` is `reward.head(reward.encode(frames))`. Features can be kept and scored with
+    the heads of other prompts.
+
+    The embeddings of several prompts (or baselines) are averaged, and the average is normalised: equation 3 assumes
+    unit vectors. The published code does not normalise the average.
 
     Args:
         model: "tiny", "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`), "Architecture/path to a
             checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". Loaded once per process.
-        prompt: What the agent should bring about: a text or a list of texts.
-        baseline: The scene without the goal, a text or a list of texts; needed for `alpha` above 0.
+        prompt: The goal: a text or a list of texts.
+        baseline: The scene without the goal: a text or a list of texts. Required for `alpha` above 0.
         alpha: Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         precision: "auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA.
-        batch_size: How many frames are encoded at once; None chooses. It never changes a reward, and is halved, for
-            good, when the GPU's memory does not suffice.
-        resize_mode: How a frame is brought to the model's size: "squash" (None; as in the paper), "shortest" (crop) or
+        batch_size: Maximum number of frames encoded at once; None chooses. It does not affect rewards. When a GPU runs
+            out of memory, it is halved permanently.
+        resize_mode: How a frame gets the model's input size: "squash" (None; as in the paper), "shortest" (crop) or
             "longest" (pad).
 
+    Attributes:
+        model: The `VisionLanguageModel`.
+        head: The `GoalBaseline`, from unit vectors, float32 (B, D), to rewards, float32 (B,).
+
     Raises:
-        TypeError: A prompt that is no text.
-        ValueError: A parameter out of its range; the message names it.
-        FileNotFoundError: A checkpoint that does not exist.
-        RuntimeError: Weights that cannot be downloaded.
+        TypeError: A prompt is not a text or a list of texts.
+        ValueError: A parameter is out of its range; the message names it.
+        FileNotFoundError: The checkpoint does not exist.
+        RuntimeError: The weights cannot be downloaded.
     """
+
+    multi_view = False
 
     def __init__(
         self,
         model: str = "tiny",
         *,
-        prompt: Text,
-        baseline: Text | None = None,
+        prompt: Prompt,
+        baseline: Prompt | None = None,
         alpha: float = 0.0,
         device: str = "auto",
-        precision: models.Precision = "auto",
+        precision: Precision = "auto",
         batch_size: int | None = None,
         resize_mode: ResizeMode | None = None,
     ) -> None:
-        prompts = _texts("prompt", prompt)
-        baselines = None if baseline is None else _texts("baseline", baseline)
-        check_alpha(alpha, baselines)
-        if baselines is not None and set(baselines) == set(prompts):
-            raise ValueError(
-                f"`baseline` must differ from `prompt`. Received {baseline!r} for both. "
-                "Describe the scene without the goal, or pass baseline=None."
-            )
-        if batch_size is not None:
-            check_positive_integer("batch_size", batch_size)
-        if resize_mode is not None and resize_mode not in RESIZE_MODES:
-            raise ValueError(
-                f"`resize_mode` must be None or one of {', '.join(RESIZE_MODES)}. Received {resize_mode!r}."
-            )
-
+        check_clip_options(
+            prompt=prompt,
+            baseline=baseline,
+            alpha=alpha,
+            model=model,
+            precision=precision,
+            resize_mode=resize_mode,
+            batch_size=batch_size,
+        )
         self.model = models.load(model, device, precision)
         self.batch_size = int(batch_size or (64 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
-        goal = self._embed("prompt", prompts)
-        self._reward = GoalBaseline.between(
-            goal, None if baselines is None else self._embed("baseline", baselines), float(alpha)
+        goal = self._embed("prompt", prompt)
+        self.head = GoalBaseline.from_embeddings(
+            goal, None if baseline is None else self._embed("baseline", baseline), float(alpha)
         )
-        if model == "tiny" and not tiny.knows(goal):
-            warnings.warn(tiny.UNKNOWN_PROMPT.format(prompt=prompt), stacklevel=2)
+        if model == "tiny" and not tiny.in_domain(goal):
+            warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
 
     @overload
     def __call__(self, frames: np.ndarray) -> np.ndarray: ...
@@ -103,51 +104,67 @@ class CLIPReward:
             float32 (B,), of the same kind as `frames`: NumPy, or torch on the frames' device.
 
         Raises:
-            TypeError: Frames that are no array, or not uint8.
-            ValueError: Frames of another shape, or none at all.
-            RuntimeError: The model's numbers overflow in the chosen precision.
+            TypeError: Frames are not an array, or not uint8.
+            ValueError: Frames have another shape, or there are none.
+            RuntimeError: The model overflows in the chosen precision.
         """
         check_frames(frames)
         if isinstance(frames, torch.Tensor):
-            return self._score(frames).to(frames.device)
+            return self.head(self.encode(frames)).to(frames.device)
         if not frames.flags.writeable or any(stride < 0 for stride in frames.strides):
-            frames = frames.copy()  # torch takes neither; MuJoCo's frames are upside down in memory
-        return self._score(torch.from_numpy(frames)).cpu().numpy()
+            frames = frames.copy()  # torch supports neither; frames of MuJoCo are flipped views
+        return self.head(self.encode(torch.from_numpy(frames))).cpu().numpy()
 
     @property
-    def size_to_draw(self) -> Callable[[int, int], tuple[int, int]]:
-        """From (height, width) of what an environment shows to how large to draw it for this model to look at."""
-        return self._preprocess.size_to_draw
+    def render_size(self) -> Callable[[int, int], tuple[int, int]]:
+        """From (height, width) of an environment's own frames to the size at which this model needs them."""
+        return self._preprocess.render_size
 
     @property
-    def slice_size(self) -> int:
-        """How many frames are encoded without a look at whether they are still wanted: what a CPU does in a second."""
+    def microbatch_size(self) -> int:
+        """Frames per interruptible slice: about one second of work on a CPU, a whole batch on a GPU."""
         if self.model.device.type != "cpu":
             return self.batch_size
         return min(self.batch_size, 2 ** max(0, int(math.log2(4e8 / self.model.image_parameters))))
 
-    def _score(self, frames: torch.Tensor) -> torch.Tensor:
-        rewards = torch.empty(len(frames), device=self.model.device)
+    def encode(self, frames: torch.Tensor) -> torch.Tensor:
+        """Image embeddings, which `head` turns into rewards. They do not depend on the prompt.
+
+        Args:
+            frames: uint8 (B, H, W, 3), on any device.
+
+        Returns:
+            Unit vectors, float32 (B, D), on the model's device; D is the model's embedding width.
+
+        Raises:
+            RuntimeError: The model overflows in the chosen precision.
+        """
+        features: list[torch.Tensor] = []
         start = 0
         while start < len(frames):
             batch = frames[start : start + self.batch_size]
             try:
-                images = self._preprocess(batch.to(self.model.device, non_blocking=True))
-                rewards[start : start + len(batch)] = self._reward(self.model.encode_image(images))
+                features.append(self._encode_batch(batch))
                 start += len(batch)
                 continue
-            except torch.OutOfMemoryError:
-                if len(batch) == 1:
+            except RuntimeError as error:
+                if len(batch) == 1 or not _is_out_of_memory(error):
                     raise
-            # Not in the handler, where the error still holds on to what the failed attempt had allocated.
+            # Outside the handler: there, the traceback still references the memory of the failed attempt.
             self.batch_size = len(batch) // 2
             torch.cuda.empty_cache()
-        if not rewards.isfinite().all():
+        encoded = torch.cat(features)
+        if not encoded.isfinite().all():
             raise RuntimeError(f'{self.model.name!r} overflows in {self.model.dtype}. Pass precision="bf16" or "fp32".')
-        return rewards
+        return encoded
 
-    def _embed(self, parameter: str, texts: Sequence[str]) -> torch.Tensor:
-        """The direction of several texts together: float32 (D,), a unit vector."""
+    def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:
+        """Unit vectors of one batch. What it allocates is free again when it fails."""
+        return self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+
+    def _embed(self, parameter: str, prompt: Prompt) -> torch.Tensor:
+        """The embedding of a text, or the normalised mean of several: a unit vector, float32 (D,)."""
+        texts = [prompt] if isinstance(prompt, str) else list(prompt)
         for text in texts:
             tokens, limit = self.model.count_tokens(text), self.model.context_length
             if tokens > limit:
@@ -158,24 +175,10 @@ class CLIPReward:
         return F.normalize(self.model.encode_text(texts).mean(0), dim=0)
 
 
-def _texts(parameter: str, value: Text) -> list[str]:
-    texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else None
-    if texts is None or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"`{parameter}` must be a text or a list of texts. Received {value!r}.")
-    if not texts or not all(text.strip() for text in texts):
-        raise ValueError(f"`{parameter}` must not be empty. Received {value!r}. Say what should be seen.")
-    return texts
-
-
-def check_alpha(alpha: float, baseline: object) -> None:
-    """Raise a ValueError unless alpha lies in [0, 1], and has the baseline that it needs."""
-    if not is_number(alpha) or not 0 <= alpha <= 1:
-        raise ValueError(f"`alpha` must be a number from 0 to 1. Received {alpha!r}.")
-    if alpha > 0 and baseline is None:
-        raise ValueError(
-            "`alpha` above 0 needs a `baseline`: the scene without the goal. "
-            f"Received alpha={alpha!r} and baseline=None."
-        )
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
+    signs = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
 
 
 def check_frames(frames: object) -> None:

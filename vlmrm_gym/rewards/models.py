@@ -1,11 +1,14 @@
-"""Vision-language models: any open_clip model, loaded once per process, ready to encode on its device."""
+"""Vision-language models: any open_clip model, loaded once per process and device."""
 
+import vlmrm_gym.rewards.triton  # noqa: F401 (before torchvision is imported)
+
+# isort: split
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import open_clip
 import torch
@@ -14,19 +17,19 @@ from gymnasium.error import DependencyNotInstalled
 from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 from open_clip.transform import PreprocessCfg
 
+from vlmrm_gym.checks import check_choice
 from vlmrm_gym.rewards import sources
-from vlmrm_gym.rewards.preprocessing import Preprocessing, ResizeMode
+from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.preprocessing import Preprocessing
 
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, eq=False)
 class VisionLanguageModel:
-    """An open_clip model with what belongs to it: tokenizer, preprocessing, device and number format.
+    """An open_clip model with its tokenizer, preprocessing, device and precision.
 
-    Copies and pickles are references: they mean the one model that is loaded in the process where they arrive.
+    Copies and pickles are references: unpickling loads the model, or returns the one already loaded in that process.
     """
 
     name: str
@@ -40,14 +43,14 @@ class VisionLanguageModel:
         return load, (self.name, str(self.device), self.precision)
 
     def preprocessing(self, resize_mode: ResizeMode | None = None) -> Preprocessing:
-        """How frames become this model's input; squashed, as in the paper, unless `resize_mode` says otherwise."""
+        """This model's preprocessing; frames are squashed, as in the paper, unless `resize_mode` is given."""
         cfg = self.preprocess_cfg
         height, width = (cfg.size, cfg.size) if isinstance(cfg.size, int) else cfg.size
         return Preprocessing(
             height=height,
             width=width,
-            mean=_three(cfg.mean),
-            std=_three(cfg.std),
+            mean=_rgb(cfg.mean),
+            std=_rgb(cfg.std),
             interpolation="bilinear" if cfg.interpolation == "bilinear" else "bicubic",
             resize_mode=resize_mode or "squash",
         )
@@ -65,21 +68,21 @@ class VisionLanguageModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of the weights' products."""
+        """The dtype of the weights."""
         return _DTYPES[self.precision]
 
     @cached_property
     def image_parameters(self) -> int:
-        """How many parameters the image tower has."""
+        """Number of parameters of the image tower."""
         return sum(parameter.numel() for parameter in self.network.visual.parameters())
 
     @property
     def context_length(self) -> int:
-        """How many tokens the text tower reads."""
+        """Maximum number of tokens of a text."""
         return self.tokenizer.context_length
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens a text has, those that mark its start and end included."""
+        """Number of tokens of a text, start and end tokens included."""
         if isinstance(self.tokenizer, SimpleTokenizer):
             return len(self.tokenizer.encode(text)) + 2
         return len(self.tokenizer.tokenizer(self.tokenizer.clean_fn(text)).input_ids)
@@ -92,17 +95,16 @@ def load(name: str, device: str = "auto", precision: Precision = "auto") -> Visi
         name: "tiny" (bundled), "Architecture/pretrained tag", "Architecture/path to a checkpoint file",
             "hf-hub:organisation/repository" or "local-dir:folder".
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        precision: "auto" is float32 on the CPU and float16 on CUDA, which is eight times as fine as bfloat16.
+        precision: "auto" is float32 on the CPU and float16 on CUDA, which has 3 mantissa bits more than bfloat16.
 
     Raises:
-        TypeError: A name that is no string.
-        ValueError: Unknown name, precision or unavailable device, or damaged weights.
-        FileNotFoundError: A checkpoint file or folder that does not exist.
+        TypeError: The name is not a string.
+        ValueError: Unknown name or precision, unavailable device, or damaged weights.
+        FileNotFoundError: The checkpoint file or folder does not exist.
         RuntimeError: Weights or tokenizer cannot be downloaded.
     """
-    source, target = sources.find(name), resolve_device(device)
-    if precision not in PRECISIONS:
-        raise ValueError(f"`precision` must be one of {', '.join(PRECISIONS)}. Received {precision!r}.")
+    source, target = sources.parse_model_name(name), resolve_device(device)
+    check_choice("precision", precision, get_args(Precision))
     if precision == "auto":
         precision = "fp16" if target.type == "cuda" else "fp32"
     with _loading:
@@ -113,7 +115,7 @@ _loading = threading.Lock()
 
 
 def _after_fork() -> None:
-    """A forked process has neither the threads that torch's pool waits for, nor the one that may hold the lock."""
+    """A fork has none of the parent's threads: not those of torch's pool, nor one that may hold the lock."""
     global _loading
     _loading = threading.Lock()
     torch.set_num_threads(1)
@@ -124,10 +126,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def resolve_device(device: str) -> torch.device:
-    """The device that a name means on this machine.
+    """The device of a name.
 
     Raises:
-        ValueError: There is no such device here.
+        ValueError: This machine has no such device.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -139,7 +141,8 @@ def resolve_device(device: str) -> torch.device:
         if target.type != "cuda":
             target = torch.device(target.type)
         elif target.index is None and torch.cuda.is_available():
-            target = torch.device("cuda", torch.cuda.current_device())
+            # The current device of a process that scores in workers only: asking CUDA would take hundreds of MB of it.
+            target = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_initialized() else 0)
     except (RuntimeError, TypeError):
         target = None
     if target is None or str(target) not in available:
@@ -160,10 +163,14 @@ def _load(source: sources.ModelSource, device: torch.device, precision: Precisio
             force_quick_gelu=source.quick_gelu,
             force_preprocess_cfg=dict(source.preprocessing),
         )
-    except (ImportError, MemoryError, OSError):
+    except (ImportError, MemoryError):
+        raise
+    except OSError as error:
+        if source.local and (folder := sources.weights_folder(source.local)):
+            raise sources.weights_are_a_folder(source, folder) from error
         raise
     except Exception as error:
-        raise sources.explain(source, error) from error
+        raise sources.loading_error(source, error) from error
     network.to(device).eval().requires_grad_(False)
     network.visual.to(memory_format=torch.channels_last)  # convolutions run up to twice as fast
     return VisionLanguageModel(
@@ -177,7 +184,12 @@ def _load(source: sources.ModelSource, device: torch.device, precision: Precisio
 
 
 def _load_tokenizer(source: sources.ModelSource) -> Any:
-    text_cfg = (open_clip.get_model_config(source.architecture) or {}).get("text_cfg", {}) if source.file else {}
+    text_cfg = (open_clip.get_model_config(source.architecture) or {}).get("text_cfg", {})
+    if (text_cfg.get("tokenizer_kwargs") or {}).get("trust_remote_code"):
+        raise ValueError(
+            f"`model`: the tokenizer of {source.name!r} asks to execute code of its own "
+            "(trust_remote_code), which is refused. Choose another model."
+        )
     try:
         if source.file and "hf_tokenizer_name" in text_cfg and (source.file.parent / "tokenizer.json").is_file():
             return HFTokenizer(
@@ -197,6 +209,6 @@ def _load_tokenizer(source: sources.ModelSource) -> Any:
         raise sources.cannot_download(source, "tokenizer", error) from error
 
 
-def _three(values: Sequence[float]) -> tuple[float, float, float]:
+def _rgb(values: Sequence[float]) -> tuple[float, float, float]:
     red, green, blue = values
     return (red, green, blue)

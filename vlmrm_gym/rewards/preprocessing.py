@@ -1,24 +1,23 @@
-"""Frames to what an image tower looks at: fitted to its size, normalised, batched, on the model's device."""
+"""From frames to the input of an image tower: resized and normalised, on the model's device."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 
-ResizeMode = Literal["squash", "shortest", "longest"]
-LEAST_DRAWING = 192
-"""Pixels below which a drawing loses thin things, such as a humanoid's arms."""
+from vlmrm_gym.rewards.clip_options import ResizeMode
 
-RESIZE_MODES: tuple[ResizeMode, ...] = get_args(ResizeMode)
+MIN_RENDER_SIZE = 192
+"""Below this many pixels, renders lose thin objects, such as a humanoid's arms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """How frames of any size become the input of one image tower.
+    """Turns frames of any size into the input of one image tower.
 
     Attributes:
         height: Of the tower's input, in pixels.
@@ -26,8 +25,8 @@ class Preprocessing:
         mean: Per channel, of pixel values from 0 to 1.
         std: Per channel, of pixel values from 0 to 1.
         interpolation: "bicubic" or "bilinear"; both antialiased.
-        resize_mode: "squash" stretches the frame to the tower's size, as VLM-RM does; "shortest" keeps its shape and
-            crops the centre, as open_clip does for most models; "longest" keeps its shape and pads with black.
+        resize_mode: "squash" stretches the frame to the tower's size, as VLM-RM does; "shortest" keeps the aspect ratio
+            and crops the centre, as open_clip does for most models; "longest" keeps it and pads with black.
     """
 
     height: int
@@ -38,10 +37,10 @@ class Preprocessing:
     resize_mode: ResizeMode = "squash"
 
     def __call__(self, frames: torch.Tensor) -> torch.Tensor:
-        """Fit and normalise frames.
+        """Resize and normalise frames.
 
         Args:
-            frames: uint8 (B, H, W, 3), on the device where the work is to be done.
+            frames: uint8 (B, H, W, 3), on the device that computes.
 
         Returns:
             float32 (B, 3, height, width), channels last in memory.
@@ -50,22 +49,21 @@ class Preprocessing:
         scale, shift = _scale_and_shift(self.mean, self.std, frames.device)
         return pixels.mul_(scale).add_(shift)
 
-    def size_to_draw(self, height: int, width: int) -> tuple[int, int]:
-        """How large to draw what an environment shows at (height, width), so that `fit` has the pixels it needs.
+    def render_size(self, height: int, width: int) -> tuple[int, int]:
+        """The size at which to render an environment whose own frames are (height, width), so that `fit` scales down.
 
-        The shape stays, so that nothing looks other than it does in the environment. A small tower gets a larger
-        drawing: fitting it antialiases.
+        The aspect ratio is kept. For a small tower, frames are rendered larger than its input: resizing antialiases.
         """
         ratios = self.height / height, self.width / width
         ratio = min(ratios) if self.resize_mode == "longest" else max(ratios)
-        ratio *= math.ceil(LEAST_DRAWING / max(self.height, self.width))
+        ratio *= math.ceil(MIN_RENDER_SIZE / max(self.height, self.width))
         return round(height * ratio), round(width * ratio)
 
     def fit(self, images: torch.Tensor) -> torch.Tensor:
-        """Bring images of any size to the tower's: uint8 (B, 3, H, W) to (B, 3, height, width).
+        """Resize images to the tower's size: uint8 (B, 3, H, W) to (B, 3, height, width).
 
-        On the CPU pixels stay uint8, as in Pillow, which the models were trained with and which is ten times as fast
-        as resizing floats. Elsewhere the result is the same values, rounded, as float32.
+        On the CPU pixels stay uint8, as in Pillow, which the models were trained with; this is ten times as fast as
+        resizing floats. On other devices the result is rounded to the same values, as float32.
         """
         height, width = images.shape[-2:]
         if self.resize_mode == "squash":

@@ -1,4 +1,4 @@
-"""Goal-baseline regularisation: how an image embedding becomes a reward (VLM-RM, arXiv 2310.12921, equation 3)."""
+"""Goal-baseline regularisation: from image embeddings to rewards (VLM-RM, arXiv 2310.12921, equation 3)."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,13 @@ import torch
 class GoalBaseline:
     """R(s) = 1 - 1/2 || alpha proj_L(s) + (1 - alpha) s - g ||^2, with L the line through goal g and baseline b.
 
-    Both g and b are unit vectors, and so is every s. Since g lies on L, proj_L(s) - g is the part of s - g along the
-    line's direction u = (g - b) / ||g - b||, and the square falls apart into two dot products with s:
+    This is equation 3 of VLM-RM. The embeddings of image s, goal g and baseline b are unit vectors. Since g lies on L,
+    proj_L(s) - g is the component of s - g along the line's direction u = (g - b) / ||g - b||, and the squared norm
+    reduces to two dot products with s:
 
         R(s) = 1 - (1 - alpha)^2 (1 - s.g) - 1/2 alpha (2 - alpha) (s.u - g.u)^2
 
-    With alpha = 0 this is the cosine similarity of s and g.
+    For alpha = 0 it is the cosine similarity of s and g.
 
     Attributes:
         goal: float32 (D,), a unit vector.
@@ -27,11 +28,11 @@ class GoalBaseline:
     alpha: float
 
     @classmethod
-    def between(cls, goal: torch.Tensor, baseline: torch.Tensor | None, alpha: float) -> "GoalBaseline":
-        """Build from the unit vectors of goal and baseline, float32 (D,) each.
+    def from_embeddings(cls, goal: torch.Tensor, baseline: torch.Tensor | None, alpha: float) -> "GoalBaseline":
+        """Make the head from the unit vectors of goal and baseline, float32 (D,) each.
 
         Raises:
-            ValueError: The two are the same point, so that no line goes through them.
+            ValueError: Goal and baseline are the same point, which defines no line.
         """
         if baseline is None:
             return cls(goal, torch.zeros_like(goal), alpha)
@@ -44,10 +45,10 @@ class GoalBaseline:
             )
         return cls(goal, difference / length, alpha)
 
-    def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        """Rewards of images: float32 (B, D), unit vectors, to float32 (B,)."""
-        cosine = images @ self.goal
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        """Rewards of image embeddings: unit vectors, float32 (B, D), to float32 (B,)."""
+        cosine = features @ self.goal
         if self.alpha == 0:
             return cosine
-        along = images @ self.direction - self.goal @ self.direction
+        along = features @ self.direction - self.goal @ self.direction
         return 1 - (1 - self.alpha) ** 2 * (1 - cosine) - 0.5 * self.alpha * (2 - self.alpha) * along**2

@@ -1,5 +1,8 @@
-"""Where a model comes from: names to architectures and weights, and errors that say what to do."""
+"""Model names: parsing them into architecture and weights, and error messages for models that do not load."""
 
+import vlmrm_gym.rewards.triton  # noqa: F401 (before torchvision is imported)
+
+# isort: split
 import difflib
 import warnings
 from collections.abc import Sequence
@@ -8,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import open_clip
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from open_clip.pretrained import get_pretrained_cfg
 
 TINY_FOLDER = Path(__file__).parent.parent / "tiny"
+_WEIGHTS_SUFFIXES = (".safetensors", ".bin", ".pth", ".pt")
 NAME_FORMS = (
     '"tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", '
     '"hf-hub:organisation/repository" or "local-dir:folder"'
@@ -22,13 +27,13 @@ class ModelSource:
     """Where a model comes from, in open_clip's terms.
 
     Attributes:
-        name: What the user wrote, with paths made absolute.
+        name: The user's model name, with paths made absolute.
         architecture: The name of an architecture, "hf-hub:..." or "local-dir:...".
-        pretrained: A tag or a file; None where the architecture says it.
-        local: The checkpoint file or the folder, if on this machine.
-        version: Of local files: changes when they do.
-        quick_gelu: Whether the weights want the activation of OpenAI's models.
-        preprocessing: Settings of open_clip's PreprocessCfg that the weights want and open_clip would not know.
+        pretrained: A tag or a file; None if the architecture implies the weights.
+        local: The checkpoint file or folder, if on this machine.
+        version: Modification time and size of local files, so that changed files are loaded again.
+        quick_gelu: Whether the weights need QuickGELU, the activation of OpenAI's models.
+        preprocessing: Settings of open_clip's PreprocessCfg that the weights need and open_clip does not infer.
     """
 
     name: str
@@ -41,23 +46,24 @@ class ModelSource:
 
     @property
     def file(self) -> Path | None:
-        """The checkpoint file, if the user named one."""
+        """The checkpoint file, if the name has one."""
         return self.local if self.pretrained else None
 
 
-def find(name: str) -> ModelSource:
-    """Take a model's name apart, without loading anything.
+def parse_model_name(name: str) -> ModelSource:
+    """Parse a model name; nothing is loaded.
 
     Raises:
-        TypeError: Not a string.
-        ValueError: No such architecture or tag.
-        FileNotFoundError: A file or folder that does not exist.
+        TypeError: The name is not a string.
+        ValueError: Unknown architecture or tag.
+        FileNotFoundError: The file or folder does not exist.
     """
     if not isinstance(name, str):
         raise TypeError(f"`model` must be a string: {NAME_FORMS}. Received {name!r}.")
     if name == "tiny":
         return ModelSource(name, f"local-dir:{TINY_FOLDER}", local=TINY_FOLDER)
     if name.startswith("hf-hub:"):
+        _check_repository(name)
         return ModelSource(name, name)
     if name.startswith("local-dir:"):
         folder = _absolute(name.removeprefix("local-dir:"))
@@ -75,15 +81,15 @@ def find(name: str) -> ModelSource:
             f"{_nearest('architecture', architecture, ['tiny', *open_clip.list_models()])}"
         )
     if cfg := get_pretrained_cfg(architecture, pretrained):
-        # open_clip only warns when an architecture's activation is not the one its weights were trained with.
+        # open_clip only warns if the architecture's activation is not the one that the weights were trained with.
         return ModelSource(name, architecture, pretrained, quick_gelu=bool(cfg.get("quick_gelu")))
     file = _absolute(pretrained)
     if pretrained and file.is_file():
-        usual = _usual_preprocessing(architecture)
-        if len(usual) > 1:
+        known = _published_preprocessing(architecture)
+        if len(known) > 1:
             warnings.warn(
                 f"`model`: weights of {architecture} come with different means and stds, and a file does not say which "
-                "it wants. open_clip's default is used; if yours differ, put the file into a folder with its "
+                "it needs. open_clip's default is used; if yours differ, put the file into a folder with its "
                 'open_clip_config.json and pass model="local-dir:that/folder".',
                 stacklevel=2,
             )
@@ -93,7 +99,12 @@ def find(name: str) -> ModelSource:
             str(file),
             local=file,
             version=_version(file),
-            preprocessing=usual[0] if len(usual) == 1 else (),
+            preprocessing=known[0] if len(known) == 1 else (),
+        )
+    if pretrained and file.is_dir():
+        raise FileNotFoundError(
+            f"`model`: {pretrained!r} is a folder, not a checkpoint file. Received {name!r}. "
+            f'Pass model="local-dir:{pretrained}" if it has an open_clip_config.json, or the file in it.'
         )
     if file.suffix or "/" in pretrained:
         raise FileNotFoundError(f"`model`: the checkpoint file {pretrained!r} does not exist. Received {name!r}.")
@@ -103,8 +114,19 @@ def find(name: str) -> ModelSource:
     )
 
 
-def explain(source: ModelSource, error: Exception) -> Exception:
-    """What to tell the user when open_clip could not make the model."""
+def _check_repository(name: str) -> None:
+    repository = name.removeprefix("hf-hub:")
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise ValueError(
+            '`model`: an hf-hub model must be "hf-hub:organisation/repository", such as '
+            f'"hf-hub:laion/CLIP-ViT-B-32-laion2B-s34B-b79K". Received {name!r}. {_first_line(error)}'
+        ) from None
+
+
+def loading_error(source: ModelSource, error: Exception) -> Exception:
+    """The exception to raise when open_clip could not create the model."""
     if source.local:
         return ValueError(
             f"`model`: the checkpoint {source.local} is damaged, or is not of this architecture. "
@@ -118,15 +140,29 @@ def explain(source: ModelSource, error: Exception) -> Exception:
     )
 
 
+def weights_folder(local: Path) -> Path | None:
+    """A folder in a model's folder that has the name of a weights file; None if there is none."""
+    entries = sorted(local.iterdir()) if local.is_dir() else []
+    return next((entry for entry in entries if entry.is_dir() and entry.suffix in _WEIGHTS_SUFFIXES), None)
+
+
+def weights_are_a_folder(source: ModelSource, folder: Path) -> ValueError:
+    """The exception to raise when a folder has the name of a model's weights file."""
+    return ValueError(
+        f"`model`: the weights of {source.name!r} must be a file. Received the folder {folder}. "
+        "Put the weights file itself in its place."
+    )
+
+
 def cannot_download(source: ModelSource, what: str, error: Exception) -> RuntimeError:
-    """What to tell the user when weights or tokenizer are not on this machine and cannot be fetched."""
+    """The exception to raise when weights or tokenizer cannot be downloaded."""
     architecture, usage = source.architecture, 'model="local-dir:that/folder"'
     if source.pretrained:
         cfg = get_pretrained_cfg(architecture, source.pretrained)
         origin = cfg.get("hf_hub", "").rstrip("/") or cfg.get("url", "")
         if source.quick_gelu and f"{architecture}-quickgelu" in open_clip.list_models():
             architecture += "-quickgelu"
-        if len(_usual_preprocessing(architecture)) <= 1:
+        if len(_published_preprocessing(architecture)) <= 1:
             usage = f'model="{architecture}/path/to/that/file"'
     else:
         origin = architecture.removeprefix("hf-hub:")
@@ -139,7 +175,7 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
 
 
 def tokenizer_missing(source: ModelSource, error: Exception) -> RuntimeError:
-    """What to tell the user when a checkpoint on this machine comes without its tokenizer."""
+    """The exception to raise when a local checkpoint lacks its tokenizer, and it cannot be downloaded."""
     folder = source.file.parent if source.file else source.local
     return RuntimeError(
         f"`model`: the tokenizer of {source.name!r} is not on this machine and could not be downloaded "
@@ -147,18 +183,18 @@ def tokenizer_missing(source: ModelSource, error: Exception) -> RuntimeError:
     )
 
 
-def _usual_preprocessing(architecture: str) -> list[tuple[tuple[str, Any], ...]]:
-    """What the published weights of an architecture want, each once; a bare file does not say it."""
+def _published_preprocessing(architecture: str) -> list[tuple[tuple[str, Any], ...]]:
+    """The distinct preprocessing settings of an architecture's published weights; a bare file does not contain them."""
     keys = ("mean", "std", "interpolation")
     tags = open_clip.list_pretrained_tags_by_model(architecture)
-    wanted = (get_pretrained_cfg(architecture, tag) for tag in tags)
-    return list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in wanted))
+    configs = (get_pretrained_cfg(architecture, tag) for tag in tags)
+    return list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in configs))
 
 
 def _absolute(path: str) -> Path:
     try:
         return Path(path).expanduser().absolute()
-    except RuntimeError as error:  # ~somebody without a home
+    except RuntimeError as error:  # "~name" of a user without a home directory
         raise FileNotFoundError(f"`model`: {path!r} does not exist. {error}") from error
 
 

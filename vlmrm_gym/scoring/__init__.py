@@ -1,5 +1,8 @@
-"""States to rewards: a renderer and a reward model, in this process or in workers. Knows nothing of environments."""
+"""Turns states into rewards with a renderer and a reward model, in this process or in workers."""
 
-from vlmrm_gym.scoring.backlog import Backlog as Backlog
-from vlmrm_gym.scoring.queue import Request as Request
-from vlmrm_gym.scoring.start import start_scoring as start_scoring
+from vlmrm_gym.scoring.backends import check_backend as check_backend
+from vlmrm_gym.scoring.backends import make_scoring_queue as make_scoring_queue
+from vlmrm_gym.scoring.pending_episodes import PendingEpisodes as PendingEpisodes
+from vlmrm_gym.scoring.requests import Request as Request
+from vlmrm_gym.scoring.scorer import transition_keys as transition_keys
+from vlmrm_gym.scoring.timeouts import Timeouts as Timeouts

@@ -1,90 +1,48 @@
-"""Requests of any size in, batches out to any number of scorers, rewards back."""
+"""Batches requests of any size for any number of scorers, and returns their rewards."""
 
 import math
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vlmrm_gym.scoring.interrupts import interrupts_later
-from vlmrm_gym.scoring.scorer import IN_FLIGHT, Rewards, Scorer
+from vlmrm_gym.scoring.interrupts import OneShotEvent, defer_sigint
+from vlmrm_gym.scoring.requests import Dispatch, Part, Request
+from vlmrm_gym.scoring.scorer import Rewards, Scorer, ScorerUnavailable
 
-PATIENCE = 2.0
-"""Seconds that closing waits for the batches that are being scored."""
-
-
-class Request:
-    """States to be scored, (n, ...), and their rewards once they are.
-
-    The states are let go of then. A request that failed keeps them, and can be submitted again.
-    """
-
-    def __init__(self, states: NDArray[Any]) -> None:
-        self.states: NDArray[Any] | None = states
-        self.nbytes = states.nbytes
-        self.submitted = self.alone = False
-        self.rewards: Rewards = np.empty(len(states), dtype=np.float32)
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget what an earlier attempt came to."""
-        self.taken, self.scored = 0, 0
-        self.future: Future[None] = Future()
-
-    def done(self) -> bool:
-        """Whether waiting is over, for better or worse."""
-        return self.future.done()
-
-    def error(self) -> BaseException | None:
-        """Wait, then say what went wrong, if anything did."""
-        return self.future.exception()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """Some states of a request, in one batch."""
-
-    request: Request
-    start: int
-    states: NDArray[Any]
-    attempt: Future[None]
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the request still waits for it, and has not failed by another part."""
-        return self.request.future is self.attempt and not self.attempt.done()
+CLOSE_TIMEOUT = 2.0
+"""Seconds that `close` waits for batches in progress."""
 
 
 class ScoringQueue:
-    """Cuts requests into batches, whatever their sizes, and keeps scorers busy with them.
+    """Splits requests of any size into batches and distributes them over scorers.
 
-    Every scorer has a thread that feeds it. Batches are equally large, and so many that all scorers are busy to the
-    end. They follow from what is submitted alone, never from who is fast: a reward's last digits depend on the batch.
+    Each scorer has a thread that feeds it. Batches are of equal size, chosen to keep all scorers busy to the end. They
+    depend only on what is submitted, not on the scorers' speed, because a reward's last digits depend on its batch.
 
     Args:
-        scorers: What scores; closed with the queue.
-        batch_size: The largest batch.
-        max_pending_bytes: The most memory for states that wait; `submit` blocks rather than take more.
+        scorers: Closed with the queue.
+        batch_size: Maximum batch size.
+        max_pending_bytes: Maximum memory for pending states; `submit` blocks while it is used up.
     """
 
     def __init__(self, scorers: Sequence[Scorer], *, batch_size: int, max_pending_bytes: int) -> None:
         self._scorers, self.batch_size, self.max_pending_bytes = list(scorers), batch_size, max_pending_bytes
         self._waiting: deque[Request] = deque()
-        """Requests with states that no scorer has taken yet."""
-        self._untaken = self._pending_bytes = 0
+        """Requests with states that are not in a batch yet."""
+        self._returned: deque[Dispatch] = deque()
+        """Batches of scorers that became unavailable; dispatched first, unchanged."""
+        self._num_queued = self._pending_bytes = 0
         self._size = batch_size
-        """Of the next batches."""
-        self._idle = len(self._scorers)
+        """Size of the next batches."""
+        self._idle = 0
         self._closed, self._process = False, os.getpid()
         self._changed = threading.Condition()
+        self._freed = OneShotEvent()
+        """Set, and replaced, when memory is freed."""
         self._threads = [
             threading.Thread(target=self._feed, args=(scorer,), name=f"vlmrm-score-{number}", daemon=True)
             for number, scorer in enumerate(self._scorers)
@@ -94,128 +52,162 @@ class ScoringQueue:
 
     @property
     def pending_bytes(self) -> int:
-        """Memory of the states that wait or are being scored, in bytes."""
+        """Bytes of all states that are not scored yet."""
         return self._pending_bytes
 
-    def submit(self, request: Request) -> None:
-        """Have a request scored, from its beginning, unless it is being scored. Blocks while too many states wait.
+    def submit(self, *requests: Request) -> None:
+        """Score requests, batched together. Requests in progress or scored are skipped.
+
+        Blocks while memory is full. If a signal handler raises, some requests may not be submitted; submit all again.
 
         Raises:
             RuntimeError: The queue is closed, or this process is a fork.
         """
         if os.getpid() != self._process:
             raise RuntimeError("This process was forked from the one that scores, and cannot. Make environments in it.")
-        if request.submitted and not request.done():
-            return
-        assert request.states is not None, "it has been scored"
-        limit = max(0, self.max_pending_bytes - request.nbytes)
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._pending_bytes <= limit)
-            if self._closed:
-                raise _ended()
-            with interrupts_later():
+        while requests:
+            with defer_sigint(), self._changed:
+                if self._closed:
+                    raise _closed_error()
+                requests, freed = self._accept(requests), self._freed
+            if requests:
+                freed.wait()
+
+    def _accept(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
+        """Accept requests in order; returns those that do not fit in memory yet."""
+        accepted = 0
+        for request in requests:
+            if request.states is not None and (request.done() or not request.submitted):
+                if self._pending_bytes > max(0, self.max_pending_bytes - request.nbytes):
+                    break
                 request.begin()
                 request.submitted = True
                 self._waiting.append(request)
-                self._untaken += len(request.rewards)
+                self._num_queued += len(request)
                 self._pending_bytes += request.nbytes
-                rounds = math.ceil(self._untaken / (self.batch_size * len(self._scorers)))
-                self._size = math.ceil(self._untaken / (rounds * len(self._scorers)))
-                self._changed.notify_all()
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """What is submitted here is cut into batches as one, unless memory runs out."""
-        with self._changed:
-            yield
+            accepted += 1
+        if self._num_queued:
+            rounds = math.ceil(self._num_queued / (self.batch_size * len(self._scorers)))
+            self._size = math.ceil(self._num_queued / (rounds * len(self._scorers)))
+            self._changed.notify_all()
+        return requests[accepted:]
 
     def close(self) -> None:
-        """Stop; requests that have not been scored fail with a RuntimeError."""
+        """Stop scoring; unfinished requests fail with a RuntimeError."""
         if os.getpid() != self._process:
-            return  # a fork: scorers and threads are its parent's
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
-            self._changed.notify_all()
-        for scorer in self._scorers:
-            scorer.abort()
-        # What a scorer in this process is at cannot be stopped; its thread lets go of everything when it is done.
-        until = time.monotonic() + PATIENCE
+            return  # in a fork, scorers and threads belong to the parent
+        with defer_sigint():
+            with self._changed:
+                if self._closed:
+                    return
+                self._closed = True
+                self._changed.notify_all()
+                freed, self._freed = self._freed, OneShotEvent()  # `_finish` sets the new one
+                freed.set()
+            for scorer in self._scorers:
+                scorer.abort()
+        # A scorer in this process cannot be interrupted; its thread frees everything when it finishes.
+        until = time.monotonic() + CLOSE_TIMEOUT
         for thread in self._threads:
-            if thread is not threading.current_thread():  # which garbage may be collected in
+            if thread is not threading.current_thread():  # garbage collection on that thread may have called this
                 thread.join(max(0.0, until - time.monotonic()))
         with self._changed:
-            for request in list(self._waiting):
-                self._fail(request, _ended())
+            unscored = {part.request for dispatch in self._returned for part in dispatch.parts if part.is_live}
+            for request in unscored.union(self._waiting):
+                self._fail(request, _closed_error())
 
     def _feed(self, scorer: Scorer) -> None:
         """Send batches to a scorer and deliver its rewards, until the queue is closed."""
-        unanswered: deque[list[_Part]] = deque()
-        while not self._closed:
-            if parts := self._take(len(unanswered)):
-                try:
-                    states = parts[0].states if len(parts) == 1 else np.concatenate([part.states for part in parts])
-                except ValueError as error:  # of differing shapes
-                    self._answer(parts, None, error, idle=not unanswered)
-                    continue
-                unanswered.append(parts)
-                scorer.send(states)
-            elif unanswered:
-                self._receive(scorer, unanswered.popleft(), idle=not unanswered)
+        unanswered: deque[Dispatch] = deque()
+        while not self._closed and scorer.wait_until_available():
+            with self._changed:
+                self._idle += 1
+            self._feed_available(scorer, unanswered)
         with self._changed:
-            for part in (part for parts in unanswered for part in parts):
-                if part.is_wanted:
-                    self._fail(part.request, _ended())
+            for part in (part for dispatch in unanswered for part in dispatch.parts):
+                if part.is_live:
+                    self._fail(part.request, _closed_error())
         scorer.close()
 
-    def _take(self, unanswered: int) -> list[_Part]:
-        """The next batch for a scorer, or nothing, if there is none or the scorer has enough to do."""
+    def _feed_available(self, scorer: Scorer, unanswered: deque[Dispatch]) -> None:
+        """Feed a scorer until it becomes unavailable, or the queue is closed."""
+        while not self._closed:
+            if dispatch := self._next_dispatch(len(unanswered), scorer.max_in_flight):
+                try:
+                    batch = dispatch.make_batch()
+                except ValueError as error:  # states of differing shapes
+                    self._answer(dispatch, None, error, idle=not unanswered)
+                    continue
+                unanswered.append(dispatch)
+                scorer.send(batch)
+            elif unanswered:
+                try:
+                    rewards, error = self._receive(scorer, len(unanswered[0]))
+                except ScorerUnavailable:
+                    with self._changed:
+                        self._returned.extendleft(reversed(unanswered))
+                        unanswered.clear()
+                        self._changed.notify_all()
+                    return
+                dispatch = unanswered.popleft()
+                self._answer(dispatch, rewards, error, idle=not unanswered)
+
+    def _next_dispatch(self, num_unanswered: int, max_in_flight: int) -> Dispatch | None:
+        """The next batch for a scorer; None if there is none, or the scorer has enough to do."""
         with self._changed:
-            if not unanswered:
-                self._changed.wait_for(lambda: self._closed or self._untaken)
-            elif unanswered == IN_FLIGHT or self._idle:
-                return []
-            if self._closed or not self._untaken:
-                return []
-            room = min(self._untaken, self._size)
-            if not unanswered:
+            if not num_unanswered:
+                self._changed.wait_for(lambda: self._closed or self._num_queued or self._returned)
+            elif num_unanswered >= min(max_in_flight, self._fair_share()) or self._idle:
+                return None
+            if self._closed or not (self._num_queued or self._returned):
+                return None
+            if not num_unanswered:
                 self._idle -= 1
-            self._untaken -= room
-            parts = []
-            while room:
-                request = self._waiting[0]
-                if parts and (request.alone or parts[-1].request.alone):
-                    self._untaken += room
-                    break
-                assert request.states is not None
-                part = _Part(request, request.taken, request.states[request.taken :][:room], request.future)
-                parts.append(part)
-                request.taken += len(part.states)
-                room -= len(part.states)
-                if request.taken == len(request.states):
-                    self._waiting.popleft()
-            return parts
+            return self._returned.popleft() if self._returned else Dispatch(self._cut_batch())
 
-    def _receive(self, scorer: Scorer, parts: list[_Part], *, idle: bool) -> None:
-        """Wait for a batch, and deliver its rewards or what went wrong."""
-        count = sum(len(part.states) for part in parts)
+    def _fair_share(self) -> int:
+        """Batches that one scorer may take: the waiting batches divided by the scorers, at least 2."""
+        num_batches = math.ceil(self._num_queued / self._size) + len(self._returned)
+        return max(2, math.ceil(num_batches / len(self._scorers)))
+
+    def _cut_batch(self) -> list[Part]:
+        room = min(self._num_queued, self._size)
+        parts: list[Part] = []
+        while room:
+            request = self._waiting[0]
+            if parts and (request.isolate or parts[-1].request.isolate):
+                break
+            assert request.states is not None
+            start = request.num_dispatched
+            stop = min(start + room, len(request))
+            parts.append(Part(request, start, stop, request.states[start:stop], request.finished))
+            request.num_dispatched = stop
+            room -= stop - start
+            self._num_queued -= stop - start
+            if stop == len(request):
+                self._waiting.popleft()
+        return parts
+
+    def _receive(self, scorer: Scorer, count: int) -> tuple[Rewards | None, BaseException | None]:
+        """Wait for the rewards of a batch, or its error."""
         try:
-            rewards, error = scorer.receive(), None
-            if rewards.shape != (count,):
-                raise RuntimeError(f"A reward model gave rewards of shape {rewards.shape} for {count} frames.")
-        except BaseException as raised:  # a model's sys.exit() too: somebody waits for an answer
-            if not isinstance(raised, Exception):
-                raised = RuntimeError(f"A reward model raised {raised!r}.")
-            rewards, error = None, _ended() if self._closed else raised
-        self._answer(parts, rewards, error, idle=idle)
+            rewards = scorer.receive()
+            if rewards.ndim != 2 or len(rewards) != count:
+                raise RuntimeError(f"A scorer returned rewards of shape {rewards.shape} for {count} states.")
+        except ScorerUnavailable:
+            raise
+        except BaseException as raised:  # including SystemExit from a model, because the caller is waiting
+            if self._closed:
+                return None, _closed_error()
+            return None, raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
+        return rewards, None
 
-    def _answer(self, parts: list[_Part], rewards: Rewards | None, error: BaseException | None, *, idle: bool) -> None:
+    def _answer(self, dispatch: Dispatch, rewards: Rewards | None, error: BaseException | None, *, idle: bool) -> None:
         with self._changed:
             start = 0
-            for part in parts:
-                stop = start + len(part.states)
-                if part.is_wanted:
+            for part in dispatch.parts:
+                stop = start + len(part)
+                if part.is_live:
                     if rewards is None:
                         self._fail(part.request, error)
                     else:
@@ -224,24 +216,31 @@ class ScoringQueue:
             self._idle += idle
             self._changed.notify_all()
 
-    def _deliver(self, part: _Part, rewards: Rewards) -> None:
+    def _deliver(self, part: Part, rewards: Rewards) -> None:
         request = part.request
-        request.rewards[part.start :][: len(rewards)] = rewards
-        request.scored += len(rewards)
-        if request.scored == len(request.rewards):
+        if request.num_scored == 0:
+            request.rewards = np.empty((len(request), rewards.shape[1]), dtype=np.float32)
+        request.rewards[part.start : part.stop] = rewards
+        request.num_scored += len(rewards)
+        if request.num_scored == len(request):
             request.states = None
-            self._pending_bytes -= request.nbytes
-            request.future.set_result(None)
+            self._finish(request)
 
     def _fail(self, request: Request, error: BaseException | None) -> None:
-        """Tell a request what went wrong, and drop what no scorer has taken of it."""
+        """End an attempt with an error; drop its states that are not in a batch yet."""
         if request in self._waiting:
             self._waiting.remove(request)
-            self._untaken -= len(request.rewards) - request.taken
+            self._num_queued -= len(request) - request.num_dispatched
+        request.isolate = True  # retry alone, so that it cannot fail its neighbours
+        request.failure = error
+        self._finish(request)
+
+    def _finish(self, request: Request) -> None:
         self._pending_bytes -= request.nbytes
-        request.alone = True  # the next time, so that it fails no other
-        request.future.set_exception(error)
+        request.finished.set()
+        freed, self._freed = self._freed, OneShotEvent()
+        freed.set()
 
 
-def _ended() -> RuntimeError:
+def _closed_error() -> RuntimeError:
     return RuntimeError("Scoring has ended: the environment was closed before these states were scored.")

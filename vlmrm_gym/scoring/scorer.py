@@ -1,130 +1,113 @@
-"""What turns states into rewards, and the kind that works in this process."""
+"""The protocol of scorer backends: keyed states in, rewards, float32 (B, K), out.
 
-import queue
-import threading
-from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
+A backend is a file with a function `start(ScorerOptions) -> StartedScorers`, and a line in `backends.py`.
+`ScoringQueue` forms batches, bounds memory and delivers rewards; a backend only scores batches, in order.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering import Renderer
+from vlmrm_gym.rendering import Renderer, States
+from vlmrm_gym.rewards.base import RewardModel, Rewards
+from vlmrm_gym.scoring.timeouts import Timeouts
 
-Rewards = NDArray[np.float32]
+Keys = NDArray[np.int64]
 
-IN_FLIGHT = 2
-"""Batches that a scorer is given at once: one is drawn while the one before it is encoded."""
+MAX_STEPS = 2**40
+"""Steps of an environment that have distinct keys."""
 
 
-class RewardModel(Protocol):
-    """Scores frames; `CLIPReward` is one."""
+def transition_keys(env_index: ArrayLike, step_index: ArrayLike) -> Keys:
+    """One key per transition, int64 (N,), independent of batching.
 
-    batch_size: int
-    """How many frames it takes at once, at the most."""
+    Args:
+        env_index: Index of the environment in its vector, from 0 to 2**23 - 1.
+        step_index: `vlm_step_index` of the transition in that environment, from 0 to 2**40 - 1.
+    """
+    return np.asarray(env_index, dtype=np.int64) * MAX_STEPS + np.asarray(step_index, dtype=np.int64)
 
-    @property
-    def slice_size(self) -> int:
-        """How many frames it scores within a second or so: work can be stopped after each slice.
 
-        It must not be measured, and never change: a reward's last digits depend on it.
-        """
-        ...
+@dataclass(eq=False)
+class Batch:
+    """States to score in one call."""
 
-    @property
-    def size_to_draw(self) -> Callable[[int, int], tuple[int, int]]:
-        """From (height, width) of what an environment shows to how large to draw it. Can be pickled."""
-        ...
+    keys: Keys
+    """int64 (B,): identify the transitions that led to the states, see `transition_keys`."""
+    states: States
+    """B states."""
+    num_crashes: int = 0
+    """Consecutive workers that died or hung over these states."""
 
-    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Frames, uint8 (B, H, W, 3), to rewards, float32 (B,)."""
-        ...
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+class ScorerUnavailable(Exception):
+    """The scorer lost its worker and has no replacement yet. It dropped all unanswered batches."""
 
 
 class Scorer(Protocol):
-    """Scores batches of states, in the order in which they are sent. All but `abort` are called by one thread."""
+    """Scores batches in the order in which they are sent. One thread calls all methods but `abort`."""
 
-    def send(self, states: NDArray[Any]) -> None:
-        """Hand over a batch, (B, ...). Never raises: what goes wrong is told by `receive`."""
+    @property
+    def max_in_flight(self) -> int:
+        """Maximum number of unanswered batches; at least 2, so that rendering and encoding overlap."""
+        ...
+
+    def wait_until_available(self) -> bool:
+        """Block until batches can be sent; False if `abort` was called meanwhile."""
+        ...
+
+    def send(self, batch: Batch) -> None:
+        """Submit a batch. Never raises: `receive` reports errors."""
         ...
 
     def receive(self) -> Rewards:
-        """Wait for the rewards, float32 (B,), of the first batch that is not answered yet; or raise what went wrong."""
-        ...
+        """Wait for the rewards of the oldest unanswered batch, float32 (B, K).
 
-    def abort(self) -> None:
-        """End a `receive` that is waiting, if that can be done. Called by another thread, before `close`."""
-        ...
-
-    def close(self) -> None:
-        """Let go of everything."""
-        ...
-
-
-class LocalScorer:
-    """Draws states on the thread that sends them, and encodes the frames on a thread of its own.
-
-    The two overlap: on a GPU, and on a CPU with more than one core.
-    """
-
-    def __init__(self, reward: RewardModel, renderer: Renderer) -> None:
-        self._reward, self._renderer = reward, renderer
-        self._unanswered: deque[Future[Rewards]] = deque()
-        self._aborted = False
-        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Future[Rewards]] | None]
-        self._drawn = queue.SimpleQueue()
-        # A daemon, unlike an executor's thread: the end of the program does not wait for a batch that nobody wants.
-        self._encoder = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
-        self._encoder.start()
-
-    def submit(self, states: NDArray[Any]) -> Future[Rewards]:
-        """Draw a batch; when this returns, it waits to be encoded. The futures are done in the order of the batches."""
-        future: Future[Rewards] = Future()
-        try:
-            frames = self._renderer.render(states)
-        except BaseException as error:  # sys.exit() too: somebody waits for an answer
-            frames = error
-        self._drawn.put((frames, future))
-        return future
-
-    def send(self, states: NDArray[Any]) -> None:
-        """Draw a batch, for `receive`."""
-        self._unanswered.append(self.submit(states))
-
-    def receive(self) -> Rewards:
-        """Wait for the rewards of the first batch that is not answered yet."""
-        return self._unanswered.popleft().result()
-
-    def abort(self) -> None:
-        """End the encoding soon, within a batch too."""
-        self._aborted = True
-
-    def close(self) -> None:
-        """End the encoding, and free what draws."""
-        self._drawn.put(None)
-        self._encoder.join()
-        self._renderer.close()
-
-    def _encode(self) -> None:
-        while (drawn := self._drawn.get()) is not None:
-            frames, future = drawn
-            try:
-                if isinstance(frames, BaseException):
-                    raise frames
-                future.set_result(self._rewards(frames))
-            except BaseException as error:
-                future.set_exception(error)
-            del drawn, frames, future  # or they would stay until the next batch
-
-    def _rewards(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Encode in slices that do not take long, so that a large model on a CPU can be stopped.
-
-        A daemon thread that is inside torch when the interpreter ends would take the program down with it.
+        Raises:
+            ScorerUnavailable: Send all unanswered batches again, here after `wait_until_available` or elsewhere.
+            Exception: Raised by scoring. The batch counts as answered.
         """
-        rewards, size = np.empty(len(frames), dtype=np.float32), self._reward.slice_size
-        for start in range(0, len(frames), size):
-            if self._aborted:
-                raise RuntimeError("Scoring was stopped.")
-            rewards[start : start + size] = self._reward(frames[start : start + size])
-        return rewards
+        ...
+
+    def abort(self) -> None:
+        """Make a blocked call return soon. Any thread may call this, before `close`."""
+        ...
+
+    def close(self) -> None:
+        """Free everything."""
+        ...
+
+
+MakeReward = Callable[..., RewardModel]
+MakeRenderer = Callable[[Callable[[int, int], tuple[int, int]]], Renderer]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerOptions:
+    """Options of a backend."""
+
+    make_reward: MakeReward
+    """Makes the reward model from `device`. Can be pickled, if necessary by cloudpickle."""
+    make_renderer: MakeRenderer
+    """Makes the renderer, which can be pickled, from a model's `render_size`."""
+    num_workers: int
+    devices: Sequence[str] | None
+    device: str
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    backend_options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of one backend, such as `ray_options`."""
+
+
+@dataclass(frozen=True)
+class StartedScorers:
+    """Scorers that are ready."""
+
+    scorers: Sequence[Scorer]
+    batch_size: int
+    """The largest batch that all scorers accept."""

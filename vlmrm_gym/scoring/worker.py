@@ -1,7 +1,8 @@
-"""The scoring worker: a process that reads states from its standard input and writes rewards to its standard output.
+"""The worker process: reads states from its standard input and writes rewards to its standard output.
 
-`process.WorkerProcess` is the other side. Pickles come in: a function that makes the reward model, then the renderer,
-then states. Pickles go out: ("ready", `Ready`), then for each batch ("rewards", array) or ("error", exception).
+`process.ProcessWorker` is the other side. Input pickles: a function that makes the reward model, the renderer, then
+pairs of keys and states. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("rewards",
+array) or ("error", exception). In between, ("progress", "draw" or "encode") reports progress.
 """
 
 import faulthandler
@@ -16,76 +17,93 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
-from vlmrm_gym.scoring.scorer import LocalScorer, Rewards
+from vlmrm_gym.scoring.local import LocalScorer
+from vlmrm_gym.scoring.scorer import Batch, RewardModel, Rewards
 
 
 @dataclass(frozen=True)
-class Ready:
-    """What a worker tells when it has loaded its model."""
+class WorkerInfo:
+    """What a worker reports once its model is loaded."""
 
-    size_to_draw: Callable[[int, int], tuple[int, int]]
+    render_size: Callable[[int, int], tuple[int, int]]
     batch_size: int
     warnings: list[str]
 
 
-def main() -> None:
-    """Answer until the input, or the parent, ends."""
+def main(parent: int) -> None:
+    """Serve requests until the input or the parent ends.
+
+    Args:
+        parent: Process ID of the parent, which reads the replies.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal; the parent decides
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print belongs into the log, not between the replies
+    os.dup2(2, 1)  # library output goes to the log, not between the replies
     faulthandler.enable()
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    replying = threading.Lock()
+
+    def reply(kind: str, payload: Any) -> None:
+        try:
+            with replying:
+                pickle.dump((kind, payload), replies)
+                replies.flush()
+        except BrokenPipeError:  # the parent is gone
+            os._exit(0)
+
     try:
-        _answer(requests, replies)
+        _answer(requests, reply)
     except EOFError:
         pass
     except BaseException as error:
-        _reply(replies, "error", _portable(error))
-    os._exit(0)  # the interpreter's own end would wait for the batch that is being encoded
+        reply("error", picklable(error))
+    os._exit(0)  # a normal exit would wait for the batch in progress
 
 
-def _answer(requests: BinaryIO, replies: BinaryIO) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        reward = pickle.load(requests)()
-    said = [str(warning.message) for warning in caught if warning.category is UserWarning]
-    _reply(replies, "ready", Ready(reward.size_to_draw, reward.batch_size, said))
+def _answer(requests: BinaryIO, reply: Callable[[str, Any], None]) -> None:
+    reward, info = load_reward(pickle.load(requests))
+    reply("ready", info)
 
     def answer(future: Future[Rewards]) -> None:
         error = future.exception()
         if error is None:
-            _reply(replies, "rewards", future.result())
+            reply("rewards", future.result())
         else:
-            _reply(replies, "error", _portable(error))
+            reply("error", picklable(error))
 
-    scorer = LocalScorer(reward, pickle.load(requests))
+    scorer = LocalScorer(reward, pickle.load(requests), partial(reply, "progress"))
     while True:
-        scorer.submit(pickle.load(requests)).add_done_callback(answer)
+        keys, states = pickle.load(requests)
+        future = scorer.submit(Batch(keys, states))
+        reply("drawn", None)
+        future.add_done_callback(answer)
 
 
-def _reply(replies: BinaryIO, kind: str, payload: Any) -> None:
-    try:
-        pickle.dump((kind, payload), replies)
-        replies.flush()
-    except BrokenPipeError:  # the parent has gone
-        os._exit(0)
+def load_reward(make_reward: Callable[[], RewardModel]) -> tuple[RewardModel, WorkerInfo]:
+    """Make the reward model and record its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        reward = make_reward()
+    messages = [str(warning.message) for warning in caught if warning.category is UserWarning]
+    return reward, WorkerInfo(reward.render_size, reward.batch_size, messages)
 
 
-def _portable(error: BaseException) -> BaseException:
-    """The error as it can be raised in the parent, with the traceback that it had here."""
+def picklable(error: BaseException) -> BaseException:
+    """A picklable form of the error, with this process's traceback as a note."""
     trace = "".join(traceback.format_exception(error))
     try:
         portable = pickle.loads(pickle.dumps(error))
-    except Exception:  # some exceptions cannot be pickled, some only cannot be made again
+    except Exception:  # some exceptions cannot be pickled, others cannot be unpickled
         portable = RuntimeError(f"{type(error).__name__}: {error}")
     portable.add_note(f"In a scoring worker:\n{trace}")
     return portable
 
 
-def _end_with(parent: int) -> None:
-    """End when the parent does, however it ends, in the middle of a batch too."""
+def _exit_with_parent(parent: int) -> None:
+    """Exit when the parent ends for any reason, even in the middle of a batch."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)

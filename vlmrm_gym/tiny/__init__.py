@@ -1,4 +1,4 @@
-"""The bundled small CLIP: weights, the code that makes them again (`train.py`), and what the model does not know."""
+"""The bundled small CLIP: configuration, weights, and which prompts are in its domain. Trained by `bundled_model/`."""
 
 from functools import cache
 from pathlib import Path
@@ -8,22 +8,22 @@ from safetensors.torch import load_file
 
 ANCHORS = Path(__file__).parent / "anchors.safetensors"
 
-LEAST_SPREAD = 0.12
-"""A familiar prompt's similarity to the pictures of some world varies at least this much (standard deviation)."""
+MIN_SIMILARITY_STD = 0.05
+"""Minimum standard deviation of an in-domain prompt's similarity to the anchors of at least one scene."""
 
-UNKNOWN_PROMPT = (
-    "The bundled model does not know what the prompt {prompt!r} means: its reward hardly changes over the scenes that "
-    'it was trained on. Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model, or say it in words about '
-    "one of those scenes: cart-pole, mountain car, the humanoid robot."
+OUT_OF_DOMAIN = (
+    "The bundled model does not know what the prompt {prompt!r} means: its reward hardly varies over the scenes that "
+    'it was trained on. Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model, or describe one of those '
+    "scenes: cart-pole, mountain car, the humanoid robot."
 )
 
 
 @cache
 def _anchors() -> dict[str, torch.Tensor]:
-    """Unit vectors of pictures of every world in many states: float32 (N, D) by the world's name."""
+    """Embeddings of renders of each training scene in many states: unit vectors, float32 (N, D), by scene."""
     return {name: vectors.float() for name, vectors in load_file(ANCHORS).items()}
 
 
-def knows(goal: torch.Tensor) -> bool:
-    """Whether a goal, float32 (D,), tells the states of some world apart."""
-    return any((vectors @ goal.float().cpu()).std() >= LEAST_SPREAD for vectors in _anchors().values())
+def in_domain(goal: torch.Tensor) -> bool:
+    """Whether the reward of a goal, a unit vector, float32 (D,), varies over the states of any training scene."""
+    return any((vectors @ goal.float().cpu()).std() >= MIN_SIMILARITY_STD for vectors in _anchors().values())

@@ -1,1 +1,1 @@
-"""Trainings with Stable-Baselines3 told by a file, that leave a folder and can be resumed (extra "train")."""
+"""The training command: Stable-Baselines3 runs from a configuration, resumable, in a folder each (extra "train")."""

@@ -1,4 +1,4 @@
-"""The algorithms that a configuration can name, and what each of them understands."""
+"""The algorithms that a configuration can name, and their arguments."""
 
 import inspect
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """One of Stable-Baselines3 or sb3-contrib."""
+    """An algorithm of Stable-Baselines3 or sb3-contrib."""
 
     library: str
     discrete: bool = False
-    """Whether it acts in discrete action spaces."""
+    """Whether it supports discrete action spaces."""
     continuous: bool = False
-    """Whether it acts in continuous ones."""
+    """Whether it supports continuous action spaces."""
     on_policy: bool = False
 
 
@@ -42,24 +42,27 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 }
 
 _ROLLOUT_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
-"""What keys of `rl` are called by on-policy algorithms."""
+"""Keys of `rl`, and their names in on-policy algorithms."""
 
 NOISES: Mapping[str, frozenset[str]] = {
     "NormalActionNoise": frozenset({"mean", "sigma"}),
-    "OrnsteinUhlenbeckActionNoise": frozenset({"mean", "sigma"}),
-    "HeldActionNoise": frozenset({"sigma", "hold"}),
+    "OrnsteinUhlenbeckActionNoise": frozenset({"mean", "sigma", "theta", "dt"}),
+    "ActionRepeatNoise": frozenset({"sigma", "hold"}),
 }
-"""Kinds of action noise, and what can be said of them."""
+"""Kinds of action noise, and their parameters."""
+
+NOISE_ALIASES: Mapping[str, str] = {"HeldActionNoise": "ActionRepeatNoise"}
+"""Names in files of version 0.1, and their current names."""
 
 
 def algorithm_class(name: str) -> "type[BaseAlgorithm]":
-    """The class of that name."""
+    """The algorithm's class."""
     return getattr(import_module(ALGORITHMS[name].library), name)
 
 
 @cache
-def keys_of(name: str) -> frozenset[str]:
-    """The keys of `rl` that an algorithm understands."""
+def accepted_keys(name: str) -> frozenset[str]:
+    """The keys of `rl` that an algorithm accepts."""
     parameters = set(inspect.signature(algorithm_class(name)).parameters)
     if not ALGORITHMS[name].on_policy:
         return frozenset(parameters - {"n_steps"})
@@ -68,38 +71,38 @@ def keys_of(name: str) -> frozenset[str]:
 
 
 def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
-    """The keyword arguments of the algorithm's class for a `suited` configuration."""
-    from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, NormalizedObservations, RewardSource
+    """Keyword arguments of the algorithm's class. Needs defaults filled in."""
+    from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardHandle, RunningNormExtractor
 
     rl = config.rl
     assert rl.algorithm is not None
     on_policy = ALGORITHMS[rl.algorithm].on_policy
-    given = {key: getattr(rl, key, None) for key in keys_of(rl.algorithm)}
+    given = {key: getattr(rl, key, None) for key in accepted_keys(rl.algorithm)}
     options = {
         _ROLLOUT_NAMES.get(key, key) if on_policy else key: value for key, value in given.items() if value is not None
     }
-    options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # which algorithms add to
+    options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # a copy: algorithms add to it
     if rl.normalize_observations:
-        options["policy_kwargs"].setdefault("features_extractor_class", NormalizedObservations)
+        options["policy_kwargs"].setdefault("features_extractor_class", RunningNormExtractor)
     if "action_noise" in options:
         assert rl.learning_starts is not None
         warm_up = rl.learning_starts // config.num_envs
         options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space), warm_up)
     if not on_policy:
         options["replay_buffer_class"] = DeferredReplayBuffer
-    elif config.reward.name == "clip":
+    elif config.reward.name != "ground_truth":
         options["rollout_buffer_class"] = DeferredRolloutBuffer
-        options["rollout_buffer_kwargs"] = {"rewards": RewardSource(envs)}
+        options["rollout_buffer_kwargs"] = {"rewards": RewardHandle(envs)}
     return options
 
 
 def _make_noise(settings: Mapping[str, Any], size: int, warm_up: int) -> "ActionNoise":
     from stable_baselines3.common import noise
 
-    from vlmrm_gym.sb3 import HeldActionNoise
+    from vlmrm_gym.sb3 import ActionRepeatNoise
 
     own = {key: value for key, value in settings.items() if key != "name"}
-    if settings["name"] == "HeldActionNoise":
-        return HeldActionNoise(size, steps=warm_up, **own)
-    mean, sigma = (np.full(size, float(own.get(key, default))) for key, default in (("mean", 0.0), ("sigma", 0.1)))
-    return getattr(noise, settings["name"])(mean, sigma)
+    if NOISE_ALIASES.get(settings["name"], settings["name"]) == "ActionRepeatNoise":
+        return ActionRepeatNoise(size, steps=warm_up, **own)
+    mean, sigma = (np.full(size, float(own.pop(key, default))) for key, default in (("mean", 0.0), ("sigma", 0.1)))
+    return getattr(noise, settings["name"])(mean, sigma, **own)

@@ -1,185 +1,146 @@
-"""What a training is told, in the format of the published VLM-RM code's configuration files, with more keys."""
+"""The configuration of a training: a superset of the published VLM-RM code's format."""
 
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-import yaml
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
-from tyro.constructors import PrimitiveConstructorSpec
+from pydantic import ConfigDict, Field
 
+from vlmrm_gym.rendering import Quality
+from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.tasks import TASKS, Task
+from vlmrm_gym.training.config_types import (
+    Cameras,
+    CombineViews,
+    Count,
+    Device,
+    EntropyCoefficient,
+    Flag,
+    Integer,
+    Name,
+    Number,
+    Positive,
+    Processes,
+    RewardName,
+    Share,
+    Steps,
+    StepsOrNone,
+    Texts,
+    YAMLMapping,
+)
 
 LEGACY_NAMES: Mapping[str, str] = {
     "CartPole-v1": "VLMRM/CartPole-v1",
     "MountainCarContinuous-v0": "VLMRM/MountainCarContinuous-v0",
     "Humanoid-v4": "VLMRM/Humanoid-v0",
 }
-"""The environments of the published code, and the IDs that they mean here."""
+"""Environment names of the published code, and their IDs here."""
+
+ALIASES: Mapping[str, str] = {
+    "reward.target_prompts": "reward.prompt",
+    "reward.baseline_prompts": "reward.baseline",
+    "reward.pretrained_model": "reward.model",
+    "reward.camera_config": "reward.camera",
+}
+"""Aliases in files and flags: keys of the published format and of version 0.1, and the current keys."""
+
+SHORT_FLAGS: Mapping[str, str] = {name: f"reward.{name}" for name in ("prompt", "baseline", "alpha", "model")}
+"""Flags that need no section."""
 
 AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "PPO", "A2C"]
-
-
-class ConfigLoader(yaml.SafeLoader):
-    """Reads 3e-4 as a number, as YAML 1.2 does."""
-
-
-ConfigLoader.yaml_implicit_resolvers = {
-    key: list(pairs) for key, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-ConfigLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-class ConfigDumper(yaml.SafeDumper):
-    """Puts texts that look like numbers to `ConfigLoader` in quotes."""
-
-
-ConfigDumper.yaml_implicit_resolvers = ConfigLoader.yaml_implicit_resolvers
-
-
-def _whole(given: Any) -> Any:
-    """1e6 is an integer, too."""
-    return int(given) if isinstance(given, float) and given.is_integer() else given
-
-
-def _texts(given: Any) -> Any:
-    return [given] if isinstance(given, str) else given
-
-
-def _not_empty(given: str) -> str:
-    if not given.strip():
-        raise ValueError("must not be empty")
-    return given
-
-
-def _auto(given: str) -> str:
-    if not re.fullmatch(r"auto(_[0-9.eE+-]+)?", given):
-        raise ValueError("must be a number, auto, or auto_0.1")
-    return given
-
-
-def _device(given: str) -> str:
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", given):
-        raise ValueError("must be auto, cpu, mps, cuda or cuda:1")
-    return given
-
-
-def _integer(words: list[str]) -> int:
-    """What a flag says; 1e6 is one."""
-    try:
-        return int(words[0])
-    except ValueError:
-        if not (number := float(words[0])).is_integer():
-            raise
-        return int(number)
-
-
-def _mapping(words: list[str]) -> Any:
-    """What a flag says in YAML."""
-    try:
-        return yaml.load(words[0], Loader=ConfigLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"this is no YAML: {words[0]}") from error
-
-
-Integer = Annotated[
-    int,
-    Strict(),
-    BeforeValidator(_whole),
-    PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="INT",
-        instance_from_str=_integer,
-        is_instance=lambda given: isinstance(given, int),
-        str_from_instance=lambda given: [str(given)],
-    ),
-]
-Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
-Flag = Annotated[bool, Strict()]
-Count = Annotated[Integer, Field(ge=1)]
-CountOrNone = Annotated[Integer, Field(ge=0)]
-Share = Annotated[Number, Field(ge=0, le=1)]
-Positive = Annotated[Number, Field(gt=0)]
-Device = Annotated[str, AfterValidator(_device)]
-Text = Annotated[str, AfterValidator(_not_empty)]
-Texts = Annotated[list[Text], Field(min_length=1), BeforeValidator(_texts)]
-YAMLMapping = Annotated[
-    dict[str, Any],
-    PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="YAML",
-        instance_from_str=_mapping,
-        is_instance=lambda given: isinstance(given, dict),
-        str_from_instance=lambda given: [yaml.dump(given, Dumper=ConfigDumper, default_flow_style=True).strip()],
-    ),
-]
+PolicyName = Literal["MlpPolicy", "MultiInputPolicy"]
 
 
 @dataclass(kw_only=True)
 class RewardConfig:
-    """The reward: what is looked at, by which model, and what for."""
+    """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` to `batch_size`, are for `name: clip` only."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    name: Literal["clip", "ground_truth"] = "clip"
-    """clip: how well what is seen matches the prompts; ground_truth: the environment's own reward"""
-    pretrained_model: str = "tiny"
-    """the vision-language model: "tiny" (bundled), or any of open_clip's, see `vlmrm_gym.CLIPReward`"""
-    batch_size: Count | None = None
-    """the most frames that are encoded at once; it never changes a reward (None: chosen)"""
-    alpha: Share = 0.0
-    """strength of the goal-baseline regularisation"""
-    target_prompts: Texts | None = None
-    """what the agent should bring about; several texts count as one (None: the task's)"""
-    baseline_prompts: Texts | None = None
-    """the scene without the goal (None: the task's)"""
-    cache_dir: str | None = None
-    """where downloaded weights are kept (None: Hugging Face's own place)"""
-    camera_config: YAMLMapping | None = None
-    """humanoids: fields of MuJoCo's camera, such as {distance: 3.5, azimuth: 180} (None: the paper's)"""
+    name: RewardName = "clip"
+    """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; or your own callable or
+    class, "package.module:attribute" """
+    kwargs: YAMLMapping | None = None
+    """keyword arguments of your own callable or class"""
+    prompt: Texts | None = None
+    """The goal: a text or a list of texts. None: the task's."""
+    baseline: Texts | None = None
+    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0. None: the task's."""
+    alpha: Share = CLIP.alpha
+    """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
+    model: str = CLIP.model
+    """The vision-language model; `CLIPReward` lists the forms. The default is bundled, and was trained on the
+    scenes of this package only."""
+    precision: Precision = CLIP.precision
+    """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
+    resize_mode: ResizeMode | None = CLIP.resize_mode
+    """How a frame gets the model's input size: "squash" (None), "shortest" (crop) or "longest" (pad)."""
+    batch_size: Count | None = CLIP.batch_size
+    """Maximum number of frames encoded at once; None chooses. It does not affect rewards."""
+    camera: Cameras | None = None
+    """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
+    or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
+    the environment's own)"""
+    combine_views: CombineViews | None = None
+    """how the rewards of several cameras make one: min, mean, random (one view for each state), or your own function,
+    "package.module:attribute" (None: min)"""
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
-    quality: Literal["fast", "faithful"] = "fast"
-    """humanoids: without shadows and reflections, or with them"""
+    quality: Quality = "fast"
+    """MuJoCo only: without shadows and reflections, or with them"""
     task_reward_weight: Number = 0.0
-    """rewards are the model's plus this many times the environment's own"""
+    """adds this many times the environment's own reward"""
     device: Device = "auto"
-    """where the model looks: auto, cpu, cuda, cuda:1, mps"""
-    num_workers: CountOrNone = 0
-    """processes that draw and score (0: the one that trains)"""
-    devices: list[Device] | None = None
-    """where the workers score, taken in turn (None: all GPUs)"""
+    """where the model runs: auto, cpu, cuda, cuda:1, mps"""
+    num_workers: Processes = 0
+    """workers that draw and score (0: the process that trains)"""
+    backend: Literal["process", "ray"] = "process"
+    """where workers run: processes of this machine, or actors of a Ray cluster (RAY_ADDRESS, or else a local one)"""
+    ray_options: YAMLMapping | None = None
+    """options of the Ray actors, such as {num_gpus: 0.25}"""
+    devices: Annotated[list[Device], Field(min_length=1)] | None = None
+    """where worker processes score, taken in turn (None: all GPUs)"""
     overlap: Flag = False
-    """step on while episodes are scored: faster, but no two runs are equal"""
+    """step on while episodes are scored: faster, but runs are not reproducible"""
+    max_pending_bytes: Annotated[Integer, Field(ge=1, le=10**15)] = 2**30
+    """maximum memory for states that wait to be scored"""
+    worker_timeouts: YAMLMapping | None = None
+    """seconds without progress after which a worker is replaced, such as {load: 3600, draw: 300, encode: 900}"""
+    cache_dir: str | None = None
+    """where downloaded weights are kept (None: Hugging Face's own cache)"""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the reward is imported user code."""
+        return ":" in self.name
 
 
 @dataclass(kw_only=True)
 class RLConfig:
-    """The algorithm, of Stable-Baselines3. What is None suits the task, or is Stable-Baselines3's default."""
+    """The algorithm, of Stable-Baselines3. None: the task's default, else Stable-Baselines3's."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     algorithm: AlgorithmName | None = None
     """of Stable-Baselines3 or sb3-contrib"""
-    policy_name: Literal["MlpPolicy"] = "MlpPolicy"
-    """the kind of network"""
-    n_steps: Count | None = None
-    """steps of the training, over all environments"""
+    policy_name: PolicyName | None = None
+    """the kind of network (None: MultiInputPolicy for observations that are dictionaries, else MlpPolicy)"""
+    n_steps: Steps | None = None
+    """steps of the training, summed over all environments"""
     n_envs_per_worker: Count | None = None
-    """environments for each worker of the reward, and at least for one"""
+    """environments for each worker of the reward; without workers, environments in all"""
     episode_length: Count | None = None
     """steps until an episode is truncated"""
-    learning_starts: CountOrNone | None = None
+    learning_starts: StepsOrNone | None = None
     """steps, over all environments, before the first gradient step"""
     train_freq: Count | None = None
     """steps of every environment between trainings; PPO and A2C: the length of a rollout"""
-    gradient_steps: Annotated[Integer, Field(ge=-1)] | None = None
-    """in each training (-1: as many as there were steps, over all environments); PPO: epochs"""
+    gradient_steps: Annotated[Integer, Field(ge=-1, le=10**9)] | None = None
+    """gradient steps in each training (-1: as many as steps, over all environments); PPO: epochs"""
     batch_size: Count | None = None
     """transitions in a gradient step"""
     learning_rate: Positive | None = None
@@ -187,26 +148,26 @@ class RLConfig:
     gamma: Share | None = None
     """discount factor"""
     tau: Share | None = None
-    """how far target networks move at once"""
+    """how far target networks move in each update"""
     buffer_size: Count | None = None
     """transitions in the replay buffer (None: a million)"""
-    ent_coef: Number | Annotated[str, AfterValidator(_auto)] | None = None
+    ent_coef: EntropyCoefficient | None = None
     """entropy coefficient: a number, auto, or auto_0.1 (auto, starting there)"""
     use_sde: Flag | None = None
     """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
     target_update_interval: Count | None = None
     """steps (SAC: gradient steps) between updates of the target network"""
     exploration_fraction: Share | None = None
-    """DQN: share of the training in which exploration falls to its final value"""
+    """DQN: fraction of the training in which exploration falls to its final value"""
     exploration_initial_eps: Share | None = None
-    """DQN: share of random actions at first"""
+    """DQN: fraction of random actions at first"""
     exploration_final_eps: Share | None = None
-    """DQN: share of random actions in the end"""
+    """DQN: fraction of random actions in the end"""
     action_noise: YAMLMapping | None = None
     """{name: NormalActionNoise, mean: 0, sigma: 0.1}, or OrnsteinUhlenbeckActionNoise; or, until learning starts,
-    {name: HeldActionNoise, sigma: 2, hold: 30}"""
+    {name: ActionRepeatNoise, sigma: 2, hold: 30}"""
     normalize_observations: Flag | None = None
-    """by their mean and standard deviation in the batches"""
+    """normalise observations by their running mean and standard deviation"""
     policy_kwargs: YAMLMapping | None = None
     """such as {net_arch: [256, 256]}"""
     device: Device = "auto"
@@ -215,15 +176,15 @@ class RLConfig:
 
 @dataclass(kw_only=True)
 class LoggingConfig:
-    """How often something is written, in steps over all environments; 0: never."""
+    """How often to write, in steps over all environments; 0: never."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    checkpoint_freq: CountOrNone | None = None
+    checkpoint_freq: StepsOrNone | None = None
     """checkpoints (None: ten in all)"""
-    video_freq: CountOrNone | None = None
-    """videos of the deterministic agent, with its reward drawn in (None: five in all)"""
-    tensorboard_freq: CountOrNone | None = None
+    video_freq: StepsOrNone | None = None
+    """videos of the deterministic policy, with its reward drawn in (None: five in all)"""
+    tensorboard_freq: StepsOrNone | None = None
     """TensorBoard events (None: a hundred in all)"""
 
 
@@ -234,17 +195,20 @@ class Config:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     env_name: str | None = None
-    """a registered ID (see `vlmrm-gym tasks`); Humanoid-v4, CartPole-v1 and MountainCarContinuous-v0 mean ours"""
+    """a registered ID: of this package (see `vlmrm-gym tasks`), or any other that renders, such as Ant-v5, or
+    module:ID; Humanoid-v4, CartPole-v1 and MountainCarContinuous-v0 stand for those of this package"""
+    env_kwargs: YAMLMapping | None = None
+    """keyword arguments for an ID of another package"""
     base_path: str = "runs"
     """where the run's folder is made"""
-    run_name: str | None = None
-    """the folder's name (None: environment, algorithm, seed and time)"""
+    run_name: Name | None = None
+    """the folder's name, in base_path (None: environment, algorithm, seed and time)"""
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
     """of environments and agent"""
     description: str = ""
-    """for yourself"""
+    """your notes"""
     tags: list[str] = field(default_factory=list)
-    """for Weights and Biases"""
+    """tags for Weights and Biases"""
     track: Flag = False
     """log to Weights and Biases, too (`pip install "vlmrm-gym[track]"`)"""
     reward: RewardConfig = field(default_factory=RewardConfig)
@@ -252,37 +216,48 @@ class Config:
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 
     @property
-    def task(self) -> Task:
-        """The row of the task table. For Humanoid-v4 it is the one with the prompt, and its judge, if there is one.
+    def task(self) -> Task | None:
+        """The registered task; None for an ID of another package.
 
-        Raises:
-            KeyError: The environment has no name, or an unknown one.
+        For Humanoid-v4 it is the humanoid task with the same prompt, if there is one.
         """
-        named, prompts = TASKS_BY_NAME[self.env_name or ""], self.reward.target_prompts
-        same_prompt = (task for task in TASKS if task.world == named.world and [task.prompt] == prompts)
-        return next(same_prompt, named) if self.env_name in LEGACY_NAMES else named
+        named, prompts = TASKS_BY_NAME.get((self.env_name or "").removeprefix("vlmrm_gym:")), self.reward.prompt
+        if named is None or self.env_name not in LEGACY_NAMES:
+            return named
+        return next((task for task in TASKS if task.env_cls == named.env_cls and [task.prompt] == prompts), named)
+
+    @property
+    def id(self) -> str:
+        """The environment's ID; names of the published code are translated."""
+        return self.task.id if self.task else self.env_name or ""
 
     @property
     def run_folder(self) -> Path:
-        """Where the run is written, once `suited`."""
-        name = f"{self.task.id.removeprefix('VLMRM/')}__{self.rl.algorithm}__{self.seed}__{int(time.time())}"
+        """The run's folder. Needs defaults filled in."""
+        environment = re.sub(r"[/:\\]", "_", self.id.removeprefix("VLMRM/"))
+        name = f"{environment}__{self.rl.algorithm}__{self.seed}__{int(time.time())}"
         return Path(self.base_path).expanduser() / (self.run_name or name)
 
     @property
-    def judged(self) -> bool:
-        """Whether somebody knows success: not where the caller says what to do."""
-        return self.task.options.get("task", "") is not None
+    def has_success(self) -> bool:
+        """Whether the task defines success: registered tasks with a prompt of their own do."""
+        return self.task is not None and self.task.kwargs.get("task", "") is not None
+
+    @property
+    def success_threshold(self) -> float:
+        """The fraction of an episode's steps that must succeed."""
+        return self.task.success_threshold if self.task else 0.5
 
     @property
     def num_envs(self) -> int:
-        """How many environments there are, once `suited`."""
+        """The number of environments. Needs defaults filled in."""
         return (self.rl.n_envs_per_worker or 1) * max(1, self.reward.num_workers)
 
     @property
-    def steps_to_rewards(self) -> int:
-        """Steps, over all environments, until every environment has rewards, once `suited`."""
+    def min_steps_to_reward(self) -> int:
+        """Steps, over all environments, until every environment has rewards. Needs defaults filled in."""
         assert self.rl.episode_length is not None
-        # With overlap, an episode's rewards are there when the next one ends at the latest.
+        # With overlap, an episode's rewards arrive at the latest when the next one ends.
         return self.num_envs * self.rl.episode_length * (2 if self.reward.overlap else 1)
 
 
@@ -290,7 +265,7 @@ TASKS_BY_NAME: Mapping[str, Task] = {task.id: task for task in TASKS} | {
     name: next(task for task in TASKS if task.id == id) for name, id in LEGACY_NAMES.items()
 }
 
-OF_ALL_ALGORITHMS = (
+NON_ALGORITHM_KEYS = (
     "algorithm",
     "policy_name",
     "n_steps",
@@ -299,114 +274,4 @@ OF_ALL_ALGORITHMS = (
     "normalize_observations",
     "device",
 )
-"""Keys of `rl` that are no parameters of an algorithm."""
-
-SUITED: Mapping[str, RLConfig] = {
-    "CartPole": RLConfig(
-        algorithm="DQN",
-        n_steps=20_000,
-        n_envs_per_worker=4,
-        learning_starts=1_600,
-        train_freq=1,
-        gradient_steps=4,
-        batch_size=128,
-        learning_rate=5e-4,
-        gamma=0.98,
-        tau=0.02,
-        target_update_interval=4,
-        exploration_fraction=0.4,
-        exploration_final_eps=0.05,
-        policy_kwargs={"net_arch": [128, 128]},
-    ),
-    "MountainCar": RLConfig(
-        algorithm="SAC",
-        n_steps=40_000,
-        n_envs_per_worker=8,
-        learning_starts=4_800,
-        train_freq=1,
-        gradient_steps=4,
-        batch_size=256,
-        learning_rate=6e-4,
-        gamma=0.99,
-        # A car has to swing up before the prompt can tell it that it is near the flag: exploration has to last.
-        action_noise={"name": "HeldActionNoise", "sigma": 2.0, "hold": 30},
-        normalize_observations=True,
-        policy_kwargs={"net_arch": [128, 128]},
-    ),
-    "Humanoid": RLConfig(
-        algorithm="SAC",
-        n_steps=200_000,
-        n_envs_per_worker=8,
-        learning_starts=4_000,
-        train_freq=1,
-        gradient_steps=4,
-        batch_size=256,
-        learning_rate=6e-4,
-        gamma=0.95,
-        normalize_observations=True,
-        policy_kwargs={"net_arch": [256, 256]},
-    ),
-}
-"""By world; what they learned from the bundled model's rewards is in benchmarks/RESULTS.md."""
-
-
-_PUBLISHED_KEYS = (
-    "n_steps",
-    "n_envs_per_worker",
-    "episode_length",
-    "learning_starts",
-    "train_freq",
-    "batch_size",
-    "gradient_steps",
-    "tau",
-    "gamma",
-    "learning_rate",
-)
-"""Of `rl`, what every configuration file of the published code has."""
-
-
-def _is_published(config: Config) -> bool:
-    """Whether it means what it leaves open to be as in Stable-Baselines3: as files of the published code do."""
-    return config.env_name in LEGACY_NAMES and all(getattr(config.rl, key) is not None for key in _PUBLISHED_KEYS)
-
-
-def suited(config: Config) -> Config:
-    """The configuration, with what it leaves open filled in for its task and algorithm.
-
-    Keys of `rl` that the algorithm does not know stay None, as does what is as in Stable-Baselines3.
-
-    Raises:
-        KeyError: As `Config.task`.
-    """
-    from vlmrm_gym.training.algorithms import ALGORITHMS, keys_of
-
-    task, given = config.task, config.rl
-    own = SUITED[task.world]
-    algorithm = given.algorithm or own.algorithm
-    assert algorithm is not None
-    known = keys_of(algorithm)
-    rl = replace(given, algorithm=algorithm)
-    if _is_published(config):
-        own = RLConfig(algorithm=algorithm)
-    for key in (one.name for one in fields(rl)):
-        if getattr(given, key) is None and (key in known or key in OF_ALL_ALGORITHMS):
-            setattr(rl, key, getattr(own, key))
-    if ALGORITHMS[algorithm].on_policy:  # what they call by these names is something else than for the others
-        rl.train_freq, rl.gradient_steps, rl.batch_size = given.train_freq, given.gradient_steps, given.batch_size
-    rl.episode_length = rl.episode_length or task.episode_length
-    assert rl.n_steps is not None
-    if given.learning_starts is None and rl.learning_starts is not None:  # something is learned in short trainings too
-        earliest = replace(config, rl=rl).steps_to_rewards - 1
-        rl.learning_starts = min(rl.learning_starts, max(earliest, rl.n_steps // 2))
-    logging = LoggingConfig(
-        **{
-            key: max(1, rl.n_steps // count) if (value := getattr(config.logging, key)) is None else value
-            for key, count in {"checkpoint_freq": 10, "video_freq": 5, "tensorboard_freq": 100}.items()
-        }
-    )
-    reward = config.reward
-    if reward.target_prompts is None and task.prompt is not None:
-        reward = replace(reward, target_prompts=[task.prompt])
-    if reward.baseline_prompts is None and reward.alpha > 0:
-        reward = replace(reward, baseline_prompts=[task.baseline])
-    return replace(config, rl=rl, reward=reward, logging=logging)
+"""Keys of `rl` that are not parameters of an algorithm."""

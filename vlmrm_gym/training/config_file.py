@@ -1,51 +1,65 @@
-"""Configuration files: read with line numbers, and all that is wrong with them said at once."""
+"""Reads configuration files with line numbers and reports all errors at once."""
 
 import difflib
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from vlmrm_gym.training.config import Config, ConfigDumper, ConfigLoader
+from vlmrm_gym.checks import short_repr, truncate
+from vlmrm_gym.training.config import ALIASES, Config
+from vlmrm_gym.training.plain_yaml import MOST_BYTES, ConfigDumper, read_yaml
 
 Key = tuple[str, ...]
-"""Where something stands: ("rl", "tau")."""
+"""The path of a key: ("rl", "tau")."""
+
+_MOST_SHOWN = 50
+"""Maximum number of problems in a message."""
 
 
 class ConfigError(ValueError):
-    """All that is wrong with a configuration."""
+    """All errors in a configuration."""
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        super().__init__("\n".join([f"{count} in {source}:", *(f"  {problem}" for problem in problems)]))
+        more = [f"... and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
+        lines = (f"  {problem}" for problem in [*problems[:_MOST_SHOWN], *more])
+        super().__init__("\n".join([f"{count} in {source}:", *lines]))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a configuration."""
+    """An error in a configuration."""
 
     key: Key
     message: str
     line: int | None = None
-    """Of the file."""
+    """Line in the file."""
+
+    @classmethod
+    def of(cls, name: str, rule: str) -> "Problem":
+        """An error of `name`, such as "rl.tau", with a message that begins with that name."""
+        return cls(tuple(name.split(".")), f"`{name}` {rule}")
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What stands in a file, and where."""
+    """The contents of a file, with line numbers."""
 
     config: Config
-    """Of the values that are right by themselves."""
+    """Configuration of the valid values."""
     lines: Mapping[Key, int]
-    """Line numbers from 1, of values and sections."""
+    """Line numbers of values and sections, from 1."""
     problems: tuple[Problem, ...]
-    """Of the values that are not."""
+    """Problems with the invalid values."""
+    words: Mapping[Key, str] = field(default_factory=dict)
+    """Each key as written in the file, possibly an alias."""
 
 
 _ADAPTER = TypeAdapter(Config)
@@ -55,34 +69,32 @@ def read_config_file(path: Path) -> ConfigFile:
     """Read a file.
 
     Raises:
-        ConfigError: There is none, or it is no YAML mapping.
+        ConfigError: It cannot be read, or is not a YAML mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"it may have at most {MOST_BYTES:,} bytes. Received more.")
+        node, loaded = read_yaml(data.decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"it cannot be read: {error}"]) from None
-    try:
-        node = yaml.compose(text, Loader=ConfigLoader)
-        loaded = yaml.load(text, Loader=ConfigLoader)
-        lines: dict[Key, int] = {}
-        problems = list(_number_lines(node, (), lines))
-    except RecursionError:
-        raise ConfigError(str(path), ["it refers to itself, or is nested too deeply"]) from None
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f"line {mark.line + 1}: "
-        raise ConfigError(str(path), [f"{line}this is no YAML: {getattr(error, 'problem', error)}"]) from None
+    except ValueError as error:
+        raise ConfigError(str(path), [str(error)]) from None
+    lines: dict[Key, int] = {}
+    words: dict[Key, str] = {}
+    problems = list(_number_lines(node, (), (), lines, words))
     if loaded is None:
         loaded = {}
     if not isinstance(loaded, dict):
-        raise ConfigError(str(path), [f"a configuration is a mapping of keys to values. Received {loaded!r}"])
-    config, wrong = right_part(_with_text_keys(loaded))
-    problems += [replace(problem, line=lines.get(problem.key)) for problem in wrong]
-    return ConfigFile(config, lines, tuple(problems))
+        raise ConfigError(str(path), [f"a configuration is a mapping of keys to values. Received {short_repr(loaded)}"])
+    config, wrong = drop_invalid(_without_aliases(_with_text_keys(loaded)))
+    problems += [replace(_reworded(problem, words), line=lines.get(problem.key)) for problem in wrong]
+    return ConfigFile(config, lines, tuple(problems), words)
 
 
-def right_part(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
-    """The configuration that is left when what is wrong is taken out of `values`; and what is wrong."""
+def drop_invalid(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
+    """Remove invalid values from `values`; returns the remaining configuration and the problems."""
     wrong = _problems_of_values(values)
     for problem in wrong:
         _remove(values, problem.key)
@@ -104,31 +116,49 @@ def _problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
                 if one["type"] in ("dataclass_type", "dict_type"):
                     rule = "must be a mapping of keys to values"
                 received = one["input"]
-                problems[key] = Problem(key, f"`{'.'.join(key)}` {rule}. Received {received!r}.")
+                problems[key] = Problem(key, f"`{_written(key)}` {rule}. Received {short_repr(received)}.")
         return list(problems.values())
     return []
 
 
-def describe(problems: Iterable[Problem], file: ConfigFile, config: Config) -> list[str]:
-    """Problems, each with the line of the file that it comes from, in the order of the lines.
+def without_alias(key: Key) -> Key:
+    """The key that an alias stands for; any other key unchanged."""
+    meant = ALIASES.get(".".join(key))
+    return tuple(meant.split(".")) if meant else key
+
+
+def describe(
+    problems: Iterable[Problem], file: ConfigFile, config: Config, flag_words: Mapping[Key, str] | None = None
+) -> list[str]:
+    """Problems with the user's own key names, sorted by line.
 
     Args:
-        problems: Of the file, and of `config`.
-        file: Where some of its values come from.
-        config: With what flags have changed.
+        problems: Problems of the file and of `config`.
+        file: The file that some values come from.
+        config: The file's configuration, as flags have changed it.
+        flag_words: Aliases used by flags, by key.
     """
-    in_file, now = flat(file.config), flat(config)
+    in_file, now = flatten(file.config), flatten(config)
     described = []
     for problem in problems:
-        line = problem.line
-        if line is None and in_file.get(problem.key) == now.get(problem.key):
-            line = file.lines.get(problem.key)
+        line, key = problem.line, _known_part(problem.key)
+        if line is None and in_file.get(key) == now.get(key):
+            line = file.lines.get(problem.key, file.lines.get(key))
+        if problem.line is None:
+            problem = _reworded(problem, (flag_words or {}) if line is None else file.words)
         described.append((line or sys.maxsize, f"{'' if line is None else f'line {line}: '}{problem.message}"))
     return [text for _, text in sorted(described, key=lambda pair: pair[0])]
 
 
+def _reworded(problem: Problem, words: Mapping[Key, str]) -> Problem:
+    key = _known_part(problem.key)
+    if key not in words or f"`{words[key]}" in problem.message:
+        return problem
+    return replace(problem, message=problem.message.replace(f"`{_written(key)}", f"`{words[key]}"))
+
+
 def as_values(config: Config) -> dict[str, Any]:
-    """A configuration as a file's mapping; what is None is left out."""
+    """A configuration as a file's mapping, without values that are None."""
     return {
         name: {key: own for key, own in value.items() if own is not None} if name in _SECTIONS else value
         for name, value in asdict(config).items()
@@ -137,11 +167,11 @@ def as_values(config: Config) -> dict[str, Any]:
 
 
 def to_yaml(config: Config) -> str:
-    """A configuration as a file has it."""
+    """A configuration as the text of a file."""
     return yaml.dump(as_values(config), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
 
 
-def flat(config: Config) -> dict[Key, Any]:
+def flatten(config: Config) -> dict[Key, Any]:
     """Every key and its value."""
     every: dict[Key, Any] = {}
     for name, value in asdict(config).items():
@@ -150,11 +180,23 @@ def flat(config: Config) -> dict[Key, Any]:
 
 
 def _with_text_keys(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """A file's values, without those that are left empty; YAML reads `on` and `1` as no texts."""
+    """A file's values without empty ones, with string keys: YAML reads `on` and `1` as other types."""
     return {
-        str(name): _with_text_keys(value) if str(name) in _SECTIONS and isinstance(value, dict) else value
+        name if isinstance(name, str) else short_repr(name): (
+            _with_text_keys(value) if name in _SECTIONS and isinstance(value, dict) else value
+        )
         for name, value in values.items()
         if value is not None
+    }
+
+
+def _without_aliases(values: dict[str, Any]) -> dict[str, Any]:
+    """A file's values under their own keys instead of aliases."""
+    return {
+        name: {without_alias((name, key))[-1]: own for key, own in value.items()}
+        if name in _SECTIONS and isinstance(value, dict)
+        else value
+        for name, value in values.items()
     }
 
 
@@ -162,29 +204,40 @@ _SECTIONS: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Conf
 
 
 def _names(section: Key) -> list[str]:
-    """The keys of a section; those at the top for ()."""
+    """The keys of a section; of the top level for ()."""
     return [one.name for one in fields(_SECTIONS[section[0]] if section else Config)]
 
 
 def _known_part(location: Key) -> Key:
-    """Where a problem stands, without pydantic's names for the branches of a union and the places in a list."""
+    """The key of a problem, without pydantic's branches of unions and indices of lists."""
     depth = 2 if location[0] in _SECTIONS else 1
     return location[:depth]
 
 
+def _written(key: Key) -> str:
+    return truncate(".".join(key))
+
+
 def _unknown(key: Key) -> str:
-    """What is said of an unknown key."""
-    section, name = key[:-1], key[-1]
+    """The message for an unknown key."""
+    section, name = key[:-1], truncate(key[-1])
     where = f" in `{section[0]}`" if section else ""
     elsewhere = [(*other, name) for other in ((), *((own,) for own in _SECTIONS)) if name in _names(other)]
     if elsewhere:
-        return f"`{'.'.join(key)}` is not known{where}. Its place is `{'.'.join(elsewhere[0])}`."
+        return f"`{_written(key)}` is not known{where}. Its place is `{'.'.join(elsewhere[0])}`."
     every = {other: (*own, other) for own in ((), *((own,) for own in _SECTIONS)) for other in _names(own)}
-    near = difflib.get_close_matches(name, _names(section), 1) or difflib.get_close_matches(name, every, 1)
+    every |= {word.rpartition(".")[2]: tuple(word.split(".")) for word in ALIASES}
+    own = [*_names(section), *(word for word, (*place, _) in every.items() if tuple(place) == section)]
+    near = _near(name, own) or _near(name, every)
     if near:
-        meant = (*section, near[0]) if near[0] in _names(section) else every[near[0]]
-        return f"`{'.'.join(key)}` is not known. Did you mean `{'.'.join(meant)}`?"
-    return f"`{'.'.join(key)}` is not known. Known{where}: {', '.join(_names(section))}."
+        meant = (*section, near[0]) if near[0] in own else every[near[0]]
+        return f"`{_written(key)}` is not known. Did you mean `{'.'.join(meant)}`?"
+    return f"`{_written(key)}` is not known. Known{where}: {', '.join(_names(section))}."
+
+
+def _near(name: str, known: Iterable[str]) -> list[str]:
+    """The nearest known name, if similar enough: `resize_mode` is not a misspelling of `pretrained_model`."""
+    return difflib.get_close_matches(name, known, 1, cutoff=0.7)
 
 
 def _remove(values: dict[str, Any], key: Key) -> None:
@@ -193,12 +246,20 @@ def _remove(values: dict[str, Any], key: Key) -> None:
     values.pop(key[-1], None)
 
 
-def _number_lines(node: Any, key: Key, lines: dict[Key, int]) -> Iterable[Problem]:
-    """Note the lines of all keys; those that stand twice."""
+def _number_lines(node: Any, key: Key, written: Key, lines: dict[Key, int], words: dict[Key, str]) -> Iterable[Problem]:
+    """Record lines and spellings of all keys; yields a problem for each duplicate key."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
-            own, line = (*key, str(name.value)), name.start_mark.line + 1
-            if own in lines:
-                yield Problem(own, f"`{'.'.join(own)}` is given twice, in line {lines[own]} too. Leave one.", line)
-            lines[own] = line
-            yield from _number_lines(value, own, lines)
+            word, line = (*written, str(name.value)), name.start_mark.line + 1
+            own = without_alias((*key, str(name.value)))
+            before, now = words.get(own, _written(word)), _written(word)
+            if own in lines and before == now:
+                yield Problem(own, f"`{now}` is given twice, in line {lines[own]} too. Leave one.", line)
+            elif own in lines:
+                message = f"`{before}`, in line {lines[own]}, and `{now}` are the same. Leave one."
+                yield Problem(own, message, line)
+            lines[own], words[own] = line, now
+            yield from _number_lines(value, own, word, lines, words)
+    elif isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            yield from _number_lines(value, (*key, str(i)), (*written, str(i)), lines, words)

@@ -1,55 +1,78 @@
-"""The environments that a configuration describes."""
+"""Environments made from a configuration."""
 
+from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
+from vlmrm_gym.registration import (
+    make_base_env,
+    make_base_vector_env,
+    make_env,
+    make_external_env,
+    make_vector_env,
+    split_env_kwargs,
+)
+from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.vector import make_vector_world
-from vlmrm_gym.wrappers import make_world, take_worldly
 
 
 class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
-    """The environments' own rewards, told as `VLMRewardVectorEnv` tells the model's at every step."""
+    """Environments with their own rewards, and with the infos that `VLMVecEnv` expects."""
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step; `infos["task_reward"]` is the reward."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        told = {"task_reward": rewards, "_task_reward": np.full(self.num_envs, True)}
-        return observations, rewards, terminations, truncations, {**infos, **told}
+        own = {"task_reward": rewards, "_task_reward": np.full(self.num_envs, True)}
+        return observations, rewards, terminations, truncations, {**infos, **own}
 
 
 def make_envs(config: Config, num_envs: int, *, overlap: bool = False) -> VectorEnv[Any, Any, Any]:
-    """Environments for a `VLMVecEnv`, of a `suited` configuration.
+    """Vector environments for a `VLMVecEnv`, from a configuration with defaults filled in.
 
     Raises:
         ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
+        gymnasium.error.Error: The environment cannot be made.
     """
-    task, reward = config.task, config.reward
-    if reward.name == "clip":
-        scoring = {
-            "batch_size": reward.batch_size,
-            "num_workers": reward.num_workers,
-            "devices": reward.devices,
-            "overlap": overlap,
-        }
-        return gym.make_vec(task.id, num_envs, autoreset_mode="SameStep", **_options(config), **scoring)
-    length, worldly = _episode_length(config), _world_options(config)
-    worlds = make_vector_world(task.world, num_envs, episode_length=length, autoreset_mode="SameStep", **worldly)
-    return TaskRewardVectorEnv(worlds)
+    if config.reward.name == "ground_truth":
+        return TaskRewardVectorEnv(_make_unscored(config, num_envs))
+    scoring = {name: getattr(config.reward, name) for name in _SCORING}
+    return make_vector_env(
+        config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **_options(config), **scoring
+    )
 
 
-def make_env(config: Config) -> gym.Env[Any, Any]:
-    """One environment, scored at every step, of a `suited` configuration.
+def make_one(config: Config) -> gym.Env[Any, Any]:
+    """One environment, scored at every step, from a configuration with defaults filled in.
 
     Raises:
         ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMReward`.
+        gymnasium.error.Error: The environment cannot be made.
     """
-    if config.reward.name == "clip":
-        return gym.make(config.task.id, **_options(config))
-    return make_world(config.task.world, _episode_length(config), "rgb_array", _world_options(config))
+    if config.reward.name != "ground_truth":
+        return make_env(config.id, **_options(config))
+    if config.task is None:
+        return make_external_env(config.id, config.rl.episode_length, config.env_kwargs)
+    return make_base_env(
+        config.task.env_cls, _episode_length(config), "rgb_array", _task_env_kwargs(config, config.task)
+    )
+
+
+_SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
+"""Keyword arguments of vector environments only."""
+
+
+def _make_unscored(config: Config, num_envs: int) -> VectorEnv[Any, Any, Any]:
+    task, length = config.task, _episode_length(config)
+    if task is None:
+        make = partial(make_external_env, config.id, length, config.env_kwargs)
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    env_kwargs = _task_env_kwargs(config, task)
+    return make_base_vector_env(task.env_cls, num_envs, episode_length=length, autoreset_mode="SameStep", **env_kwargs)
 
 
 def _episode_length(config: Config) -> int:
@@ -57,26 +80,23 @@ def _episode_length(config: Config) -> int:
     return config.rl.episode_length
 
 
-def _world_options(config: Config) -> dict[str, Any]:
-    options = take_worldly(config.task.world, dict(config.task.options))
+def _task_env_kwargs(config: Config, task: Task) -> dict[str, Any]:
+    options = split_env_kwargs(task.env_cls, dict(task.kwargs))
     return options | ({"textured": config.reward.textured} if "textured" in options else {})
 
 
 def _options(config: Config) -> dict[str, Any]:
-    """What the doors of Gymnasium take."""
+    """Keyword arguments of `make_env` and `make_vector_env`."""
     reward, task = config.reward, config.task
-    options: dict[str, Any] = {
-        "prompt": reward.target_prompts,
-        "baseline": reward.baseline_prompts,
-        "alpha": reward.alpha,
-        "model": reward.pretrained_model,
-        "device": reward.device,
-        "task_reward_weight": reward.task_reward_weight,
-        "episode_length": _episode_length(config),
-    }
-    if "textured" in task.options:
+    options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
+    options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs}
+    if reward.is_imported:
+        options |= {"reward": reward.name, "reward_kwargs": reward.kwargs}
+    else:
+        options |= {one.name: getattr(reward, one.name) for one in fields(CLIP) if one.init}
+    for name in ("camera", "combine_views"):
+        if (value := getattr(reward, name)) is not None:
+            options[name] = value
+    if task is not None and "textured" in task.kwargs:
         options["textured"] = reward.textured
-    if "camera" in task.options:
-        options["quality"] = reward.quality
-        options["camera"] = reward.camera_config or dict(task.options["camera"])
     return options

@@ -1,92 +1,85 @@
-"""What a policy is worth: episodes that nobody learns from, and videos."""
+"""Load, evaluate and record policies."""
 
-import math
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from tqdm import tqdm
 
+from vlmrm_gym import videos
+from vlmrm_gym.episodes import Episodes, play_episodes
 from vlmrm_gym.sb3 import VLMVecEnv
+from vlmrm_gym.training.algorithms import accepted_keys, algorithm_class, algorithm_options
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.environments import make_env, make_envs
-from vlmrm_gym.videos import save_video
+from vlmrm_gym.training.data_files import load_weights
+from vlmrm_gym.training.environments import make_envs, make_one
 
-AT_ONCE = 16
-"""How many episodes are played at the same time."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Episodes of a deterministic policy; float64 (episodes,) each."""
-
-    scored_returns: NDArray[np.float64]
-    """Sums of what the agent is told to maximise."""
-    task_returns: NDArray[np.float64]
-    """Sums of the environment's own rewards."""
-    success_shares: NDArray[np.float64]
-    """The shares of the steps that succeeded."""
-    successes: NDArray[np.float64]
-    """1 where enough of them did."""
+NUM_EVAL_ENVS = 16
+"""Number of parallel environments in an evaluation."""
 
 
-def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) -> Evaluation:
-    """Play episodes, from initial states that no training of the usual seeds has seen.
+def load_policy(config: Config, path: Path) -> BaseAlgorithm:
+    """Build the algorithm of a configuration and load the weights of a file into it.
 
     Args:
-        config: `suited`.
-        model: Its policy acts deterministically.
-        episodes: How many.
-        seed: Of the first one; the others' count on.
+        config: With defaults filled in.
+        path: A file written by `model.save`. Only its tensors are read.
+
+    Raises:
+        RunError: The file is for another algorithm or network, contains objects, or is damaged.
+    """
+    assert config.rl.algorithm is not None
+    assert config.rl.policy_name is not None
+    algorithm, policy_name = config.rl.algorithm, config.rl.policy_name
+    config = replace(config, reward=replace(config.reward, name="ground_truth"))  # avoids loading a reward model
+    with closing(VLMVecEnv(make_envs(config, config.num_envs), success_threshold=config.success_threshold)) as envs:
+        options = algorithm_options(config, envs)
+        if "buffer_size" in accepted_keys(algorithm):
+            options["buffer_size"] = 1
+        model = algorithm_class(algorithm)(policy_name, envs, **options)
+    load_weights(model, path)
+    return model
+
+
+def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) -> Episodes:
+    """Play episodes with the deterministic policy.
+
+    Args:
+        config: With defaults filled in.
+        model: The algorithm with the policy.
+        episodes: Number of episodes.
+        seed: Seed of the first episode; later ones count up. Choose it far from training seeds, for new initial states.
 
     Raises:
         ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
     """
-    played: list[dict[str, float]] = []
-    at_once = min(episodes, AT_ONCE)
-    with tqdm(total=math.ceil(episodes / at_once) * at_once, unit="episode", leave=False) as bar:
-        envs = VLMVecEnv(make_envs(config, at_once), success_share=config.task.success_share)
-        try:
-            while len(played) < episodes:
-                envs.seed(seed + len(played))
-                observations, own = envs.reset(), []
-                while len(own) < envs.num_envs:
-                    actions, _ = model.predict(observations, deterministic=True)  # pyright: ignore[reportArgumentType]
-                    observations, _, _, infos = envs.step(actions)
-                    own += [info["episode"] for info in infos if "episode" in info]
-                played += own
-                bar.update(len(own))
-        finally:
-            envs.close()
-    played = played[:episodes]
-    shares = np.array([episode["success"] for episode in played])
-    return Evaluation(
-        scored_returns=np.array([episode["r"] for episode in played]),
-        task_returns=np.array([episode["task_return"] for episode in played]),
-        success_shares=shares,
-        successes=(shares >= config.task.success_share).astype(np.float64),
-    )
+    num_envs = min(episodes, NUM_EVAL_ENVS)
+    starts = range(0, episodes, num_envs)
+    with (
+        closing(make_envs(config, num_envs)) as envs,
+        tqdm(total=len(starts) * num_envs, unit="episode", leave=False) as progress,
+    ):
+        batches = []
+        for start in starts:
+            batches.append(play_episodes(envs, lambda seen: _act(model, seen), seed=seed + start))
+            progress.update(num_envs)
+    names = (field.name for field in fields(Episodes))
+    return Episodes(**{name: np.concatenate([getattr(one, name) for one in batches])[:episodes] for name in names})
 
 
-def film(config: Config, model: BaseAlgorithm, path: Path, *, seed: int) -> None:
+def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int) -> None:
     """Write a video of one episode of the deterministic policy, with the reward drawn in.
 
     Raises:
-        OSError: It could not be written.
+        OSError: The file could not be written.
     """
-    env = make_env(config)
-    try:
-        frames, rewards, done = [], [], False
-        observation, _ = env.reset(seed=seed)
-        while not done:
-            action, _ = model.predict(observation, deterministic=True)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            frames.append(env.render())
-            rewards.append(float(reward))
-            done = terminated or truncated
-    finally:
-        env.close()
-    title = (config.reward.target_prompts or [""])[0] if config.reward.name == "clip" else config.task.id
-    save_video(path, frames, rewards, title=title)
+    title = (config.reward.prompt or [""])[0] if config.reward.name == "clip" else config.id
+    with closing(make_one(config)) as env:
+        videos.record_video(env, lambda seen: _act(model, seen), path, seed=seed, title=title)
+
+
+def _act(model: BaseAlgorithm, observation: Any) -> Any:
+    return model.predict(observation, deterministic=True)[0]

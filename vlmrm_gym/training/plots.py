@@ -6,34 +6,36 @@ from pathlib import Path
 import numpy as np
 
 TITLES = {
-    "vlm_return": "Scored return",
+    "vlm_return": "VLM return",
     "task_return": "Task return (not shown to the agent)",
-    "success": "Success",
+    "success": "Success (fraction of episodes)",
+    "success_fraction": "Success (fraction of steps)",
 }
 
 
 def plot_learning_curve(rows: Sequence[Mapping[str, float]], path: Path, *, title: str) -> None:
-    """Draw a run's metrics.
+    """Draw returns and success against steps.
 
     Args:
-        rows: The lines of metrics.csv.
-        path: The picture's.
-        title: Is written above.
+        rows: Each has `step` and some of the keys of `TITLES`; of the two kinds of success, the first is drawn.
+        path: File of the plot.
+        title: Title of the plot.
 
     Raises:
-        OSError: The picture could not be written.
+        OSError: The file could not be written.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    names = [name for name in TITLES if not rows or any(name in row for row in rows)][:3]
     figure = Figure(figsize=(12, 3.4), layout="constrained")
     FigureCanvasAgg(figure)
-    steps = np.array([row["step"] for row in rows])
-    for axis, (name, label) in zip(figure.subplots(1, len(TITLES)), TITLES.items(), strict=True):
-        values = np.array([row[name] for row in rows])
+    for axis, name in zip(figure.subplots(1, len(names)), names, strict=True):
+        steps, values = np.reshape([(row["step"], row[name]) for row in rows if name in row], (-1, 2)).T
         smooth = [np.mean(values[max(0, i - 9) : i + 1]) for i in range(len(values))]
-        axis.plot(steps, values, alpha=0.3, linewidth=1)
+        axis.plot(steps, values, ".-", alpha=0.3, linewidth=1)
         axis.plot(steps, smooth, color="C0", label="mean of 10")
-        axis.set(title=label, xlabel="steps")
+        axis.set(title=TITLES[name], xlabel="steps")
+    figure.axes[0].legend()
     figure.suptitle(title)
     figure.savefig(path, dpi=120)

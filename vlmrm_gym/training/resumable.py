@@ -1,4 +1,4 @@
-"""All that a training is at one moment, so that another process goes on as if nothing had happened."""
+"""The complete state of a training, so that another process continues it exactly."""
 
 import copy
 import random
@@ -13,103 +13,157 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from vlmrm_gym.sb3 import VLMVecEnv
+from vlmrm_gym.scoring.random_views import ViewState
 from vlmrm_gym.vector import VLMRewardVectorEnv
 
 
 class ResumableVecEnv(VLMVecEnv):
-    """A `VLMVecEnv` that can be brought to where another one was.
+    """A `VLMVecEnv` whose state can be saved and loaded.
 
-    It remembers from which random states the present episodes began and what has been done since; loading begins them
-    again, and does it again. So environments need no door to their states, but have to begin and end their episodes
-    together, and to draw random numbers at resets only: as those of all registered tasks.
+    It records the random states at the start of the current episodes and all actions since; loading replays them.
+    Environments need not expose their state, but their episodes must start and end together, and they may draw random
+    numbers at resets only. All registered tasks comply.
+
+    For other environments, saving aborts the current episodes and loading starts new ones: no reward is lost, but the
+    training differs from an uninterrupted one.
+
+    Args:
+        envs: See `VLMVecEnv`.
+        success_threshold: See `VLMVecEnv`.
+        lockstep: Whether environments start and end their episodes together, and draw random numbers at resets only.
     """
 
-    def __init__(self, envs: Any, *, success_share: float) -> None:
-        super().__init__(envs, success_share=success_share)
-        self._began: list[Mapping[str, Any]] = []
-        self._now: list[Mapping[str, Any]] = []
-        self._since: list[NDArray[Any]] = []
+    def __init__(self, envs: Any, *, success_threshold: float, lockstep: bool = True) -> None:
+        super().__init__(envs, success_threshold=success_threshold)
+        self.lockstep = lockstep
+        self._start_states: list[Mapping[str, Any]] = []
+        self._next_states: list[Mapping[str, Any]] = []
+        self._actions_since: list[NDArray[Any]] = []
 
     def reset(self) -> NDArray[Any]:
         """Start episodes."""
         seeds = self._seeds
-        self._began = [
+        self._start_states = [
             self._states()[i] if seed is None else np_random(seed)[0].bit_generator.state
             for i, seed in enumerate(seeds)
         ]
         observations = super().reset()
-        self._now, self._since = self._states(), []
+        self._next_states, self._actions_since = self._states(), []
         return observations
 
     def step_wait(self) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
         """Step."""
-        self._since.append(np.array(self._actions))
+        if not self.lockstep:
+            return super().step_wait()
+        self._actions_since.append(np.array(self._actions))
         stepped = super().step_wait()
         dones = stepped[2]
         assert dones.all() == dones.any(), "environments must end their episodes together"
         if dones.all():
-            self._began, self._now, self._since = self._now, self._states(), []
+            self._start_states, self._next_states, self._actions_since = self._next_states, self._states(), []
         return stepped
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the environments are, and what is known of their rewards."""
-        if isinstance(self.envs, VLMRewardVectorEnv) and self.envs.overlap:
-            self._take(self.envs.flush())  # what is scored in the background is not begun again
-        ledgers = copy.deepcopy(self._ledgers)
-        return {"began": self._began, "since": self._since, "ledgers": ledgers, "source": self._source}
+        """State of the environments and their rewards."""
+        if isinstance(self.envs, VLMRewardVectorEnv) and (self.envs.overlap or not self.lockstep):
+            self._add_rewards(self.envs.flush())  # pending rewards, including those of aborted episodes
+        return {
+            "began": self._start_states if self.lockstep else self._states(),
+            "since": [torch.tensor(actions) for actions in self._actions_since],
+            "trackers": [tracker.state_dict() for tracker in self._trackers],
+            "env_uid": self._env_uid,
+            "views": self._view_state(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> NDArray[Any]:
-        """Go to where the others were; returns the observations there."""
+        """Restore a state; returns its observations."""
         for generator, saved in zip(self.envs.np_random, state["began"], strict=True):  # pyright: ignore[reportArgumentType]
             generator.bit_generator.state = saved
+        if isinstance(self.envs, VLMRewardVectorEnv):
+            self.envs.view_state = state.get("views")  # absent in older runs
         observations, _ = self.envs.reset()
-        self._began, self._now, self._since = state["began"], self._states(), list(state["since"])
-        for actions in self._since:
+        self._reset_seeds()  # a new algorithm has seeded the next reset
+        self._start_states, self._next_states = state["began"], self._states()
+        self._actions_since = [actions.numpy() for actions in state["since"]]
+        for actions in self._actions_since:
             observations = self.envs.step(actions)[0]
-        self._ledgers, self._source = copy.deepcopy(state["ledgers"]), state["source"]
-        if isinstance(self.envs, VLMRewardVectorEnv) and all(ledger.all_told for ledger in self._ledgers):
+        for tracker, saved in zip(self._trackers, state["trackers"], strict=True):
+            tracker.load_state_dict(saved)
+            if not self.lockstep:
+                tracker.end_episode(aborted=True)
+        self._env_uid = state["env_uid"]
+        if isinstance(self.envs, VLMRewardVectorEnv) and all(tracker.fully_scored for tracker in self._trackers):
             self.envs.flush()
         return observations
+
+    def _view_state(self) -> ViewState | None:
+        """Of randomly drawn views, at the start of the current episodes: loading steps on from there."""
+        state = self.envs.view_state if isinstance(self.envs, VLMRewardVectorEnv) else None
+        return state and [(seed, step - len(self._actions_since)) for seed, step in state]
 
     def _states(self) -> list[Mapping[str, Any]]:
         generators: Any = self.envs.np_random
         return [copy.deepcopy(generator.bit_generator.state) for generator in generators]
 
 
+_COUNTERS = (
+    "num_timesteps",
+    "_n_updates",
+    "_n_calls",
+    "_episode_num",
+    "exploration_rate",
+    "_current_progress_remaining",
+)
+"""Counters of algorithms, and values computed from them; each algorithm has a subset."""
+
+
 def training_state(model: BaseAlgorithm, envs: ResumableVecEnv) -> dict[str, Any]:
-    """What `model.save` leaves out, and what loading or `learn` would begin anew. Between rollouts only."""
+    """State of a training without networks, optimisers and replay buffer. Call between rollouts only.
+
+    Returns:
+        Tensors, numbers and strings, and lists, tuples and mappings of them, so it loads without pickled code.
+    """
     return {
         "envs": envs.state_dict(),
-        "episode_starts": model._last_episode_starts,
+        "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
+        "episode_starts": torch.tensor(model._last_episode_starts),
         "random": _random_states(),
         "actions": model.action_space.np_random.bit_generator.state,
-        "action_noise": _dictionary(getattr(model, "action_noise", None)),
+        "action_noise": [_noise_state(noise) for noise in _noises(model)],
         "exploration": [
-            {name: value for name, value in vars(distribution).items() if name.startswith("exploration_mat")}
+            {name: value.detach() for name, value in vars(distribution).items() if name.startswith("exploration_mat")}
             for distribution in _distributions(model)
         ],
     }
 
 
 def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dict[str, Any]) -> None:
-    """Before `learn`: bring the environments to where they were, and have `learn` not reset them."""
+    """Restore the environments before `learn`, which then does not reset them."""
     model._last_obs = envs.load_state_dict(state["envs"])
-    model._last_episode_starts = state["episode_starts"]
+    starts = state["episode_starts"].numpy()
+    model._last_episode_starts = starts if envs.lockstep else np.ones_like(starts)
+    for name in _COUNTERS:
+        if hasattr(model, name):
+            setattr(model, name, state["counters"][name])
 
 
 def restore_random_states(model: BaseAlgorithm, state: dict[str, Any]) -> None:
-    """When the first rollout begins: after all that `learn` draws, and resets, before it."""
+    """Restore random states at the start of the first rollout, after `learn` has reset and drawn from them."""
     _set_random_states(state["random"])
     model.action_space.np_random.bit_generator.state = state["actions"]
-    if (noise := getattr(model, "action_noise", None)) is not None:
-        vars(noise).update(copy.deepcopy(state["action_noise"]))
+    for noise, saved in zip(_noises(model), state["action_noise"], strict=True):
+        for name in _noise_state(noise):
+            value = saved[name]
+            setattr(noise, name, value.numpy() if isinstance(value, torch.Tensor) else value)
     for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):
-        vars(distribution).update(saved)
+        for name in saved:
+            if name.startswith("exploration_mat"):
+                setattr(distribution, name, saved[name].to(model.device))
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """Random states are afterwards as they were before; loading a model draws random numbers, for one."""
+def preserve_rng() -> Iterator[None]:
+    """Restore all random states after this block. For example, loading a model draws random numbers."""
     states = _random_states()
     try:
         yield
@@ -118,8 +172,11 @@ def undisturbed() -> Iterator[None]:
 
 
 def _random_states() -> dict[str, Any]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state(), "cuda": cuda}
+    # Reading the state of an unused GPU would allocate hundreds of MB on it.
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    numpy: Any = np.random.get_state(legacy=False)
+    numpy["state"]["key"] = numpy["state"]["key"].tolist()
+    return {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state(), "cuda": cuda}
 
 
 def _set_random_states(states: dict[str, Any]) -> None:
@@ -130,11 +187,22 @@ def _set_random_states(states: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
 
 
-def _dictionary(noise: Any) -> dict[str, Any]:
-    return {} if noise is None else copy.deepcopy(vars(noise))
+def _noises(model: BaseAlgorithm) -> list[Any]:
+    """The action noise of every environment, if there is any."""
+    noise = getattr(model, "action_noise", None)
+    return getattr(noise, "noises", [] if noise is None else [noise])
+
+
+def _noise_state(noise: Any) -> dict[str, Any]:
+    """State of an action noise: its numbers and arrays."""
+    return {
+        name: torch.tensor(value) if isinstance(value, np.ndarray) else value
+        for name, value in vars(noise).items()
+        if isinstance(value, np.ndarray | int | float)
+    }
 
 
 def _distributions(model: BaseAlgorithm) -> list[Any]:
-    """Those that state-dependent exploration draws from."""
+    """The distributions that state-dependent exploration draws from."""
     owners = [model.policy, *model.policy.children()]
     return [owner.action_dist for owner in owners if hasattr(owner, "action_dist")]

@@ -1,14 +1,14 @@
-"""The folder of a run: what was asked for, with what it ran, what came of it, and checkpoints to go on from.
+"""The folder of a run.
 
-config.yaml            the configuration, everything filled in
-versions.json          of Python, packages and machine, for every start
-metrics.csv            a line for every time that episodes were scored
-learning_curve.png     the same, to look at
-best.zip, best.json    the policy with the best scored return
-checkpoints/<step>/    policy (model.zip), replay buffer, state, metrics, best policy; of older ones the policy alone
-videos/<step>.mp4      the deterministic agent, with its reward drawn in
+config.yaml            the configuration, with defaults filled in
+versions.json          versions of Python and packages, and the machine, for every start
+metrics.csv            a line each time episodes are scored
+learning_curve.png     a plot of metrics.csv
+best.zip, best.json    the policy with the best VLM return
+checkpoints/<step>/    policy (model.zip), replay buffer, state, metrics, best policy; older ones keep the policy only
+videos/<step>.mp4      episodes of the deterministic policy, with the reward drawn in
 events.out.tfevents.*  for TensorBoard
-.lock                  so that one process at a time trains
+.lock                  locked by the training process
 """
 
 import errno
@@ -19,28 +19,34 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-METRICS: tuple[str, ...] = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_share", "success")
-"""The columns of metrics.csv: steps and seconds of training so far; how many episodes were scored, and their means."""
+from vlmrm_gym.checks import short_repr
+from vlmrm_gym.training.files import atomic_write, sync
+
+METRICS: tuple[str, ...] = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success")
+"""Columns of metrics.csv: steps and seconds so far, the number of episodes scored, and their means.
+
+`success_fraction` is per step, `success` per episode; both are omitted if the task does not define success.
+"""
 
 BEST = ("best.zip", "best.json")
-"""The policy with the best scored return, and what it is."""
-COPIED = (*BEST, "metrics.csv")
-"""What checkpoints have a copy of."""
+"""The policy with the best VLM return, and that return."""
+CHECKPOINTED = (*BEST, "metrics.csv")
+"""Files copied into each checkpoint."""
 
-_HEADER = {name: name for name in METRICS}
 _MANIFEST = "manifest.json"
-_NEEDED = {"model.zip", "state.pkl"}
-"""What every checkpoint has."""
+_NEEDED = {"model.zip", "state.pt"}
+"""Files of every checkpoint."""
 _KEPT = 2
-"""How many checkpoints are kept whole."""
+"""Number of checkpoints that keep all files."""
 
 
 class RunError(ValueError):
-    """A run's folder cannot be made, or cannot be used."""
+    """A run's folder cannot be created or used."""
 
 
 class RunFolder:
@@ -55,10 +61,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> "RunFolder":
-        """Make a new one.
+        """Make a new folder.
 
         Raises:
-            RunError: There is one already, or it cannot be made.
+            RunError: It exists already, or cannot be created.
         """
         try:
             path.mkdir(parents=True)
@@ -73,21 +79,24 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """An existing one.
+        """Open an existing folder.
 
         Raises:
-            RunError: It is no run's folder.
+            RunError: It is not the folder of a run, or has symbolic links, which would be written through.
         """
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
+        entries = chain(path.iterdir(), path.glob("checkpoints/**/*"), path.glob("videos/*"))
+        if (link := next((entry for entry in entries if entry.is_symlink()), None)) is not None:
+            raise RunError(f"The run's folder must not have symbolic links in it. Received {link}. Remove it.")
         return cls(path)
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """While this lasts, no other process trains into this folder.
+    def locked(self) -> Iterator[None]:
+        """Hold the lock that prevents other processes from training in this folder.
 
         Raises:
-            RunError: Another one does.
+            RunError: Another process holds it.
         """
         lock = FileLock(self.path / ".lock", blocking=False)
         try:
@@ -101,7 +110,7 @@ class RunFolder:
 
     @property
     def config_file(self) -> Path:
-        """The configuration."""
+        """The configuration file."""
         return self.path / "config.yaml"
 
     @property
@@ -111,20 +120,25 @@ class RunFolder:
         return dict(sorted((int(folder.name), folder) for folder in found if folder.name.isdecimal()))
 
     def newest_checkpoint(self) -> Path | None:
-        """The checkpoint to go on from; None if the run ended before the first one.
+        """The checkpoint to resume from; None if there is none and training can start from the beginning.
 
         Raises:
-            RunError: It is damaged; or there was one, and what came of it would be lost by beginning anew.
+            RunError: It is damaged, or there are results without a checkpoint, which starting again would overwrite.
         """
-        whole = [folder for folder in self.checkpoints.values() if (folder / _MANIFEST).is_file()]
-        if not whole:
+        complete = [folder for folder in self.checkpoints.values() if (folder / _MANIFEST).is_file()]
+        if not complete:
             if self.checkpoints or (self.path / "learning_curve.png").exists():
                 raise RunError(
                     f"{self.path} has no checkpoint left to go on from. Start a new run: going on with this one would "
                     "begin anew, and remove what it has."
                 )
             return None
-        folder = whole[-1]
+        folder = complete[-1]
+        if (folder / "state.pkl").exists():
+            raise RunError(
+                f"The checkpoint {folder} is of an earlier commit, in a format that can execute code when it is read: "
+                "it cannot be resumed. Start a new run. Its policies can still be evaluated."
+            )
         try:
             manifest = json.loads((folder / _MANIFEST).read_text())
             damaged = [
@@ -132,24 +146,26 @@ class RunFolder:
                 for name in sorted(_NEEDED | set(manifest))
                 if not (folder / name).is_file() or _digest(folder / name) != manifest.get(name)
             ]
-        except (OSError, ValueError, AttributeError, TypeError):
+        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             damaged = [_MANIFEST]
         if damaged:
-            earlier = f"Remove that folder to go on from step {int(whole[-2].name):,}." if whole[1:] else "Start anew."
+            earlier = (
+                f"Remove that folder to go on from step {int(complete[-2].name):,}." if complete[1:] else "Start anew."
+            )
             raise RunError(
                 f"The checkpoint {folder} is damaged: {', '.join(damaged)} is not what was written. {earlier}"
             )
         return folder
 
     def save_checkpoint(self, step: int, writers: Mapping[str, Callable[[Path], object]]) -> None:
-        """Write a checkpoint, whole or not at all, and strip older ones of all but the policy.
+        """Write a checkpoint atomically, and delete all but the policy from older ones.
 
         Args:
-            step: Its name.
-            writers: Write the file of that name to the path they are given.
+            step: The step; names the checkpoint.
+            writers: By file name: functions called with the path to write to.
 
         Raises:
-            OSError: It could not be written; the ones before are as they were.
+            OSError: It could not be written; earlier checkpoints are unchanged.
         """
         folder = self.path / "checkpoints" / f"{step:010d}"
         unfinished = folder.with_suffix(".partial")
@@ -161,21 +177,21 @@ class RunFolder:
             (unfinished / _MANIFEST).write_text(json.dumps({name: _digest(unfinished / name) for name in writers}))
             for file in (*unfinished.iterdir(), unfinished, self._metrics):
                 if file.exists():
-                    _to_disk(file)
+                    sync(file)
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.replace(folder)
-            _to_disk(folder.parent)
+            sync(folder.parent)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         for older in list(self.checkpoints.values())[:-_KEPT]:
-            (older / _MANIFEST).unlink(missing_ok=True)  # first, so that it never looks whole
+            (older / _MANIFEST).unlink(missing_ok=True)  # first, so that it never looks complete
             for file in older.iterdir():
                 if file.name != "model.zip":
                     file.unlink()
 
-    def go_back(self, checkpoint: Path | None) -> None:
-        """Forget what was written after a checkpoint, or everything: it is written again."""
+    def rewind(self, checkpoint: Path | None) -> None:
+        """Remove everything written after a checkpoint; with None, everything."""
         step = -1 if checkpoint is None else int(checkpoint.name)
         for folder_step, folder in self.checkpoints.items():
             if folder_step > step:
@@ -183,20 +199,24 @@ class RunFolder:
         for video in self.path.glob("videos/*.mp4"):
             if not video.stem.isdecimal() or int(video.stem) > step:
                 video.unlink()
-        for name in COPIED:
+        for name in CHECKPOINTED:
             (self.path / name).unlink(missing_ok=True)
             if checkpoint is not None and (checkpoint / name).exists():
-                write_whole(self.path / name, partial(shutil.copyfile, checkpoint / name))
+                atomic_write(self.path / name, partial(shutil.copyfile, checkpoint / name))
 
     def append_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Add lines to metrics.csv, all or none.
+        """Append lines to metrics.csv atomically.
 
         Raises:
             OSError: They could not be written.
         """
+        if not rows:
+            return
+        names = self._columns() or [name for name in METRICS if name in rows[0]]
         with self._metrics.open("ab", buffering=0) as file:
             before = file.tell()
-            lines = "".join(_lines(rows if before else [_HEADER, *rows])).encode()
+            header = [] if before else [{name: name for name in names}]
+            lines = "".join(_lines(names, [*header, *rows])).encode()
             try:
                 if file.write(lines) < len(lines):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._metrics))
@@ -205,22 +225,30 @@ class RunFolder:
                 raise
 
     def metrics(self) -> list[dict[str, float]]:
-        """The lines of metrics.csv, but for those that are damaged, as by the end of the process."""
+        """The lines of metrics.csv without damaged ones, such as a last line cut off by a crash."""
         if not self._metrics.exists():
             return []
-        rows = []
+        rows, names = [], self._columns() or METRICS
         for line in self._metrics.read_text(errors="replace").splitlines(keepends=True)[1:]:
             with suppress(ValueError):
                 if line.endswith("\n"):
-                    rows.append(dict(zip(METRICS, map(float, line.split(",")), strict=True)))
+                    rows.append(dict(zip(names, map(float, line.split(",")), strict=True)))
         return rows
+
+    def _columns(self) -> list[str]:
+        """The names in the first line of metrics.csv; empty if there is none."""
+        if not self._metrics.exists():
+            return []
+        with self._metrics.open(errors="replace") as file:
+            names = file.readline().rstrip("\n").split(",")
+        return names if set(METRICS) >= set(names) else []
 
     @property
     def _metrics(self) -> Path:
         return self.path / "metrics.csv"
 
     def policy(self, which: str) -> Path:
-        """The file of a policy: "best" (the last, if none was scored often enough), "last" or a step.
+        """The file of a policy: "best" (else the last, if too few episodes were scored), "last" or a step.
 
         Raises:
             RunError: There is none.
@@ -233,40 +261,15 @@ class RunFolder:
             every.setdefault("best", every["last"])
         policy = every.get(which.lstrip("0"))  # as the folders are called
         if policy is None:
-            raise RunError(f"{self.path} has no policy {which!r}. There are: {', '.join(every) or 'none'}.")
+            raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")
         return policy
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file in one step: a crash, or a full disk, leaves the one that was there.
-
-    Raises:
-        OSError: It could not be written.
-    """
-    unfinished = path.with_name(f"{path.stem}.partial{path.suffix}")
-    try:
-        write(unfinished)
-        _to_disk(unfinished)
-        unfinished.replace(path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
-
-
-def _lines(rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
+def _lines(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
     for row in rows:
-        yield ",".join(str(row[name]) for name in METRICS) + "\n"
+        yield ",".join(str(row.get(name, "nan")) for name in names) + "\n"
 
 
 def _digest(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    """Have the system write what it holds back."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,0 +1,186 @@
+"""Humanoid states that fool a reward: states that fail a task and are paid like those that succeed.
+
+The general search is `vlmrm_gym.check.search`; here are the humanoid's poses, how they mutate, and from where they are
+looked at. A state is wrong if it fails a condition of the judge (`humanoid_success`) by more than half a unit of its
+margin; what fails by less is a near miss and does not count.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bundled_model.domains import humanoid
+from vlmrm_gym.check.search import Failures, search
+from vlmrm_gym.envs.humanoid_body import Body, plain_model
+from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, pose
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.rewards.preprocessing import Preprocessing
+
+FRONT, SIDE = 180, 90
+"""Azimuths of the paper's camera, in front of the robot, and of one at its right."""
+NEAR_MISS = 0.5
+"""How far, in units of its margin, a state may fail a condition of the judge and still be a near miss."""
+_ROOT, _ARMS = slice(3, 7), slice(18, 24)
+"""Where `qpos` keeps the orientation of the torso and the joints of the arms."""
+_POOL = 4
+"""How many poses are drawn for each one that a search starts from."""
+
+States = NDArray[np.float64]
+"""`qpos`, float64 (N, 24)."""
+Encode = Callable[[torch.Tensor], torch.Tensor]
+"""Images that fit the image tower, uint8 (N, 3, height, width), to unit vectors, float32 (N, D)."""
+
+
+def is_wrong(task: str, states: States) -> NDArray[np.bool_]:
+    """Whether states fail a condition of a task by more than half a unit of its margin: bool (N,)."""
+    return np.min(SUCCESS_CRITERIA[task](Body(states)), axis=0) < -NEAR_MISS
+
+
+def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> States:
+    """Random combinations of the library's legs and arms, with normal noise on their joints, on the floor."""
+    legs, arms = rng.choice(list(LEGS), count), rng.choice(list(ARMS), count)
+    states = np.stack([pose(*names, yaw=rng.normal(0, 10)) for names in zip(legs, arms, strict=True)])
+    states[:, 7:] += rng.normal(0, np.deg2rad(degrees), (count, 17))
+    return _placed(states)
+
+
+def true_states(task: str, count: int, rng: np.random.Generator) -> States:
+    """Library poses that succeed at a task, with the noise of `near_poses`, and still succeed: float64 (count, 24)."""
+    library = [(legs, arms) for legs in LEGS for arms in ARMS if succeeds(task, pose(legs, arms)[None])[0]]
+    found: list[States] = []
+    while sum(map(len, found)) < count:
+        chosen = rng.integers(len(library), size=count)
+        states = np.stack([pose(*library[i], yaw=rng.normal(0, 10)) for i in chosen])
+        states[:, 7:] += rng.normal(0, np.deg2rad(3), (count, 17))
+        states = _placed(states)
+        found.append(states[succeeds(task, states)])
+    return np.concatenate(found)[:count]
+
+
+def initial_states(task: str, count: int, rng: np.random.Generator) -> States:
+    """Where a search starts: half of them the closest of many poses to the task that are wrong, half any poses."""
+    pool = near_poses(_POOL * count, rng)
+    pool = pool[is_wrong(task, pool)]
+    closest = np.argsort(-soft_success(SUCCESS_CRITERIA[task](Body(pool))), kind="stable")[: count // 2]
+    return np.concatenate([pool[closest], near_poses(count - count // 2, rng)])
+
+
+def mutate(states: States, rng: np.random.Generator) -> States:
+    """Change some joints, the tilt or both arms of every state, within the joints' limits, and put it on the floor."""
+    changed, count = states.copy(), len(states)
+    scale = np.deg2rad(rng.choice([2.0, 6.0, 15.0, 40.0], count))[:, None]
+    chosen = rng.random((count, 17)) < rng.choice([0.1, 0.3, 1.0], count)[:, None]
+    changed[:, 7:] += chosen * scale * rng.normal(size=(count, 17))
+    swapped = np.flatnonzero(rng.random(count) < 0.1)
+    changed[swapped, _ARMS] = states[rng.integers(count, size=len(swapped)), _ARMS]
+    tilted = (rng.random((count, 1)) < 0.5) * scale * rng.normal(size=(count, 2))
+    changed[:, _ROOT] = _turned(changed[:, _ROOT], tilted)
+    return _placed(changed)
+
+
+def _turned(quaternions: NDArray[np.float64], tilt: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Orientations, float64 (N, 4), turned about the horizontal axes of the world by angles in radians, (N, 2)."""
+    (x, y), (w, a, b, c) = tilt.T / 2, quaternions.T
+    # The product of (1, x, y, 0), a small turn once normalised, with (w, a, b, c).
+    turned = np.stack([w - x * a - y * b, a + x * w + y * c, b - x * c + y * w, c + x * b - y * a], axis=1)
+    return turned / np.linalg.norm(turned, axis=1, keepdims=True)
+
+
+def _placed(states: States) -> States:
+    """The states with their joints within limits and their lowest point on the floor."""
+    limits = plain_model().jnt_range[1:]
+    placed = states.copy()
+    placed[:, 7:] = np.clip(states[:, 7:], limits[:, 0], limits[:, 1])
+    placed[:, 2] -= Body(placed).lowest()
+    return placed
+
+
+class Views:
+    """Renders and encodes humanoid states from several cameras, in several looks. Keeps what it has drawn, if asked.
+
+    Args:
+        encode: The image tower.
+        preprocessing: Of the image tower.
+        keep: Whether `drawn` collects every state and its image.
+    """
+
+    def __init__(self, encode: Encode, preprocessing: Preprocessing, *, keep: bool = False) -> None:
+        self._encode, self._preprocessing, self._keep = encode, preprocessing, keep
+        self._renderers: dict[tuple[str, int], MuJoCoRenderer] = {}
+        self.drawn: list[tuple[States, torch.Tensor, torch.Tensor]] = []
+        """States, images uint8 (N, 3, height, width) and unit vectors float32 (N, D), batch after batch."""
+
+    def __call__(self, states: States, look: str, azimuth: int) -> NDArray[np.float32]:
+        """The image tower's unit vectors of states: float32 (N, D)."""
+        if (look, azimuth) not in self._renderers:
+            size = self._preprocessing.render_size(*humanoid.SHAPE)
+            self._renderers[look, azimuth] = humanoid.renderer(*size, look=look, azimuth=azimuth)
+        renderer = self._renderers[look, azimuth]
+        vectors = []
+        for batch in np.array_split(states, max(1, len(states) // 64)):
+            frames = torch.from_numpy(renderer.render(batch))
+            images = self._preprocessing.fit(frames.permute(0, 3, 1, 2))
+            vectors.append(self._encode(images))
+            if self._keep:
+                self.drawn.append((batch, images.contiguous(), vectors[-1]))
+        return torch.cat(vectors).numpy()
+
+    def lowest(self, goal: NDArray[np.float32], look: str, azimuths: Sequence[int]) -> Callable[[States], np.ndarray]:
+        """The reward of states for a goal, a unit vector float32 (D,): the minimum over the views, float32 (N,)."""
+        return lambda states: np.min([self(states, look, azimuth) @ goal for azimuth in azimuths], axis=0)
+
+    def close(self) -> None:
+        """Free the OpenGL contexts."""
+        for renderer in self._renderers.values():
+            renderer.close()
+        self._renderers.clear()
+
+
+def search_wrong(
+    task: str, reward: Callable[[States], np.ndarray], *, lines: int = 96, rounds: int = 10, seed: int = 0
+) -> Failures:
+    """Search for states that are wrong for a task and highly rewarded, with the library's evolution strategy."""
+    population = initial_states(task, lines, np.random.default_rng(seed))
+    return search(reward, lambda states: is_wrong(task, states), population, mutate, rounds=rounds, seed=seed)
+
+
+def search_wrong_cma(
+    task: str, reward: Callable[[States], np.ndarray], *, evaluations: int = 1000, seed: int = 0
+) -> Failures:
+    """The same search by CMA-ES (package `cma`) from the best of many poses: another optimiser, as a cross-check.
+
+    Joints and the tilt of the torso, 19 numbers in radians, vary freely. A state that is not wrong gets the worst
+    state's reward, -1, less its distance from being wrong.
+    """
+    import cma  # pyright: ignore[reportMissingImports] (extra "dev")
+
+    rng = np.random.default_rng(seed)
+    starts = initial_states(task, max(8, evaluations // 10), rng)
+    starts = starts[is_wrong(task, starts)]
+    scores = reward(starts)
+    seen, seen_scores, used = [starts], [scores], len(starts)
+    for start in starts[np.argsort(-scores)]:
+        if used >= evaluations:
+            break
+        strategy = cma.CMAEvolutionStrategy(
+            np.zeros(19), np.deg2rad(8), {"seed": int(rng.integers(1, 2**31)), "verbose": -9, "popsize": 24}
+        )
+        for _ in range(20):
+            asked = np.stack(strategy.ask())
+            states = np.repeat(start[None], len(asked), axis=0)
+            states[:, _ROOT], states[:, 7:] = _turned(states[:, _ROOT], asked[:, :2]), states[:, 7:] + asked[:, 2:]
+            states = _placed(states)
+            margin = np.min(SUCCESS_CRITERIA[task](Body(states)), axis=0) + NEAR_MISS
+            values = -1.0 - margin
+            if (wrong := margin < 0).any():
+                values[wrong] = reward(states[wrong])
+            strategy.tell(list(asked), list(-values))
+            seen.append(states[wrong])
+            seen_scores.append(values[wrong])
+            used += len(asked)
+    states, scores = np.concatenate(seen), np.concatenate(seen_scores)
+    order = np.argsort(-scores, kind="stable")
+    return Failures(states=states[order], scores=scores[order])

@@ -1,0 +1,89 @@
+"""Scorer backends for tests: a queue on each, and the processes that it uses."""
+
+import contextlib
+import functools
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring.requests import Request
+
+
+def frames_of(numbers):
+    """Frames whose pixel encodes a number each, see `PixelReward`: n stored frames, uint8 (n, 1, 1, 3)."""
+    numbers = np.asarray(numbers)
+    pixels = np.stack([numbers % 256, numbers // 256 % 256, numbers // 65536], axis=-1)
+    return States(pixels[:, None, None].astype(np.uint8))
+
+
+def request_for(states):
+    """A request for states with the keys 0, 1, 2, ..."""
+    return Request(states, np.arange(len(states)))
+
+
+def request_of(numbers):
+    """A request for frames that encode numbers."""
+    return request_for(frames_of(numbers))
+
+
+def start(model, num_workers, *, backend="process", batch_size=8, renderer=None, max_pending_bytes=2**20, **options):
+    """A queue; `prompt` and others that begin with it go to the model, the rest to `make_scoring_queue`."""
+    prompt = str(options.pop("prompt", ""))
+    return make_scoring_queue(
+        functools.partial(model, prompt=prompt, batch_size=batch_size),
+        lambda render_size: renderer or FrameStore(),
+        num_workers=0 if backend == "local" else num_workers,
+        backend="process" if backend == "local" else backend,
+        devices=None,
+        device="cpu",
+        max_pending_bytes=max_pending_bytes,
+        **options,
+    )
+
+
+def check_scored(request, numbers):
+    """Wait for a request, and compare its rewards with the numbers that its frames encode."""
+    assert request.error() is None
+    np.testing.assert_array_equal(request.rewards, np.asarray(numbers, dtype=np.float32)[:, None])
+
+
+def children():
+    """The process IDs of the children of this process, zombies included."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+            found |= {int(child) for child in (task / "children").read_text().split()}
+    return found
+
+
+def actors(of=None):
+    """The process IDs of scoring actors that descend from a process, this one by default."""
+    found = set()
+    for path in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if path.name.isdigit() and b"ray::ScoringActor" in (path / "cmdline").read_bytes():
+                found.add(int(path.name))
+    return {pid for pid in found if descends(pid, of or os.getpid())}
+
+
+def descends(pid, ancestor):
+    """Whether a process descends from another."""
+    while pid > 1 and pid != ancestor:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            return False
+    return pid == ancestor
+
+
+def wait_until(condition, seconds=20.0):
+    """Wait for a condition; whether it came true."""
+    until = time.monotonic() + seconds
+    while not (met := condition()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return bool(met)

@@ -1,0 +1,289 @@
+"""Environments that change what is drawn: the frame that is scored is the frame of that state."""
+
+import copy
+import functools
+import pickle
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import pytest
+from changing_env import CHANGES, ChangingEnv, make
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+import vlmrm_gym
+from vlmrm_gym.capture import CaptureState, StateView, make_renderer
+from vlmrm_gym.capture.model_watch import ModelWatch
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+
+PROMPT = "a box on a hinge"
+pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning")
+
+
+def fresh_frame(env, size=48):
+    """What a new renderer, with everything uploaded anew, shows of the environment as it is now."""
+    model, data = env.unwrapped.model, env.unwrapped.data
+    own = env.unwrapped.mujoco_renderer
+    camera = own.camera_id if own.camera_id != -1 else StateView(env, quality="faithful")._renderer._cameras[0]
+    with mujoco.Renderer(model, size, size) as renderer:
+        renderer.update_scene(data, camera)
+        return renderer.render()
+
+
+def roll(env, steps=2, resets=2):
+    for seed in range(resets):
+        env.reset(seed=seed)
+        for _ in range(steps):
+            env.step(np.array([0.7]))
+            yield
+
+
+@pytest.mark.parametrize(
+    ("change", "when"),
+    [*((change, "reset") for change in CHANGES), ("body moved", "step"), ("light moved", "step"), ("texture", "step")],
+)
+def test_states_are_drawn_as_the_scene_was_when_they_were_captured(change, when, rng):
+    """In any order, after the scene has changed again, and in another process."""
+    env = ChangingEnv(change, when, camera="watcher" if change.startswith("camera") else None)
+    scene = StateView(env, quality="faithful")
+    captured, expected = [], []
+    for t, _ in enumerate(roll(env)):
+        if t % 2 == 0:
+            scene.reset()
+        captured.append(scene.capture())
+        expected.append(fresh_frame(env))
+    assert not np.array_equal(expected[0], expected[2])
+    renderer = scene.make_renderer(lambda height, width: (height, width))
+    order = rng.permutation(len(captured))
+    states = States(np.stack([captured[i][0] for i in order]), [captured[i][1] for i in order])
+    states, elsewhere = pickle.loads(pickle.dumps((states, renderer)))
+    np.testing.assert_array_equal(states.draw(elsewhere), np.stack(expected)[order])
+    np.testing.assert_array_equal(scene.render(), expected[-1])
+    elsewhere.close()
+    scene.close()
+
+
+def test_a_scene_that_stays_the_same_costs_no_memory():
+    env = ChangingEnv()
+    scene = StateView(env)
+    for _ in roll(env):
+        assert scene.capture()[1] is None
+
+
+def test_states_share_what_stays_the_same():
+    """A texture that is new at a reset is held, and pickled, once for all states of the episode."""
+    env = ChangingEnv("texture")
+    scene = StateView(env)
+    changes = []
+    for _ in roll(env, steps=50, resets=1):
+        changes.append(scene.capture()[1])
+        env.unwrapped.model.light_pos[0, 0] += 0.1
+    scene.reset()
+    textures = {id(change.fields["tex_data"]) for change in changes}
+    assert len(textures) == 1
+    states = States(np.zeros((50, 1)), changes)
+    texture = changes[0].fields["tex_data"].nbytes
+    assert texture < states.nbytes < 1.5 * texture
+    assert len(pickle.dumps(states)) < 1.5 * texture
+
+
+def test_a_texture_change_within_an_episode_is_detected():
+    env = ChangingEnv()
+    env.reset(seed=0)
+    scene = StateView(env)
+    assert scene.capture()[1] is None
+    env.unwrapped.model.tex_data[:] = 255 - env.unwrapped.model.tex_data
+    assert "tex_data" in scene.capture()[1].fields
+
+
+def test_every_field_that_is_drawn_is_watched():
+    """Whatever its place in memory: of each field one element is changed, and put back."""
+    env = ChangingEnv()
+    model = env.model
+    watch = ModelWatch(model, copy.copy(model))
+    fields = [name for name in dir(model) if name.split("_")[0] in ("body", "geom", "site", "cam", "light", "mat")]
+    fields = [name for name in fields if isinstance(getattr(model, name), np.ndarray) and getattr(model, name).size]
+    assert len(fields) > 60
+    for name in fields:
+        array = getattr(model, name).reshape(-1)
+        before = array[-1].copy()
+        array[-1] = not before if array.dtype == bool else before + 1
+        assert set(watch.change(after_reset=False).fields) == {name}
+        array[-1] = before
+        assert watch.change(after_reset=False) is None
+    for structure, name in ((model.vis.map, "zfar"), (model.vis.rgba, "fog"), (model.stat, "extent")):
+        value = copy.copy(getattr(structure, name))
+        setattr(structure, name, value + 1)
+        assert [field.split(".")[-1] for field in watch.change(after_reset=False).fields] == [name]
+        setattr(structure, name, value)
+
+
+def test_a_model_with_other_bodies_is_drawn_at_once():
+    """It cannot be described as changes of the renderer's: its frames are captured."""
+    env = ChangingEnv()
+    env.reset(seed=0)
+    scene = StateView(env, quality="faithful")
+    renderer = scene.make_renderer(lambda height, width: (32, 32))
+    other = ChangingEnv(extra='<geom type="sphere" size=".3" pos="0 0 .5" rgba="0 1 1 1"/>')
+    env.model, env.data = other.model, other.data
+    mujoco.mj_forward(env.model, env.data)
+    state, change = scene.capture()
+    expected = fresh_frame(env, 32)
+    np.testing.assert_array_equal(States(state[None], [change]).draw(renderer)[0], expected)
+    scene.close()
+
+
+@pytest.mark.parametrize("change", ["length", "x_threshold"])
+def test_a_cart_pole_with_another_appearance_is_captured_as_frames(change):
+    env = gym.make("CartPole-v1", render_mode="rgb_array")
+    env.reset(seed=0)
+    scene = StateView(env)
+    renderer = scene.make_renderer(lambda height, width: (height, width))
+    assert scene.capture()[1] is None
+    setattr(env.unwrapped, change, 1.5)
+    state, changed = scene.capture()
+    np.testing.assert_array_equal(States(state[None], [changed]).draw(renderer)[0], env.render())
+    np.testing.assert_array_equal(scene.render(), env.render())
+
+
+def test_frames_of_environments_that_show_forces_are_stored():
+    """What a state does not determine is not drawn from it."""
+    from vlmrm_gym.capture import is_drawn_from_states
+
+    shown = {mujoco.mjtVisFlag.mjVIS_CONTACTFORCE: True}
+    assert not is_drawn_from_states(gym.make("Ant-v5", render_mode="rgb_array", visual_options=shown))
+    assert is_drawn_from_states(gym.make("Ant-v5", render_mode="rgb_array"))
+
+
+def expected_rewards(change, when, seed, **kwargs):
+    """Of one episode: every state drawn by a new renderer, from a copy of the model as it is then."""
+    env, score = make(change, when, **kwargs), vlmrm_gym.CLIPReward(prompt=PROMPT)
+    camera = StateView(env)._renderer._cameras[0]
+    env.reset(seed=seed)
+    rewards, done = [], False
+    while not done:
+        *_, done, _ = env.step(np.array([0.5]))
+        renderer = MuJoCoRenderer(env.unwrapped.model, *score.render_size(48, 48), camera=camera)
+        rewards.append(score(renderer.render(renderer.capture(env)[None]))[0])
+        renderer.close()
+    return np.array(rewards)
+
+
+SCENES = {
+    "all": [("body moved", "reset"), ("light moved", "step")],
+    "some": [(None, "reset"), ("texture", "reset")],
+}
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("async", "workers")]
+
+
+@pytest.mark.parametrize("scenes", SCENES)
+@pytest.mark.parametrize("vector", ["one", "sync", "same-step", *SLOW, "step"])
+def test_rewards_are_those_of_the_scene_as_it_was(scenes, vector):
+    """One environment, and vectors: in this process, in processes of their own, and scored later in workers."""
+    makers = [functools.partial(make, *scene) for scene in SCENES[scenes]]
+    expected = [expected_rewards(*scene, seed=i) for i, scene in enumerate(SCENES[scenes])]
+    if vector == "one":
+        for i, maker in enumerate(makers):
+            env = vlmrm_gym.VLMReward(maker(), PROMPT)
+            env.reset(seed=i)
+            rewards = [env.step(np.array([0.5]))[1] for _ in range(4)]
+            np.testing.assert_allclose(rewards, expected[i], atol=1e-5)
+            env.close()
+        return
+    mode = AutoresetMode.SAME_STEP if vector == "same-step" else AutoresetMode.NEXT_STEP
+    if vector == "async":
+        wrapped = [functools.partial(capturing, maker) for maker in makers]
+        envs = AsyncVectorEnv(wrapped, context="spawn", autoreset_mode=mode)
+    else:
+        envs = SyncVectorEnv(makers, autoreset_mode=mode)
+    num_workers = 1 if vector in ("workers", "async") else 0
+    scoring = "step" if vector == "step" else "episode"
+    envs = vlmrm_gym.VLMRewardVectorEnv(envs, PROMPT, num_workers=num_workers, scoring=scoring)
+    envs.reset(seed=0)
+    stepwise = []
+    for _ in range(4):
+        _, rewards, _, _, infos = envs.step(np.full((2, 1), 0.5))
+        stepwise.append(rewards)
+    scored = np.transpose(stepwise) if vector == "step" else infos["vlm_rewards"]
+    for i in range(2):
+        np.testing.assert_allclose(scored[i], expected[i], atol=1e-5)
+    assert "vlm_scene_update" not in infos
+    assert "vlm_scene_update" not in infos.get("final_info", {})
+    envs.close()
+
+
+def capturing(maker):
+    return CaptureState(maker())
+
+
+def test_environments_with_different_scenes():
+    """Different sizes and colours, different bodies, different cameras: each is scored as it looks."""
+    scenes = [
+        {},
+        {"extra": '<geom type="sphere" size=".3" pos="0 0 .5" rgba="0 1 1 1"/>'},
+        {"camera": "watcher"},
+    ]
+    makers = [functools.partial(make, **scene) for scene in scenes]
+    expected = [expected_rewards(None, "reset", seed=i, **scene) for i, scene in enumerate(scenes)]
+    envs = vlmrm_gym.VLMRewardVectorEnv(makers, PROMPT)
+    envs.reset(seed=0)
+    for _ in range(4):
+        *_, infos = envs.step(np.full((3, 1), 0.5))
+    for rewards, own in zip(infos["vlm_rewards"], expected, strict=True):
+        np.testing.assert_allclose(rewards, own, atol=1e-5)
+    assert np.ptp([rewards[0] for rewards in expected]) > 1e-3
+    envs.close()
+
+
+def test_a_missing_scene_update_is_an_error():
+    """An inner step changes the scene, and its infos do not reach the outer environment."""
+    inner = SyncVectorEnv([functools.partial(make, "light moved", "step", episode_length=10)])
+    envs = vlmrm_gym.VLMRewardVectorEnv(inner, PROMPT)
+    envs.reset(seed=0)
+    envs.step(np.full((1, 1), 0.5))
+    inner.step(np.full((1, 1), 0.5))
+    with pytest.raises(RuntimeError, match="changed its scene in a step whose infos did not arrive"):
+        envs.step(np.full((1, 1), 0.5))
+    envs.close()
+
+
+def test_pending_changes_count_as_memory():
+    """An episode with a new texture at every reset is cut into pieces when the memory for states is used up."""
+    inner = SyncVectorEnv([functools.partial(make, "light moved", "step", episode_length=40)])
+    envs = vlmrm_gym.VLMRewardVectorEnv(inner, PROMPT, max_pending_bytes=2_000)
+    envs.reset(seed=0)
+    for _ in range(40):
+        *_, infos = envs.step(np.full((1, 1), 0.5))
+        assert envs.pending_bytes <= 2_000
+    expected = expected_rewards("light moved", "step", 0, episode_length=40)
+    np.testing.assert_allclose(infos["vlm_rewards"][0], expected, atol=1e-5)
+    envs.close()
+
+
+def test_make_renderer_draws_the_model_as_it_is_now():
+    env = ChangingEnv()
+    env.reset(seed=0)
+    env.model.geom_rgba[2] = (1, 1, 1, 1)
+    renderer = make_renderer(env, quality="faithful")
+    np.testing.assert_array_equal(renderer.render(renderer.capture(env)[None])[0], fresh_frame(env))
+    renderer.close()
+
+
+def test_cameras_that_differ_are_drawn_by_one_renderer():
+    """Environments that have rendered before look at where they were then; still only states leave their processes."""
+    scenes = []
+    for seed in (0, 1):
+        env = gym.make("HalfCheetah-v5", render_mode="rgb_array", width=64, height=48)
+        env.reset(seed=seed)
+        env.render()
+        scenes.append((env, StateView(env, quality="faithful")))
+    renderer = scenes[0][1].make_renderer(lambda height, width: (height, width))
+    scenes[1][1].use_renderer(renderer)
+    for env, scene in scenes:
+        state, change = scene.capture()
+        assert change is None or change.frame is None
+        np.testing.assert_array_equal(States(state[None], [change]).draw(renderer)[0], env.render())
+    renderer.close()

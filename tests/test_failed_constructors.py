@@ -1,0 +1,153 @@
+"""A constructor that raises leaves the environments that it was given as they were."""
+
+import copy
+import inspect
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from changing_env import ChangingEnv
+from conftest import TASK_PROMPT
+
+import vlmrm_gym
+from vlmrm_gym import CaptureState
+
+BAD = {
+    "prompt": {"prompt": 3},
+    "reward": {"reward": "no_such_module:f"},
+    "reward_kwargs": {"reward": "reward_models:PixelReward", "reward_kwargs": 3},
+    "device": {"prompt": TASK_PROMPT, "device": "cuda:77"},
+    "camera": {"prompt": TASK_PROMPT, "camera": "no such camera"},
+    "combine_views": {"prompt": TASK_PROMPT, "combine_views": "maximum"},
+    "quality": {"prompt": TASK_PROMPT, "quality": "best"},
+    "task_reward_weight": {"prompt": TASK_PROMPT, "task_reward_weight": float("nan")},
+    "baseline": {"prompt": TASK_PROMPT, "baseline": 3},
+    "alpha": {"prompt": TASK_PROMPT, "alpha": 2.0},
+    "model": {"prompt": TASK_PROMPT, "model": 3},
+    "precision": {"prompt": TASK_PROMPT, "precision": "fp8"},
+    "resize_mode": {"prompt": TASK_PROMPT, "resize_mode": "crop"},
+    "batch_size": {"prompt": TASK_PROMPT, "batch_size": 0},
+}
+BAD_FOR_VECTORS = {
+    **BAD,
+    "scoring": {"prompt": TASK_PROMPT, "scoring": "never"},
+    "num_workers": {"prompt": TASK_PROMPT, "num_workers": -1},
+    "backend": {"prompt": TASK_PROMPT, "backend": "cloud"},
+    "ray_options": {"prompt": TASK_PROMPT, "ray_options": {"num_gpus": 1}},
+    "devices": {"prompt": TASK_PROMPT, "devices": "cuda:77"},
+    "overlap": {"prompt": TASK_PROMPT, "overlap": "yes"},
+    "max_pending_bytes": {"prompt": TASK_PROMPT, "max_pending_bytes": 0},
+    "worker_timeouts": {"prompt": TASK_PROMPT, "worker_timeouts": {"load": -1}},
+    "autoreset_mode": {"prompt": TASK_PROMPT, "autoreset_mode": "never"},
+}
+NEED_THE_ENVIRONMENTS = {"camera", "combine_views", "quality", "device", "devices", "num_workers"}
+"""Parameters that are checked after the functions of a list have made environments."""
+
+
+class BrokenReward:
+    """Fails when it is made."""
+
+    def __init__(self):
+        raise ArithmeticError("this reward cannot be made")
+
+
+class BrokenSizeReward:
+    """Fails when the renderer is made: the last thing that can."""
+
+    def render_size(self, height, width):
+        raise ArithmeticError("no size is right")
+
+    def __call__(self, frames):
+        return np.zeros(len(frames))
+
+
+def snapshot(env):
+    config = env.unwrapped.mujoco_renderer.default_cam_config
+    return config, copy.deepcopy(config), copy.deepcopy(env.metadata), copy.copy(vars(env))
+
+
+def check_unchanged(env, before):
+    config, contents, metadata, attributes = before
+    assert env.unwrapped.mujoco_renderer.default_cam_config is config
+    assert config == contents
+    assert "lookat" not in config, "otherwise this test sees no camera that is pinned"
+    assert env.metadata == metadata
+    assert vars(env).keys() == attributes.keys()
+
+
+def parameters(constructor):
+    names = set(inspect.signature(constructor).parameters) - {"env", "options"}
+    return names | set(vlmrm_gym.rewards.specification.CLIPOptions.__annotations__)
+
+
+def test_every_parameter_has_a_bad_value_here():
+    assert parameters(vlmrm_gym.VLMReward) == BAD.keys()
+    assert parameters(vlmrm_gym.VLMRewardVectorEnv) == BAD_FOR_VECTORS.keys()
+
+
+@pytest.mark.parametrize("parameter", BAD)
+def test_a_bad_parameter_of_one_environment(parameter):
+    env = ChangingEnv()
+    before = snapshot(env)
+    with pytest.raises((ValueError, TypeError), match=f"`{parameter}`"):
+        vlmrm_gym.VLMReward(env, **BAD[parameter])
+    check_unchanged(env, before)
+    env.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("parameter", BAD_FOR_VECTORS)
+def test_a_bad_parameter_of_a_vector(parameter, num_workers):
+    env = ChangingEnv()
+    before = snapshot(env)
+    envs = gym.vector.SyncVectorEnv([lambda: env])
+    made = []
+    kwargs = {"num_workers": num_workers, **BAD_FOR_VECTORS[parameter]}
+    for given in (envs, [lambda: made.append(env) or env]):
+        with pytest.raises((ValueError, TypeError), match=f"`{parameter}`"):
+            vlmrm_gym.VLMRewardVectorEnv(given, **kwargs)
+        assert envs.envs[0] is env
+        check_unchanged(env, before)
+    assert bool(made) == (parameter in NEED_THE_ENVIRONMENTS)
+    envs.close()
+
+
+@pytest.mark.parametrize("reward", ["BrokenReward", "BrokenSizeReward"])
+@pytest.mark.parametrize("num_workers", [None, 0, 1])
+def test_a_reward_that_cannot_be_made(reward, num_workers):
+    """Of one environment (None), and of a vector."""
+    env = ChangingEnv()
+    before = snapshot(env)
+    envs = gym.vector.SyncVectorEnv([lambda: env])
+    kwargs = {"reward": f"test_failed_constructors:{reward}"}
+    construct = partial(vlmrm_gym.VLMReward, env, **kwargs)
+    if num_workers is not None:
+        construct = partial(vlmrm_gym.VLMRewardVectorEnv, envs, num_workers=num_workers, **kwargs)
+    with pytest.raises(ArithmeticError):
+        construct()
+    assert envs.envs[0] is env
+    check_unchanged(env, before)
+    envs.close()
+
+
+def test_a_bad_camera_of_a_captured_environment():
+    env = ChangingEnv()
+    before = snapshot(env)
+    with pytest.raises(ValueError, match="no such camera"):
+        CaptureState(env, camera="no such camera")
+    check_unchanged(env, before)
+    env.close()
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_constructor_that_succeeds_pins_the_camera(vector):
+    """What the environment shows is then what is scored, to the pixel."""
+    env = ChangingEnv()
+    kwargs = {"reward": "reward_models:PixelReward", "quality": "faithful"}
+    scored = vlmrm_gym.VLMRewardVectorEnv([lambda: env], **kwargs) if vector else vlmrm_gym.VLMReward(env, **kwargs)
+    scored.reset(seed=0)
+    frame = scored.render()[0] if vector else scored.render()
+    np.testing.assert_array_equal(frame, env.render())
+    assert "lookat" in env.mujoco_renderer.default_cam_config
+    scored.close()

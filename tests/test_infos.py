@@ -1,0 +1,70 @@
+"""The tables of `vlmrm_gym.infos` list what infos contain."""
+
+import re
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting_env import Counting
+from gymnasium.vector import AutoresetMode
+
+import vlmrm_gym
+from vlmrm_gym import infos as schema
+from vlmrm_gym.sb3 import VLMVecEnv
+
+TABLES = re.findall(r"^=+ [= ]+\n.*?\n=+ [= ]+\n(.*?)\n=+ [= ]+$", schema.__doc__, re.DOTALL | re.MULTILINE)
+VECTOR, SB3 = ({line[1:].split("`")[0]: line for line in table.splitlines() if line[0] == "`"} for table in TABLES)
+
+
+class CountingWithSuccess(Counting):
+    def step(self, action):
+        *results, info = super().step(action)
+        return *results, {**info, "success": self.count % 2 == 0}
+
+
+def make(mode, **kwargs):
+    functions = [lambda: CountingWithSuccess([3])] * 2
+    return vlmrm_gym.VLMRewardVectorEnv(functions, reward="reward_models:PixelReward", autoreset_mode=mode, **kwargs)
+
+
+@pytest.mark.parametrize("mode", [*AutoresetMode])
+def test_vector_infos_have_the_listed_keys_and_dtypes(mode):
+    envs = make(mode)
+    late = {"vlm_rewards", "vlm_reward_start", "vlm_episode_index"}
+    assert VECTOR.keys() == late | {"vlm_step_index", "task_reward"}
+    _, infos = envs.reset(seed=0)
+    assert {key for key in infos if key[0] != "_"} == late
+    *_, infos = envs.step(np.zeros(2, dtype=int))
+    assert {key for key in infos if key[0] != "_"} == {*VECTOR, "success"}
+    for key, line in VECTOR.items():
+        assert line.split()[1] == infos[key].dtype.name, key
+        assert infos[f"_{key}"].dtype == bool
+    assert {key for key in envs.flush() if key[0] != "_"} == late
+    envs.close()
+
+
+def test_infos_without_late_rewards():
+    envs = make(AutoresetMode.SAME_STEP, scoring="step")
+    assert envs.reset(seed=0)[1] == {}
+    infos = envs.step(np.zeros(2, dtype=int))[4]
+    assert {key for key in infos if key[0] != "_"} == {"task_reward", "success"}
+    envs.close()
+
+
+def test_vec_env_infos_have_the_listed_keys():
+    envs = VLMVecEnv(make(AutoresetMode.SAME_STEP))
+    envs.reset()
+    seen = set()
+    for _ in range(3):
+        seen |= {key for info in envs.step(np.zeros(2, dtype=int))[3] for key in info}
+    of_stable_baselines3 = {"TimeLimit.truncated", "terminal_observation"}
+    assert seen - of_stable_baselines3 == SB3.keys()
+    envs.close()
+
+
+def test_keys_of_captured_states():
+    env = vlmrm_gym.CaptureState(gym.make("CartPole-v1", render_mode="rgb_array"))
+    env.reset(seed=0)
+    assert {key for key in env.step(0)[4] if key.startswith("vlm_")} == {schema.STATE_KEY}
+    assert env.metadata[schema.STATE_KEY]
+    env.close()

@@ -1,0 +1,207 @@
+"""OpenGL contexts of other code: the context that is current before this package renders is current afterwards."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import weakref
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import AddRenderObservation
+
+import vlmrm_gym
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.rendering.opengl import make_context
+
+PROMPT = "an ant robot on its back"
+pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def no_collection():
+    """A viewer of Gymnasium's that is collected spoils the frames of another: MuJoCo frees by number."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def ant(**kwargs):
+    return gym.make("Ant-v5", render_mode="rgb_array", width=64, height=64, **kwargs)
+
+
+def hopper(**kwargs):
+    """Unlike the ant's, its camera does not depend on the state in which it renders first."""
+    return gym.make("Hopper-v5", render_mode="rgb_array", width=64, height=64, **kwargs)
+
+
+def run(code, backend="egl"):
+    """Run a program in a process of its own; returns what it prints."""
+    environment = {**os.environ, "MUJOCO_GL": backend}
+    environment.pop("PYOPENGL_PLATFORM", None)
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+def steps_of_pixels(env, steps=3):
+    env.action_space.seed(0)
+    observations = [env.reset(seed=0)[0]]
+    return np.stack([*observations, *(env.step(env.action_space.sample())[0] for _ in range(steps))])
+
+
+def test_pixel_observations_are_unchanged():
+    """Those of an environment that renders itself, with and without the reward around it."""
+    expected = steps_of_pixels(AddRenderObservation(hopper(), render_only=True))
+    assert expected.mean() > 50
+    scored = vlmrm_gym.VLMReward(AddRenderObservation(hopper(), render_only=True), PROMPT)
+    np.testing.assert_array_equal(steps_of_pixels(scored), expected)
+    scored.close()
+
+
+def test_no_garbage_is_collected_in_a_context_of_ours():
+    """MuJoCo frees a viewer's objects by number in whatever context is current, and frames of that turn black."""
+    context = make_context(8, 8)
+    from OpenGL import GL  # after MuJoCo has chosen its platform
+
+    dropped = hopper()
+    dropped.reset(seed=0)
+    dropped.render()
+    dropped.itself = dropped  # garbage only for the collector
+    viewer = weakref.ref(dropped)
+    gc.enable()
+    with context.as_current():
+        framebuffer = GL.glGenFramebuffers(1)
+        GL.glBindFramebuffer(GL.GL_FRAMEBUFFER, framebuffer)
+        del dropped
+        _ = [[] for _ in range(100_000)]  # enough for the collector to start otherwise
+        assert viewer() is not None
+        assert GL.glIsFramebuffer(framebuffer)
+    assert gc.isenabled()
+    gc.collect()
+    assert viewer() is None
+    context.free()
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_pixel_observations_of_a_vector_are_unchanged(scoring):
+    """Scoring by episodes draws on a thread of its own, scoring by steps too."""
+    expected = steps_of_pixels(AddRenderObservation(hopper(max_episode_steps=2), render_only=True))
+    makers = [lambda: AddRenderObservation(hopper(max_episode_steps=2), render_only=True)]
+    envs = vlmrm_gym.VLMRewardVectorEnv(makers, PROMPT, scoring=scoring)
+    envs.single_action_space.seed(0)
+    observations = [envs.reset(seed=0)[0]]
+    observations += [envs.step(envs.single_action_space.sample()[None])[0] for _ in range(2)]
+    np.testing.assert_array_equal(np.concatenate(observations), expected[:3])
+    envs.close()
+
+
+def test_an_environments_own_frames_are_the_same_before_and_after_scoring():
+    base = ant()
+    base.reset(seed=0)
+    before = base.render()
+    scored = vlmrm_gym.VLMReward(base, PROMPT)
+    scored.render()
+    np.testing.assert_array_equal(base.render(), before)
+    scored.step(base.action_space.sample())
+    shown = base.render()
+    assert shown.mean() > 50
+    scene = StateView(base)
+    scene.render()
+    scene.close()
+    np.testing.assert_array_equal(base.render(), shown)
+    scored.close()
+
+
+@pytest.mark.parametrize("backend", ["egl", "osmesa"])
+def test_a_viewer_keeps_its_context_while_others_are_made_used_and_freed(backend):
+    code = """
+    import gymnasium as gym
+    from vlmrm_gym.capture import StateView
+    from vlmrm_gym.rendering.opengl import make_context
+    env = gym.make("Ant-v5", render_mode="rgb_array", width=64, height=64)
+    env.reset(seed=0)
+    before = env.render().copy()
+    def same():
+        return bool((env.render() == before).all())
+    context = make_context(8, 8)
+    print(same())
+    with context.as_current():
+        pass
+    print(same())
+    context.free()
+    print(same())
+    scene = StateView(env)
+    scene.render()
+    print(same())
+    scene.close()
+    print(same(), before.mean() > 50)
+    """
+    assert run(code, backend).split()[:6] == ["True"] * 6  # with OSMesa, PyOpenGL prints more at exit
+
+
+def test_a_context_that_is_not_mujocos_stays_current_with_osmesa():
+    code = """
+    import gymnasium as gym
+    import mujoco.osmesa
+    from OpenGL import GL, osmesa
+    from OpenGL.GL import arrays
+    from vlmrm_gym.capture import StateView
+    context = osmesa.OSMesaCreateContextExt(osmesa.OSMESA_RGBA, 24, 8, 0, None)
+    pixels = arrays.GLubyteArray.zeros((4, 6, 4))
+    osmesa.OSMesaMakeCurrent(context, pixels, GL.GL_UNSIGNED_BYTE, 6, 4)
+    env = gym.make("Hopper-v5", render_mode="rgb_array", width=64, height=64)
+    env.reset(seed=0)
+    scene = StateView(env)
+    scene.render()
+    scene.close()
+    print(osmesa.OSMesaGetCurrentContext().address == context.address)
+    print(osmesa.OSMesaGetColorBuffer(context)[:2], osmesa.OSMesaGetIntegerv(osmesa.OSMESA_TYPE) == GL.GL_UNSIGNED_BYTE)
+    """
+    assert run(code, "osmesa").splitlines()[:2] == ["True", "(6, 4) True"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["gymnasium", "scene", "nothing"])
+def test_rendering_works_before_and_after_the_model_is_loaded(first):
+    """Mesa's LLVM and Triton's, which torchvision imports, live in one process whichever comes first."""
+    code = f"""
+    import gymnasium as gym
+    env = gym.make("Ant-v5", render_mode="rgb_array", width=64, height=64)
+    env.reset(seed=0)
+    first = {first!r}
+    if first == "gymnasium":
+        env.render()
+    elif first == "scene":
+        from vlmrm_gym.capture import StateView
+        StateView(env).render()
+    import vlmrm_gym
+    env = vlmrm_gym.VLMReward(env, {PROMPT!r})
+    env.reset(seed=0)
+    print(env.step(env.action_space.sample())[1])
+    """
+    assert -1 <= float(run(code)) <= 1
+
+
+def test_a_context_that_was_destroyed_while_it_was_current_is_not_restored():
+    """As by the viewer of an environment that is closed or collected."""
+    output = run("""
+        import mujoco.egl
+        from OpenGL import EGL
+
+        from vlmrm_gym.rendering.opengl import make_context
+
+        foreign = mujoco.egl.GLContext(32, 32)
+        foreign.make_current()
+        EGL.eglDestroyContext(mujoco.egl.EGL_DISPLAY, foreign._context)
+        foreign._context = None
+        context = make_context(32, 32)
+        print(bool(EGL.eglGetCurrentContext()))
+        with context.as_current():
+            print(bool(EGL.eglGetCurrentContext()))
+        """)
+    assert output.split() == ["False", "True"]

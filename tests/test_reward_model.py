@@ -1,0 +1,57 @@
+"""The reward model protocol: only `__call__` is needed, everything else has a default."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from vlmrm_gym.rewards import RewardModel
+from vlmrm_gym.rewards.base import CheckedReward
+
+
+class Redness(RewardModel):
+    """Defines nothing but `__call__`."""
+
+    def __call__(self, frames):
+        return frames[..., 0].mean(axis=(1, 2), dtype=np.float32)
+
+
+class LargeFrames(Redness):
+    """Overrides the defaults, as attributes."""
+
+    batch_size = 8
+    microbatch_size = 3
+    render_size = staticmethod(lambda height, width: (2 * height, 2 * width))
+
+
+def plain_function(frames):
+    return frames[..., 0].mean(axis=(1, 2))
+
+
+@pytest.mark.parametrize("model", [Redness(), CheckedReward(Redness()), CheckedReward(plain_function)])
+def test_defaults(model):
+    assert (model.batch_size, model.microbatch_size) == (64, 64)
+    assert model.render_size(400, 600) == (400, 600)
+
+
+@pytest.mark.parametrize("model", [LargeFrames(), CheckedReward(LargeFrames())])
+def test_overridden_defaults(model):
+    assert (model.batch_size, model.microbatch_size) == (8, 3)
+    assert model.render_size(400, 600) == (800, 1200)
+
+
+def test_a_model_without_call_cannot_be_instantiated():
+    class Nothing(RewardModel):
+        pass
+
+    with pytest.raises(TypeError, match="__call__"):
+        Nothing()  # pyright: ignore[reportAbstractUsage]
+
+
+@pytest.mark.parametrize("module", ["vlmrm_gym.rewards", "vlmrm_gym.rendering"])
+def test_public_names_are_listed_and_exist(module):
+    imported = importlib.import_module(module)
+    assert imported.__all__ == sorted(imported.__all__)
+    for name in imported.__all__:
+        assert name in dir(imported)
+        assert getattr(imported, name) is not None

@@ -1,0 +1,396 @@
+"""One contract for every scorer backend: in this process, worker processes, Ray actors."""
+
+import contextlib
+import gc
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from backends import (
+    actors,
+    check_scored,
+    children,
+    frames_of,
+    request_for,
+    request_of,
+    start,
+    wait_until,
+)
+from counting_env import Counting
+from reward_models import (
+    DeadlyFrames,
+    ExitingReward,
+    HangingFrames,
+    HangingReward,
+    MortalReward,
+    PixelReward,
+    SlowReward,
+    TwoRewards,
+)
+
+import vlmrm_gym
+from vlmrm_gym.rendering import States
+from vlmrm_gym.scoring import Request, Timeouts, transition_keys
+from vlmrm_gym.scoring.local import LocalScorer
+from vlmrm_gym.scoring.restarts import WorkerDied
+
+earlier: set[int] = set()
+"""Children before a test: Ray's own processes."""
+
+
+def workers():
+    """The process IDs of all workers that a test has started."""
+    return (children() - earlier) | actors()
+
+
+def threads():
+    """All threads but those of Ray's own, in which Python code has run."""
+    return {thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(request):
+    """Contract 8, after every test here."""
+    if {"backend", "worker_backend"} & set(request.fixturenames) and "ray" in request.node.name:
+        request.getfixturevalue("ray_cluster")  # before looking at what there is
+    before = threads()
+    earlier.clear()
+    earlier.update(children())
+    yield
+    gc.collect()
+    assert wait_until(lambda: not workers(), 30), [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers()]
+    assert wait_until(lambda: threads() <= before, 30), threads() - before
+
+
+def vector(bases, backend, reward, num_workers=2, **options):
+    return vlmrm_gym.VLMRewardVectorEnv(
+        [lambda base=base: base for base in bases],
+        reward=f"reward_models:{reward}",
+        num_workers=0 if backend == "local" else num_workers,
+        backend="process" if backend == "local" else backend,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_requests_of_any_size_are_scored_in_order(backend, num_workers, rng):
+    queue = start(PixelReward, num_workers, backend=backend)
+    numbers = [rng.integers(0, 2**24, size) for size in (1, 30, 7, 8, 2, 1, 55)]
+    requests = [request_of(own) for own in numbers]
+    for request in requests:
+        queue.submit(request)
+    for request, own in zip(requests, numbers, strict=True):
+        check_scored(request, own)
+        assert request.rewards.dtype == np.float32
+        assert request.states is None
+    assert queue.pending_bytes == 0
+    queue.close()
+
+
+def test_rewards_of_the_bundled_model_are_those_of_this_process(backend):
+    rewards = []
+    for name in ("local", backend):
+        rewards.append(_episode(_cartpoles(name)))
+    np.testing.assert_allclose(rewards[0], rewards[1], rtol=0, atol=1e-5)
+
+
+def _cartpoles(name):
+    return gym.make_vec(
+        "VLMRM/CartPole-v1",
+        num_envs=3,
+        episode_length=7,
+        num_workers=0 if name == "local" else 2,
+        backend="process" if name == "local" else name,
+    )
+
+
+def _episode(envs):
+    envs.reset(seed=0)
+    envs.action_space.seed(0)
+    for _ in range(7):
+        infos = envs.step(envs.action_space.sample())[4]
+    envs.close()
+    assert infos["_vlm_rewards"].all()
+    return np.stack(infos["vlm_rewards"])
+
+
+def test_a_model_may_give_several_rewards_a_state(backend):
+    queue = start(TwoRewards, 2, backend=backend)
+    request = request_of(range(30))
+    queue.submit(request)
+    assert request.error() is None
+    np.testing.assert_array_equal(request.rewards, np.stack([np.arange(30), -np.arange(30)], axis=1))
+    queue.close()
+
+
+@pytest.mark.parametrize("scoring", ["step", "episode"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_every_transition_gets_its_reward_once(backend, scoring, overlap):
+    if overlap and scoring == "step":
+        return
+    bases = [Counting([9, 4], first=100), Counting([5])]
+    envs = vector(bases, backend, "PixelReward", scoring=scoring, overlap=overlap, autoreset_mode="SameStep")
+    envs.reset(seed=0)
+    received = [[], []]
+
+    def take(infos):
+        for i in np.flatnonzero(infos["_vlm_rewards"]):
+            assert infos["vlm_reward_start"][i] == len(received[i])
+            received[i].extend(infos["vlm_rewards"][i])
+
+    for _ in range(40):
+        _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
+        if scoring == "step":
+            for own, reward in zip(received, rewards, strict=True):
+                own.append(reward)
+        else:
+            take(infos)
+    if scoring == "episode":
+        take(envs.flush())
+    assert received == [base.expected_rewards for base in bases]
+    envs.close()
+
+
+def test_keys_travel_with_their_states(monkeypatch):
+    """However requests are batched, a scorer sees each state with the key of its transition."""
+    seen = {}
+    submit = LocalScorer.submit
+
+    def record(self, batch):
+        seen.update(zip(batch.keys.tolist(), batch.states.rows[:, 0, 0, 0].tolist(), strict=True))
+        return submit(self, batch)
+
+    monkeypatch.setattr(LocalScorer, "submit", record)
+    bases = [Counting([9, 4], first=100), Counting([5])]
+    envs = vector(bases, "local", "PixelReward", reward_kwargs={"batch_size": 4}, autoreset_mode="SameStep")
+    envs.reset(seed=0)
+    for _ in range(20):
+        envs.step(np.zeros(2, dtype=int))
+    envs.flush()
+    envs.close()
+    for number, base in enumerate(bases):
+        keys = transition_keys(number, np.arange(20)).tolist()
+        assert [seen.pop(key) for key in keys] == base.expected_rewards
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    "keys", [np.arange(2), np.arange(3.0), np.arange(3, dtype=np.int32), np.zeros((3, 1), dtype=np.int64)]
+)
+def test_keys_are_one_int64_a_state(keys):
+    with pytest.raises(ValueError, match=r"`keys` must be int64 \(3,\)\. Received"):
+        Request(frames_of([1, 2, 3]), keys)
+
+
+def test_transitions_have_distinct_keys():
+    keys = [transition_keys(env, step) for env in (0, 1, 2**23 - 1) for step in (0, 1, 2**40 - 1)]
+    assert len({int(key) for key in keys}) == 9
+    assert min(keys) >= 0
+
+
+def test_a_queue_holds_no_more_than_it_may(backend):
+    queue = start(SlowReward, 1, backend=backend, max_pending_bytes=30)  # ten frames
+    requests = [request_of(range(5)) for _ in range(6)]
+    for request in requests:
+        queue.submit(request)
+        assert queue.pending_bytes <= 30
+    huge = request_of(range(50))
+    queue.submit(huge)  # more than the limit by itself: waits until all others are scored
+    assert all(request.done() for request in requests)
+    check_scored(huge, range(50))
+    queue.close()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, backend, overlap):
+    cure = tmp_path / "cure"
+    bases = [Counting([9], first=100), Counting([9], first=0)]
+    envs = vector(
+        bases,
+        backend,
+        "FaultyReward",
+        num_workers=1,
+        reward_kwargs={"prompt": str(cure)},
+        overlap=overlap,
+        autoreset_mode="SameStep",
+    )
+    envs.reset(seed=0)
+    received, nans = [[], []], np.zeros(2, dtype=int)
+
+    def take(infos):
+        for own, rewards in zip(received, infos["vlm_rewards"], strict=True):
+            own.extend([] if rewards is None else rewards)
+
+    def step():
+        for _ in range(30):
+            _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
+            nans[:] += np.isnan(rewards)
+            take(infos)
+            time.sleep(0.01)
+
+    with pytest.raises(ArithmeticError, match="seven cannot be scored") as raised:
+        step()
+    if backend != "local":
+        assert "in __call__\n    raise ArithmeticError" in raised.value.__notes__[0]
+    with pytest.raises(ArithmeticError):
+        envs.flush()
+    _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
+    nans += np.isnan(rewards)
+    take(infos)
+    assert len(received[0]) >= 9, "the failure of one does not keep others' rewards"
+    cure.touch()
+    with contextlib.suppress(ArithmeticError):  # of the step
+        take(envs.flush())
+    take(envs.flush())
+    assert received == [bases[0].expected_rewards, bases[1].expected_rewards]
+    assert nans.tolist() == [len(own) for own in received], "what was raised is not what a step has returned"
+    envs.close()
+
+
+def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, worker_backend):
+    cure = tmp_path / "cure"
+    queue = start(MortalReward, 2, backend=worker_backend, prompt=cure)
+    deadly, harmless = request_of([1, 7, 2]), request_of([3, 4])
+    queue.submit(deadly)
+    queue.submit(harmless)
+    error = deadly.error()
+    assert isinstance(error, WorkerDied)
+    assert re.search(r"The end of its log:[^\0]*seven is too much for me", str(error))
+    assert harmless.error() is None
+    cure.touch()
+    queue.submit(deadly)  # its states are still there
+    check_scored(deadly, [1, 7, 2])
+    queue.close()
+
+
+def test_deaths_are_blamed_on_the_batch_that_was_deadly(worker_backend):
+    """Not on the one before it, which was being encoded while the deadly one was being drawn."""
+    queue = start(PixelReward, 1, backend=worker_backend, batch_size=2, renderer=DeadlyFrames())
+    requests = [request_of(numbers) for numbers in ([1, 2], [7, 3], [4, 5])]
+    for request in requests:
+        queue.submit(request)
+    assert [type(request.error()) for request in requests] == [type(None), WorkerDied, type(None)]
+    queue.close()
+
+
+def test_killed_workers_are_replaced_and_every_reward_arrives_once(worker_backend):
+    queue = start(SlowReward, 2, backend=worker_backend, batch_size=4)
+    requests = [request_of(range(100 * i, 100 * i + 12)) for i in range(20)]
+    for request in requests[:10]:
+        queue.submit(request)
+    time.sleep(0.3)
+    os.kill(min(workers()), signal.SIGKILL)
+    for request in requests[10:]:
+        queue.submit(request)
+    for i, request in enumerate(requests):
+        check_scored(request, range(100 * i, 100 * i + 12))
+    queue.close()
+
+
+def test_a_stopped_worker_is_replaced(worker_backend):
+    """SIGSTOP: it neither ends nor answers."""
+    queue = start(SlowReward, 2, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
+    requests = [request_of(range(100 * i, 100 * i + 40)) for i in range(4)]
+    for request in requests:
+        queue.submit(request)
+    time.sleep(0.3)
+    stopped = min(workers())
+    os.kill(stopped, signal.SIGSTOP)
+    for i, request in enumerate(requests):
+        check_scored(request, range(100 * i, 100 * i + 40))
+    queue.close()
+
+
+def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend):
+    mark = tmp_path / "mark"
+    queue = start(
+        PixelReward, 1, backend=worker_backend, renderer=HangingFrames(mark), timeouts=Timeouts(draw=1.5, encode=1.5)
+    )
+    request = request_of(range(24))
+    queue.submit(request)
+    check_scored(request, range(24))
+    assert mark.exists()
+    queue.close()
+
+
+def test_work_that_hangs_three_workers_is_an_error(worker_backend):
+    queue = start(HangingReward, 1, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
+    request = request_of([7])
+    queue.submit(request)
+    error = request.error()
+    assert isinstance(error, WorkerDied)
+    assert "did not respond for 1.5 seconds (encoding frames)" in str(error)
+    assert "seven takes for ever" in str(error)
+    queue.close()
+
+
+def test_closing_in_the_middle_of_work(backend):
+    queue = start(SlowReward, 2, backend=backend)
+    requests = [request_of(range(400)) for _ in range(3)]
+    for request in requests:
+        queue.submit(request)
+    begun = time.perf_counter()
+    queue.close()
+    assert time.perf_counter() - begun < 5
+    assert isinstance(requests[-1].error(), RuntimeError)
+    with pytest.raises(RuntimeError, match="Scoring has ended"):
+        queue.submit(request_of([1]))
+
+
+def test_environments_that_nobody_closes_stop_their_workers(worker_backend):
+    before = workers()
+    envs = vector([Counting()], worker_backend, "PixelReward", num_workers=1)
+    assert len(workers() - before) == 1
+    del envs
+
+
+def test_bad_prompts_arrive_as_without_workers(worker_backend):
+    with pytest.raises(ValueError, match="`prompt` must have at most 77 tokens") as raised:
+        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, num_workers=2, backend=worker_backend)
+    assert "In a scoring worker" in raised.value.__notes__[0]
+
+
+def test_warnings_arrive_once(worker_backend):
+    with pytest.warns(UserWarning, match="The bundled model does not know") as caught:
+        vlmrm_gym.VLMRewardVectorEnv(
+            [Counting], "a bowl of soup on the moon", num_workers=2, backend=worker_backend
+        ).close()
+    assert len(caught) == 1
+
+
+def test_a_model_that_exits_is_an_error(backend):
+    queue = start(ExitingReward, 1, backend=backend)
+    request = request_of([1])
+    queue.submit(request)
+    assert isinstance(request.error(), RuntimeError)
+    assert "SystemExit" in str(request.error())
+    queue.close()
+
+
+def test_states_of_differing_shapes_are_an_error(backend):
+    queue = start(PixelReward, 1, backend=backend)
+    requests = [request_for(States(np.zeros((1, size, size, 3), dtype=np.uint8))) for size in (1, 2, 3)]
+    for request in requests:
+        queue.submit(request)
+    assert all(request.error() is None or isinstance(request.error(), ValueError) for request in requests)
+    queue.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "rya"}, "`backend` must be one of 'process', 'ray'"),
+        ({"backend": "local"}, "`backend` must be one of 'process', 'ray'"),
+        ({"ray_options": {}}, '`ray_options` needs backend="ray"'),
+        ({"backend": "ray", "ray_options": [1]}, "`ray_options` must be a mapping"),
+    ],
+)
+def test_backends_are_checked_before_anything_is_started(options, message):
+    with pytest.raises(ValueError, match=message):
+        vlmrm_gym.VLMRewardVectorEnv([Counting], "count", num_workers=1, **options)

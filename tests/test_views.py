@@ -1,0 +1,442 @@
+"""Several cameras: which views there are, how their rewards make one, and that no way of scoring changes it."""
+
+import copy
+import pickle
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import vlmrm_gym
+from vlmrm_gym.envs.humanoid_body import plain_model
+from vlmrm_gym.rendering import SceneChange, States
+from vlmrm_gym.rendering.cameras import get_fields, make_camera
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.rendering.views import VIEW_SETS, make_cameras
+from vlmrm_gym.rewards.base import CheckedReward
+from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.scoring.random_views import RandomViews
+from vlmrm_gym.scoring.scorer import transition_keys
+from vlmrm_gym.tasks import PAPER_CAMERA
+
+SIDE = {**PAPER_CAMERA, "azimuth": 90.0}
+FRONT_SIDE = [dict(PAPER_CAMERA), SIDE]
+STEPS = 6
+
+
+def redness(frames):
+    """A reward that differs between views: the mean of the red pixels in the middle."""
+    return frames[:, 8:-8, 8:-8, 0].mean((1, 2)) / 255
+
+
+def swimmer(camera_mode="rgb_array"):
+    return gym.make("Swimmer-v5", render_mode=camera_mode, width=48, height=40, max_episode_steps=STEPS)
+
+
+NEAR = {"distance": 4.0, "azimuth": 0.0, "elevation": -40.0, "lookat": [0, 0, 0]}
+FAR = {"distance": 9.0, "azimuth": 60.0, "elevation": -20.0, "lookat": [0, 0, 0]}
+
+
+def rewards_of_one(**kwargs):
+    env = vlmrm_gym.VLMReward(swimmer(), reward=redness, **kwargs)
+    env.reset(seed=3)
+    rewards = [env.step(np.array([1.0, -1.0]))[1] for _ in range(STEPS)]
+    env.close()
+    return np.array(rewards)
+
+
+def rewards_of_vector(make_envs, *, num_envs=2, seed=3, scoring="episode", **kwargs):
+    """float (num_envs, STEPS)."""
+    envs = vlmrm_gym.VLMRewardVectorEnv(make_envs(num_envs), reward=redness, scoring=scoring, **kwargs)
+    envs.reset(seed=seed)
+    stepwise = []
+    for _ in range(STEPS):
+        _, rewards, _, _, infos = envs.step(np.tile([1.0, -1.0], (num_envs, 1)))
+        stepwise.append(rewards)
+    envs.close()
+    return np.transpose(stepwise) if scoring == "step" else np.stack(list(infos["vlm_rewards"]))
+
+
+@pytest.fixture(scope="module")
+def single_views():
+    """The rewards of the near and of the far camera, each on its own."""
+    near, far = rewards_of_one(camera=NEAR), rewards_of_one(camera=FAR)
+    assert np.abs(near - far).min() > 1e-3
+    return near, far
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Frames
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def humanoid_states():
+    states = np.zeros((5, 24))
+    states[:, 2], states[:, 3] = 1.2, 1
+    states[:, 7:] = np.random.default_rng(0).uniform(-0.5, 0.5, (5, 17))
+    return states
+
+
+def test_each_view_equals_its_own_camera(humanoid_states):
+    one_by_one = [MuJoCoRenderer(plain_model(), 40, 56, camera=camera) for camera in FRONT_SIDE]
+    expected = np.stack([renderer.render(humanoid_states) for renderer in one_by_one], axis=1)
+    both = MuJoCoRenderer(plain_model(), 40, 56, camera=FRONT_SIDE)
+    assert both.num_views == 2
+    frames = both.render(humanoid_states)
+    assert frames.shape == (5, 2, 40, 56, 3)
+    assert frames.flags.c_contiguous
+    np.testing.assert_array_equal(frames, expected)
+    views = np.array([0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(both.render(humanoid_states, None, views), expected[np.arange(5), views])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(both)).render(humanoid_states), expected)
+    for renderer in (*one_by_one, both):
+        renderer.close()
+
+
+def test_states_keep_their_views_when_they_are_cut_and_joined(humanoid_states):
+    renderer = MuJoCoRenderer(plain_model(), 24, 24, camera=FRONT_SIDE)
+    captured = np.full((2, 24, 24, 3), [[[[1]]], [[[2]]]], dtype=np.uint8)
+    changes = [None, SceneChange(frame=captured), None, SceneChange(frame=captured), None]
+    states = States(humanoid_states, changes, np.array([0, 0, 1, 1, 1]))
+    drawn = states.draw(renderer)
+    assert drawn.shape == (5, 24, 24, 3)
+    assert (drawn[1] == 1).all()
+    assert (drawn[3] == 2).all()
+    joined = States.concatenate([states[:2], states[2:]])
+    np.testing.assert_array_equal(joined.draw(renderer), drawn)
+    all_views = States(humanoid_states, changes).draw(renderer)
+    np.testing.assert_array_equal(all_views[np.arange(5), [0, 0, 1, 1, 1]], drawn)
+    assert states.nbytes == States(humanoid_states, changes).nbytes + 5 * 8
+    renderer.close()
+
+
+def test_stored_frames_of_several_views():
+    store = FrameStore([{}, {}])
+    frames = np.random.default_rng(0).integers(0, 255, (3, 2, 4, 5, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(store.render(frames), frames)
+    np.testing.assert_array_equal(store.render(frames, None, np.array([1, 0, 1])), frames[[0, 1, 2], [1, 0, 1]])
+    with pytest.raises(ValueError, match=r"must be uint8 \(B, 2, H, W, 3\)"):
+        store.render(frames[:, 0])
+    assert not store.is_equivalent(FrameStore())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Cameras
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def azimuths(cameras):
+    return [camera.azimuth % 360 for camera in cameras]
+
+
+def test_named_sets_turn_the_reference_camera():
+    model = plain_model()
+    own = {"distance": 2.0, "azimuth": 30.0, "elevation": -5.0, "lookat": [1, 2, 3]}
+    sets = {name: make_cameras(model, name, own) for name in VIEW_SETS}
+    assert azimuths(sets["front-side"]) == [30, 300]
+    assert azimuths(sets["side"]) == [300]
+    assert azimuths(sets["around"]) == [30, 300, 210, 120]
+    for camera in (*sets["front-side"], *sets["around"]):
+        assert (camera.distance, camera.elevation, camera.lookat.tolist()) == (2.0, -5.0, [1, 2, 3])
+    (paper,) = sets["paper"]
+    assert get_fields(paper)["lookat"].tolist() == [0, 0, 1]
+    assert paper.azimuth == 180
+    listed = make_cameras(model, ["track", "front-side", {"azimuth": 7}], own)
+    assert [camera.type for camera in listed] == [2, 0, 0, 0]
+
+
+def test_a_camera_of_the_model_takes_precedence_over_a_set():
+    model = mujoco.MjModel.from_xml_string(
+        '<mujoco><worldbody><camera name="around" pos="0 0 3"/><geom size="1"/></worldbody></mujoco>'
+    )
+    (camera,) = make_cameras(model, "around")
+    assert camera.type == mujoco.mjtCamera.mjCAMERA_FIXED
+    assert camera.fixedcamid == 0
+
+
+@pytest.mark.parametrize(
+    ("camera", "message"),
+    [
+        ([], r"must be a camera, or a list of at least one. Received \[\]"),
+        ([NEAR, NEAR], "must have different cameras. Numbers 0 and 1 are the same"),
+        (["front-side", SIDE], "Numbers 1 and 2 are the same"),
+        (
+            "from-above",
+            "no camera 'from-above'. Valid: .* Named sets: 'paper', 'side', 'front-side', 'around'",
+        ),
+        (["front-side", "top"], "no camera 'top'"),
+        ([NEAR, None, {"distnce": 3}], "no field 'distnce'"),
+    ],
+)
+def test_cameras_that_cannot_be(camera, message):
+    with pytest.raises(ValueError, match=message):
+        make_cameras(plain_model(), camera, PAPER_CAMERA)
+
+
+def test_a_set_needs_a_camera_that_can_be_turned():
+    own = make_camera(plain_model(), "track")
+    with pytest.raises(ValueError, match="turns the environment's own camera, which is fixed in its model"):
+        make_cameras(plain_model(), "front-side", own)
+
+
+@pytest.mark.parametrize("camera", ["front-side", [NEAR, FAR], NEAR])
+def test_a_scene_with_one_view_takes_no_camera(camera):
+    with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
+        gym.make("VLMRM/CartPole-v1", camera=camera)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Combining
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@given(arrays(np.float32, (7, 3), elements=st.floats(-2, 2, width=32)))
+def test_min_and_mean(rewards):
+    np.testing.assert_array_equal(CombineViews("min", 3)(rewards), [min(row) for row in rewards.tolist()])
+    np.testing.assert_allclose(CombineViews("mean", 3)(rewards), [sum(row) / 3 for row in rewards.tolist()], atol=1e-6)
+
+
+def second_highest(rewards):
+    return np.sort(rewards, axis=1)[:, -2]
+
+
+@pytest.mark.parametrize("how", [second_highest, lambda r: np.sort(r, axis=1)[:, -2], f"{__name__}:second_highest"])
+def test_a_function_combines(how):
+    combine = CombineViews(how, 3)
+    rewards = np.array([[1, 5, 3], [9, 7, 8]], dtype=np.float32)
+    for one in (combine, pickle.loads(pickle.dumps(combine)), copy.deepcopy(combine)):
+        assert one(rewards).tolist() == [3, 8]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("max", "must be one of 'min', 'mean', 'random', a function"),
+        (None, "must be one of"),
+        (np.min, r"to numbers \(B,\), row by row. Received .* of shape \(\) for \(3, 2\)"),
+        (lambda rewards: rewards, r"of shape \(3, 2\)"),
+        (lambda rewards: rewards.mean(1) - rewards.mean(), "depends on the other rows"),
+        (lambda rewards: rewards.mean(1) * np.nan, "not finite"),
+        (lambda rewards: rewards[:, 5], "which raised IndexError"),
+        ("no.such:thing", "must name a module that can be imported"),
+        (f"{__name__}:no_such", "there is no 'no_such'"),
+    ],
+)
+def test_functions_that_do_not_combine(how, message):
+    with pytest.raises(ValueError, match=message):
+        CombineViews(how, 2)
+
+
+def test_a_reward_of_several_values_is_combined_value_by_value():
+    reward = type("Two", (), {"batch_size": 8, "microbatch_size": 4, "render_size": None, "multi_view": False})()
+    values = np.arange(12, dtype=np.float32).reshape(6, 2)[::-1]  # 2 states of 3 views, 2 values each
+    made = build_reward(lambda device: partial_reward(reward, values), 3, None)
+    assert made(np.zeros((2, 3, 4, 4, 3), dtype=np.uint8)).tolist() == [[6, 7], [0, 1]]
+    assert (made.batch_size, made.microbatch_size) == (2, 1)
+
+
+def partial_reward(reward, values):
+    """`reward` with a call that returns values, float32 (B, K)."""
+    return type("Fixed", (), {**vars(type(reward)), "__call__": lambda self, frames: values[: len(frames)]})()
+
+
+class Joint:
+    """A reward of all views at once: red of the first view minus that of the last."""
+
+    multi_view = True
+    batch_size = 5
+
+    def __call__(self, frames):
+        assert frames.ndim == 5
+        assert len(frames) <= max(1, 5 // frames.shape[1])
+        return redness(frames[:, 0]) - redness(frames[:, -1])
+
+
+def test_a_reward_can_see_all_views_at_once(single_views):
+    env = vlmrm_gym.VLMReward(swimmer(), reward=Joint(), camera=[NEAR, FAR])
+    env.reset(seed=3)
+    rewards = [env.step(np.array([1.0, -1.0]))[1] for _ in range(STEPS)]
+    np.testing.assert_allclose(rewards, single_views[0] - single_views[1], atol=1e-5)
+    env.close()
+    alone = vlmrm_gym.VLMReward(swimmer(), reward=Joint(), camera=NEAR)
+    alone.reset(seed=3)
+    assert alone.step(np.array([1.0, -1.0]))[1] == 0
+    alone.close()
+    with pytest.raises(ValueError, match="`combine_views` is not for a reward that sees all views at once"):
+        vlmrm_gym.VLMReward(swimmer(), reward=Joint(), camera=[NEAR, FAR], combine_views="min")
+
+
+@pytest.mark.parametrize(("batch_size", "views", "states"), [(1, 4, 1), (7, 2, 3), (8, 2, 4), (3, 3, 1)])
+def test_a_batch_holds_all_views_of_a_state(batch_size, views, states):
+    reward = CheckedReward(
+        type("R", (), {"batch_size": batch_size, "__call__": lambda self, frames: redness(frames)})()
+    )
+    assert build_reward(lambda device: reward, views, None).batch_size == states
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Environments
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def sync(num_envs):
+    return SyncVectorEnv([swimmer] * num_envs)
+
+
+def capturing():
+    return vlmrm_gym.CaptureState(swimmer(), camera=[NEAR, FAR])
+
+
+def asynchronous(num_envs):
+    return AsyncVectorEnv([capturing] * num_envs, context="spawn")
+
+
+WAYS = {
+    "minimum": ("min", np.minimum),
+    "mean": ("mean", lambda near, far: (near + far) / 2),
+    "function": (lambda rewards: rewards.max(1), np.maximum),
+    "default": (None, np.minimum),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_environment(way, single_views):
+    how, expected = WAYS[way]
+    rewards = rewards_of_one(camera=[NEAR, FAR], combine_views=how)
+    np.testing.assert_allclose(rewards, expected(*single_views), atol=1e-5)
+
+
+MODES = {
+    "episode": (sync, {"camera": [NEAR, FAR]}),
+    "step": (sync, {"camera": [NEAR, FAR], "scoring": "step"}),
+    "small batches": (sync, {"camera": [NEAR, FAR], "max_pending_bytes": 400}),
+    "worker": (sync, {"camera": [NEAR, FAR], "num_workers": 1}),
+    "async": (asynchronous, {"num_workers": 1}),
+}
+SLOW_MODES = [pytest.param(name, marks=pytest.mark.slow if name in ("worker", "async") else ()) for name in MODES]
+
+
+@pytest.mark.parametrize("mode", SLOW_MODES)
+def test_no_way_of_scoring_changes_a_combined_reward(mode, single_views):
+    """Contract 3. Environments of a vector are seeded 3 and 4; the swimmer's reward hardly depends on the seed."""
+    make_envs, kwargs = MODES[mode]
+    for way in ("function",) if "num_workers" in kwargs else WAYS:
+        how, expected = WAYS[way]
+        rewards = rewards_of_vector(make_envs, **kwargs, combine_views=how)
+        np.testing.assert_allclose(rewards[0], expected(*single_views), atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", SLOW_MODES)
+def test_random_views_are_the_same_however_scoring_is_cut(mode, single_views):
+    """Also in one environment, whose steps have no batches."""
+    make_envs, kwargs = MODES[mode]
+    expected = rewards_of_one(camera=[NEAR, FAR], combine_views="random")
+    is_near = np.isclose(expected, single_views[0], atol=1e-5)
+    assert (is_near ^ np.isclose(expected, single_views[1], atol=1e-5)).all()
+    assert 0 < is_near.sum() < STEPS
+    rewards = rewards_of_vector(make_envs, **kwargs, combine_views="random")
+    np.testing.assert_allclose(rewards[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["min", "mean", "random"])
+def test_one_camera_needs_no_combination(how):
+    """Also of a scene that has only one view."""
+    rewards = []
+    for kwargs in ({}, {"combine_views": how}):
+        env = gym.make("VLMRM/CartPole-v1", reward=redness, episode_length=2, **kwargs)
+        envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=1, reward=redness, episode_length=1, **kwargs)
+        env.reset(seed=0)
+        envs.reset(seed=0)
+        rewards.append((env.step(0)[1], envs.step(np.zeros(1, dtype=int))[4]["vlm_rewards"][0].tolist()))
+        env.close()
+        envs.close()
+    assert rewards[0] == rewards[1]
+
+
+def test_frames_of_several_views_are_shown_side_by_side():
+    env = vlmrm_gym.VLMReward(swimmer(), reward=redness, camera=[NEAR, FAR])
+    envs = vlmrm_gym.VLMRewardVectorEnv(sync(2), reward=redness, camera=[NEAR, FAR])
+    for one in (env, envs):
+        one.reset(seed=3)
+    shown = env.render()
+    assert shown.shape == (40, 96, 3)
+    assert [frame.shape for frame in envs.render()] == [(40, 96, 3)] * 2
+    np.testing.assert_array_equal(envs.render()[0], shown)
+    near = vlmrm_gym.VLMReward(swimmer(), reward=redness, camera=NEAR)
+    near.reset(seed=3)
+    np.testing.assert_array_equal(near.render(), shown[:, :48])
+    for one in (env, envs, near):
+        one.close()
+
+
+def test_environments_of_a_vector_have_equally_many_cameras():
+    envs = SyncVectorEnv([capturing, one_camera])
+    with pytest.raises(ValueError, match=r"equally many cameras. Received \[2, 1\]"):
+        vlmrm_gym.VLMRewardVectorEnv(envs, reward=redness)
+    envs.close()
+
+
+def one_camera():
+    return vlmrm_gym.CaptureState(swimmer(), camera=NEAR)
+
+
+def test_humanoids_turn_the_paper_camera():
+    """Registered tasks: the set "front-side" is the paper's camera, and the same from 90 degrees."""
+    rewards = {}
+    for name, camera in {"set": "front-side", "list": FRONT_SIDE}.items():
+        envs = gym.make_vec("VLMRM/Humanoid-kneel-v0", num_envs=2, episode_length=2, camera=camera)
+        envs.reset(seed=0)
+        for _ in range(2):
+            infos = envs.step(np.zeros((2, 17), dtype=np.float32))[4]
+        rewards[name] = np.stack(list(infos["vlm_rewards"]))
+        envs.close()
+    np.testing.assert_array_equal(rewards["set"], rewards["list"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Random views
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def draw(views, env_index, steps):
+    return views(transition_keys(env_index, steps))
+
+
+def test_views_are_uniform_and_independent_of_neighbours():
+    views = RandomViews(4, 2)
+    views.seed(0, np.zeros(2, dtype=np.int64))
+    drawn = draw(views, 0, np.arange(20_000))
+    np.testing.assert_allclose(np.bincount(drawn, minlength=4) / 20_000, 0.25, atol=0.02)
+    pairs = np.bincount(4 * drawn[:-1] + drawn[1:], minlength=16) / 19_999
+    np.testing.assert_allclose(pairs, 1 / 16, atol=0.01)
+    assert 0.2 < (drawn == draw(views, 1, np.arange(20_000))).mean() < 0.3
+
+
+def test_a_seed_starts_the_draws_again():
+    first, second = RandomViews(3, 2), RandomViews(3, 2)
+    first.seed(5, np.zeros(2, dtype=np.int64))
+    second.seed([9, 5], np.array([0, 700]))
+    expected = draw(first, 0, np.arange(100))
+    np.testing.assert_array_equal(draw(second, 1, 700 + np.arange(100)), expected)
+    second.seed([None, 6], np.array([0, 800]), np.array([True, False]))
+    np.testing.assert_array_equal(draw(second, 1, 700 + np.arange(100)), expected)
+    second.seed(None, np.array([0, 800]))
+    np.testing.assert_array_equal(draw(second, 1, 700 + np.arange(100)), expected)
+    second.seed(4, np.array([0, 800]))  # environment 1 gets 5
+    np.testing.assert_array_equal(draw(second, 1, 800 + np.arange(100)), expected)
+
+
+@given(st.integers(1, 9), st.integers(0, 2**63 - 1), st.lists(st.integers(0, 10**9), min_size=1, max_size=20))
+def test_a_view_does_not_depend_on_its_batch(num_views, seed, steps):
+    views = RandomViews(num_views)
+    views.seed(seed, np.zeros(1, dtype=np.int64))
+    together = draw(views, 0, np.array(steps))
+    assert together.tolist() == [int(draw(views, 0, np.array([step]))[0]) for step in steps]
+    assert ((together >= 0) & (together < num_views)).all()

@@ -1,0 +1,191 @@
+"""Chooses the renderer and the capture of an environment."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium as gym
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
+
+from vlmrm_gym import envs
+from vlmrm_gym.capture.capture import Capture, FrameCapture
+from vlmrm_gym.checks import check_choice
+from vlmrm_gym.rendering.renderer import QUALITIES, EnvRenderer, Quality
+from vlmrm_gym.rendering.stored import FrameStore
+
+# MuJoCo, which is optional, and pygame are imported only where they are needed.
+
+
+def make_renderer(
+    env: gym.Env[Any, Any],
+    render_size: Callable[[int, int], tuple[int, int]] | None = None,
+    *,
+    camera: Any = None,
+    quality: Quality = "fast",
+) -> EnvRenderer:
+    """Make the renderer of an environment.
+
+    Gymnasium's MuJoCo environments (and others derived from `MujocoEnv`, unless they override `render` or show
+    forces), cart-pole and continuous mountain car are drawn from their states, at any size. The frames of any other
+    environment are stored as they are.
+
+    With `camera=None` the camera of a MuJoCo environment is also pinned: it renders with the same camera from then on,
+    see `vlmrm_gym.capture.mujoco.pin_camera`.
+
+    Args:
+        env: An environment made with `render_mode="rgb_array"`.
+        render_size: Maps (height, width) of the environment's own frames to the size to draw, in pixels. None: the
+            same size.
+        camera: MuJoCo only: one camera or several, see `views.make_cameras`. None: the environment's own.
+        quality: MuJoCo only; see `MuJoCoRenderer`.
+
+    Raises:
+        ValueError: `camera` is passed for an environment that cannot render from a chosen camera, a camera does not
+            exist, or the quality is unknown.
+    """
+    renderer = build_renderer(env, render_size, camera=camera, quality=quality)
+    if camera is None:
+        pin_camera(env)
+    return renderer
+
+
+def build_renderer(
+    env: gym.Env[Any, Any],
+    render_size: Callable[[int, int], tuple[int, int]] | None = None,
+    *,
+    camera: Any = None,
+    quality: Quality = "fast",
+) -> EnvRenderer:
+    """`make_renderer` without pinning the camera: leaves the environment unchanged."""
+    check_choice("quality", quality, QUALITIES)
+    unwrapped = env.unwrapped
+    kind = _renderer_kind(env)
+    if kind is None:
+        return FrameStore(None if camera is None else _stored_cameras(env, camera))
+    if camera is not None and kind != "mujoco":
+        raise ValueError(
+            f"`camera` is for MuJoCo environments. Received {camera!r} for {unwrapped}, which has one view. Leave it "
+            "out."
+        )
+    height, width = _frame_size(unwrapped)
+    if render_size is not None:
+        height, width = render_size(height, width)
+    if kind == "mujoco":
+        from vlmrm_gym.capture.mujoco import find_camera
+        from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+        from vlmrm_gym.rendering.views import make_cameras
+
+        model = unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
+        own = find_camera(unwrapped)
+        gymnasium_renderer = unwrapped.mujoco_renderer  # pyright: ignore[reportAttributeAccessIssue]
+        return MuJoCoRenderer(
+            model,
+            height,
+            width,
+            camera=own if camera is None else make_cameras(model, camera, getattr(unwrapped, "reference_camera", own)),
+            quality=quality,
+            visual_options=gymnasium_renderer._vopt,
+            max_geom=gymnasium_renderer.max_geom,
+        )
+    if kind == "cart-pole":
+        from vlmrm_gym.rendering.classic_control import CartPoleRenderer
+
+        return CartPoleRenderer(height, width)
+    from vlmrm_gym.rendering.classic_control import MountainCarRenderer
+
+    return MountainCarRenderer(height, width, textured=getattr(unwrapped, "textured", False))
+
+
+def pin_camera(env: gym.Env[Any, Any]) -> None:
+    """Pin the camera of an environment that MuJoCo draws; see `vlmrm_gym.capture.mujoco.pin_camera`."""
+    if _renderer_kind(env) == "mujoco":
+        from vlmrm_gym.capture.mujoco import pin_camera
+
+        pin_camera(env.unwrapped)
+
+
+def make_capture(env: gym.Env[Any, Any], renderer: EnvRenderer, view: EnvRenderer | None = None) -> Capture:
+    """Make the capture that reads an environment's states for a renderer.
+
+    Args:
+        env: An environment made with `render_mode="rgb_array"`.
+        renderer: Draws the states: made by `make_renderer` for this environment or for an equivalent one.
+        view: Where `renderer` was made for another environment: this environment's own renderer, of the same size.
+    """
+    if isinstance(renderer, FrameStore):
+        return FrameCapture(env, renderer)
+    kind = _renderer_kind(env)
+    if kind == "mujoco":
+        from vlmrm_gym.capture.mujoco import MuJoCoCapture
+
+        return MuJoCoCapture(env, renderer, view)  # pyright: ignore[reportArgumentType]
+    from vlmrm_gym.capture.classic_control import ClassicControlCapture
+
+    assert kind is not None
+    own = {name: getattr(env.unwrapped, name) for name in _RENDERER_OPTIONS if hasattr(env.unwrapped, name)}
+    appearance = {**_CLASSIC_CONTROL[kind][1], **own}
+    return ClassicControlCapture(env, renderer, appearance)  # pyright: ignore[reportArgumentType]
+
+
+def _stored_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Mapping[str, Any]]:
+    """The chosen cameras of an environment whose frames are stored."""
+    from vlmrm_gym.rendering.env_cameras import find_cameras
+
+    cameras = find_cameras(env, camera)
+    if cameras is None:
+        raise ValueError(
+            f"`camera` is for MuJoCo environments. Received {camera!r} for {env.unwrapped}, which has "
+            "one view. Leave it out."
+        )
+    return cameras
+
+
+def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
+    """Whether an environment is drawn from its states. If not, its frames are stored."""
+    return _renderer_kind(env) is not None
+
+
+def _renderer_kind(env: gym.Env[Any, Any]) -> Literal["mujoco", "cart-pole", "mountain car"] | None:
+    """The renderer that draws an environment from its states; None if its frames are stored."""
+    while isinstance(env, gym.Wrapper):
+        if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
+            return None  # this wrapper changes what is rendered
+        env = env.env
+    for kind, (classes, appearance) in _CLASSIC_CONTROL.items():
+        if type(env) in classes and all(getattr(env, name) == value for name, value in appearance.items()):
+            return kind
+    try:
+        from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
+    except gym.error.DependencyNotInstalled:
+        return None
+    if type(env).render is not MujocoEnv.render:
+        return None
+    from vlmrm_gym.capture.mujoco import shows_dynamics
+
+    return None if shows_dynamics(env) else "mujoco"
+
+
+_CLASSIC_CONTROL: Mapping[Literal["cart-pole", "mountain car"], tuple[tuple[type, ...], Mapping[str, float]]] = {
+    "cart-pole": (
+        (CartPoleEnv, envs.CartPole),
+        {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400},
+    ),
+    "mountain car": (
+        (Continuous_MountainCarEnv, envs.MountainCar),
+        {"min_position": -1.2, "max_position": 0.6, "goal_position": 0.45, "screen_width": 600, "screen_height": 400},
+    ),
+}
+"""Classes, and attributes that their frames depend on besides the state, with the only values that we can draw."""
+
+_RENDERER_OPTIONS = ("textured",)
+"""Attributes of our environments that are arguments of their renderers."""
+
+_PASSTHROUGH = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.RecordVideo)
+"""Wrappers that override `render` without changing the frame."""
+
+
+def _frame_size(unwrapped: Any) -> tuple[int, int]:
+    """Height and width, in pixels, of the frames of an environment that is drawn from its states."""
+    if hasattr(unwrapped, "screen_height"):
+        return unwrapped.screen_height, unwrapped.screen_width
+    return unwrapped.height, unwrapped.width

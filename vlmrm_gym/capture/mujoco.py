@@ -1,0 +1,132 @@
+"""Captures the states of MuJoCo environments, and finds and pins their cameras."""
+
+from typing import Any
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.capture.model_watch import ModelWatch
+from vlmrm_gym.rendering.cameras import get_fields, set_fields
+from vlmrm_gym.rendering.model_changes import camera_field
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.rendering.states import SceneChange
+
+
+class MuJoCoCapture:
+    """Reads the states of one `MujocoEnv`, with every change that the environment makes to its model.
+
+    Some models cannot be drawn as changes of the renderer's, such as one with other bodies. Their frames are drawn at
+    once, and captured instead of states.
+
+    Args:
+        env: A `MujocoEnv`.
+        renderer: Draws the states.
+        view: A renderer with the cameras to use, if those are not `renderer`'s; as many.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], renderer: MuJoCoRenderer, view: MuJoCoRenderer | None = None) -> None:
+        self._env: Any = env.unwrapped
+        self._renderer = renderer
+        self._view = view or renderer
+        moved = {
+            camera_field(number, name): value
+            for number, (own, drawn) in enumerate(zip(self._view.cameras, renderer.cameras, strict=True))
+            for name, value in own.items()
+            if not np.array_equal(value, drawn[name])
+        }
+        self._camera_change = SceneChange(moved) if moved else None
+        self._last_change: SceneChange | None = None
+        self._last_with_camera: SceneChange | None = None
+        self._substitute: MuJoCoRenderer | None = None
+        self._watch: ModelWatch | None = None
+        self._after_reset = True
+
+    def reset(self) -> None:
+        """Call this after every reset of the environment."""
+        self._after_reset = True
+
+    def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
+        """The state, float64 (state_size,), and how the scene differs from the renderer's."""
+        if self._watch is None or self._env.model is not self._watch.model:
+            self._watch_model(self._env.model)
+        assert self._watch is not None
+        change, self._after_reset = self._watch.change(after_reset=self._after_reset), False
+        if self._substitute is None:
+            return self._renderer.capture(self._env), self._with_camera(change)
+        frame = self._substitute.render(self._substitute.capture(self._env)[None], [change])[0]
+        return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
+
+    def _with_camera(self, change: SceneChange | None) -> SceneChange | None:
+        """The model's change together with the camera's. The same change gives the same object."""
+        if self._camera_change is None or change is None:
+            return change or self._camera_change
+        if change is not self._last_change:
+            self._last_change = change
+            self._last_with_camera = SceneChange({**self._camera_change.fields, **change.fields})
+        return self._last_with_camera
+
+    def close(self) -> None:
+        """Free the graphics resources."""
+        if self._substitute is not None:
+            self._substitute.close()
+
+    def _watch_model(self, model: mujoco.MjModel) -> None:
+        """Watch another model from now on."""
+        self.close()
+        fits = self._renderer.can_draw(model)
+        self._substitute = None if fits else self._view.with_model(model)
+        self._watch = ModelWatch(model, (self._substitute or self._renderer).model)
+
+
+def find_camera(env: Any) -> mujoco.MjvCamera:
+    """The camera of a `MujocoEnv`, given by its `camera_id`, `camera_name` and `default_camera_config`.
+
+    If these leave open what the camera looks at, Gymnasium chooses it at the first call of `render`: the median
+    position of the geoms in the current state. If `render` has been called, that camera is returned. Otherwise the
+    camera looks at the median position in the initial pose, so that the frame of a state does not depend on earlier
+    states; `pin_camera` makes the environment render with it, too.
+    """
+    renderer = env.mujoco_renderer
+    camera = mujoco.MjvCamera()
+    set_fields(camera, _complete_config(env) if renderer.viewer is None else get_fields(renderer.viewer.cam))
+    camera.type = mujoco.mjtCamera.mjCAMERA_FREE if renderer.camera_id == -1 else mujoco.mjtCamera.mjCAMERA_FIXED
+    camera.fixedcamid = renderer.camera_id
+    return camera
+
+
+def pin_camera(env: Any) -> None:
+    """Make a `MujocoEnv` render with the camera that `find_camera` returns, so that it shows what is scored."""
+    if env.mujoco_renderer.viewer is None:
+        env.mujoco_renderer.default_cam_config = _complete_config(env)
+
+
+def _complete_config(env: Any) -> dict[str, Any]:
+    """The camera configuration of a `MujocoEnv`; what it leaves open is taken from the initial pose."""
+    data = mujoco.MjData(env.model)
+    data.qpos[:] = env.init_qpos
+    mujoco.mj_kinematics(env.model, data)
+    defaults = {"lookat": np.median(data.geom_xpos, axis=0), "distance": env.model.stat.extent}
+    return {**defaults, **(env.mujoco_renderer.default_cam_config or {})}
+
+
+def shows_dynamics(env: Any) -> bool:
+    """Whether a `MujocoEnv` renders quantities that its state does not determine: forces, contacts, range finders."""
+    shown = mujoco.MjvOption().flags.astype(bool)
+    for flag, value in env.mujoco_renderer._vopt.items():
+        shown[flag] = value
+    has_rangefinder = (env.model.sensor_type == mujoco.mjtSensor.mjSENS_RANGEFINDER).any()
+    return any(shown[flag] for flag in _DYNAMIC_FLAGS) or bool(
+        shown[mujoco.mjtVisFlag.mjVIS_RANGEFINDER] and has_rangefinder
+    )
+
+
+_DYNAMIC_FLAGS = tuple(
+    getattr(mujoco.mjtVisFlag, f"mjVIS_{name}")
+    for name in (
+        *("ACTUATOR", "ACTIVATION", "CONSTRAINT", "PERTFORCE", "CONTACTPOINT", "CONTACTFORCE", "CONTACTSPLIT"),
+        *("ISLAND", "BODYBVH", "MESHBVH", "SDFITER"),
+    )
+)
+"""Visualisation flags whose drawings need more than positions."""

@@ -1,0 +1,248 @@
+"""Captures the states of a vector environment."""
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+from vlmrm_gym.capture.state_view import StateView, check_renders
+from vlmrm_gym.capture.wrapper import AutoCaptureState, CaptureState
+from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
+from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
+from vlmrm_gym.rendering.states import SceneChange, SceneUpdate, States
+from vlmrm_gym.rendering.stored import FrameStore, check_frame
+
+Mask = NDArray[np.bool_]
+
+
+class VectorCapture:
+    """Reads the states of a vector environment after its steps.
+
+    There are three cases:
+
+    - The environments of a `SyncVectorEnv` are wrapped in `CaptureState`.
+    - A vector environment whose metadata contain `STATE_KEY` (its environments are wrapped in `CaptureState` already,
+      or it is `HumanoidVectorEnv`) delivers states in its infos.
+    - Of any other vector environment the rendered frames are the states.
+
+    The vector environment stays unchanged until `attach` is called.
+
+    Args:
+        env: A vector environment, of environments made with `render_mode="rgb_array"`.
+        camera: See `make_renderer`.
+        quality: See `make_renderer`.
+
+    Raises:
+        ValueError: The environments do not render arrays; the camera or quality does not fit them; or the last state of
+            an episode cannot be read.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], camera: Any = None, quality: Quality = "fast") -> None:
+        self._env: VectorEnv[Any, Any, Any] = env
+        self._base: Any = env.unwrapped
+        self._shared_view: StateView | None = None
+        """The view of `HumanoidVectorEnv`, whose environments all have the same scene."""
+        self._wrapped: list[CaptureState] = []
+        """The environments of a `SyncVectorEnv`, wrapped."""
+        captures = env.metadata.get(STATE_KEY)
+        if captures and hasattr(self._base, "single_env"):
+            self._shared_view = StateView(self._base.single_env, camera, quality, pin=False)
+        elif isinstance(self._base, SyncVectorEnv):
+            self._wrapped = [_wrap(one, camera, quality) for one in self._base.envs]
+        elif camera is not None or quality != "fast":
+            raise ValueError(
+                f"`camera` and `quality` cannot be passed on to the environments of {self._base}. Received {camera!r} "
+                f"and {quality!r}. Wrap each environment in `CaptureState(env, camera=..., quality=...)`."
+            )
+        else:
+            check_renders(env)
+            if captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
+                raise ValueError(
+                    "`env` must have all of its environments wrapped in `CaptureState`, or none. Received some."
+                )
+        self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
+        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        if not self._captures and self._mode == AutoresetMode.SAME_STEP:
+            raise ValueError(
+                f"`autoreset_mode` cannot be same-step for {env}: what it renders after an episode's end is the next "
+                "episode's first frame. Use next-step, or wrap its environments in `vlmrm_gym.CaptureState`."
+            )
+        self._awaiting_reset: Mask = np.zeros(env.num_envs, dtype=np.bool_)
+        """Where the next step only resets."""
+        self._changes: list[SceneChange | None] = [None] * env.num_envs
+        """How the scene of each environment differs from the renderer's."""
+        self._num_updates = [0] * env.num_envs
+        stores_frames = not self._captures or (self._shared_view is None and all(self._call("stores_frames")))
+        self._check_frames = stores_frames  # at the first reset: an environment cannot render before
+
+    @property
+    def num_views(self) -> int:
+        """Number of cameras that draw a state.
+
+        Raises:
+            ValueError: Environments have different numbers of cameras.
+        """
+        if not self._captures:
+            return 1
+        if self._shared_view is not None:
+            return self._shared_view.num_views
+        counts = self._call("num_views")
+        if len(set(counts)) > 1:
+            raise ValueError(f"`env` must have environments with equally many cameras. Received {list(counts)}.")
+        return counts[0]
+
+    def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
+        """Make the renderer of the states that all environments capture from now on.
+
+        Raises:
+            ValueError: Some environments are drawn from their states, and the frames of others are stored.
+        """
+        if not self._captures:
+            return FrameStore()
+        if self._shared_view is not None:
+            return self._shared_view.make_renderer(render_size)
+        first, *others = self._call("make_renderer", render_size)
+        pickled = pickle.dumps(first)
+        if any(pickle.dumps(other) != pickled for other in others):
+            self._call("use_renderer", first)
+        return first
+
+    def attach(self) -> None:
+        """Put the wrappers in place, and pin the cameras. Call this when nothing can fail any more."""
+        for wrapped in self._wrapped:
+            wrapped.pin_camera()
+        if self._wrapped:
+            self._base.envs = self._wrapped
+        if self._shared_view is not None:
+            self._shared_view.pin_camera()
+
+    def reset(self, mask: Mask | None) -> None:
+        """Call this after every reset of all environments, or of those in a mask.
+
+        Raises:
+            ValueError: The environments render frames of different sizes.
+        """
+        self._awaiting_reset[slice(None) if mask is None else mask] = False
+        if self._shared_view is not None:
+            self._shared_view.reset()
+        if self._check_frames and mask is None:
+            shapes = [frame.shape for frame in self._frames()]
+            if len(set(shapes)) > 1:
+                raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
+            self._check_frames = False
+
+    def render(self) -> Any:
+        """The frames as the model sees them, but at the environments' own size: a tuple of uint8 (H, V * W, 3)."""
+        if self._shared_view is None:
+            return self._env.render()
+        return tuple(self._shared_view.draw(self._base.states, self._shared_changes()))
+
+    def close(self) -> None:
+        """Free the graphics resources. The environments stay open."""
+        if self._shared_view is not None:
+            self._shared_view.close()
+
+    def capture(self, ends: Mask, infos: dict[str, Any]) -> tuple[States, Mask, dict[str, Any]]:
+        """Read the states that a step led to.
+
+        Args:
+            ends: bool (num_envs,), where the step has ended an episode.
+            infos: Returned by the step.
+
+        Returns:
+            A state for each environment; bool (num_envs,), where it is valid: not where the step only resets; and the
+            infos without states.
+
+        Raises:
+            RuntimeError: A wrapper dropped states or scene updates.
+        """
+        expected = ~self._awaiting_reset
+        self._awaiting_reset = ends & (self._mode == AutoresetMode.NEXT_STEP)
+        if not self._captures:
+            return States(np.stack(self._frames())), expected, infos
+        if not isinstance(infos, dict):
+            raise TypeError(f"`env` must return infos as a dict. Received {type(infos).__name__}; wrap it afterwards.")
+        infos, states, stepped = self._take_states(infos)
+        if "final_info" in infos:  # of environments that were reset in the same step
+            infos["final_info"], final_states, final = self._take_states(infos["final_info"])
+            if final_states is not None:
+                states = (
+                    final_states if states is None else np.where(_broadcast_mask(final, states), final_states, states)
+                )
+                stepped = final if stepped is None else stepped | final
+        if states is None:
+            states, stepped = np.empty((self._env.num_envs, 0)), np.zeros(self._env.num_envs, dtype=np.bool_)
+        if not np.array_equal(stepped, expected):
+            raise RuntimeError(
+                f"Environments {np.flatnonzero(expected)} were stepped, but states came from "
+                f"{np.flatnonzero(stepped)}: "
+                'a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, or scores them already.'
+            )
+        if self._shared_view is not None:
+            return States(states, self._shared_changes()), stepped, infos
+        changed = any(change is not None for change in self._changes)
+        return States(states, list(self._changes) if changed else None), stepped, infos
+
+    def _shared_changes(self) -> Sequence[SceneChange | None] | None:
+        """How the shared scene differs from the renderer's, for each environment."""
+        assert self._shared_view is not None
+        change = self._shared_view.capture()[1]
+        return None if change is None else [change] * self._env.num_envs
+
+    def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
+        """Take states and scene updates out of infos.
+
+        Returns:
+            The other infos; the states, (num_envs, ...), and bool (num_envs,), where they are set; None without any.
+
+        Raises:
+            RuntimeError: A scene update is missing.
+        """
+        for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
+            update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
+            if update.number != self._num_updates[i]:
+                raise RuntimeError(
+                    f"Environment {i} changed its scene in a step whose infos did not arrive: a wrapper between it and "
+                    "VLMRewardVectorEnv steps it, or drops infos. Put VLMRewardVectorEnv directly around the "
+                    "environments."
+                )
+            self._num_updates[i] += 1
+            self._changes[i] = update.apply(self._changes[i])
+        rest = {
+            key: value for key, value in infos.items() if key.removeprefix("_") not in (STATE_KEY, SCENE_UPDATE_KEY)
+        }
+        return rest, infos.get(STATE_KEY), infos.get(f"_{STATE_KEY}")
+
+    def _call(self, name: str, *args: Any) -> Sequence[Any]:
+        """An attribute of every environment; if it is a method, its result."""
+        if not self._wrapped:
+            return self._base.call(name, *args)
+        attributes = (getattr(env, name) for env in self._wrapped)
+        return [attribute(*args) if callable(attribute) else attribute for attribute in attributes]
+
+    def _frames(self) -> list[NDArray[np.uint8]]:
+        frames = self._env.render()
+        count = 0 if frames is None else len(frames)
+        if frames is None or count != self._env.num_envs:
+            raise ValueError(f"`env` must render a frame for each of {self._env.num_envs}. Received {count} frames.")
+        return [check_frame(frame) for frame in frames]
+
+
+def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState:
+    """Wrap an environment. A `CaptureState` of the user's is kept, unless another camera or quality is passed."""
+    if isinstance(env, AutoCaptureState):
+        env = env.env
+    if isinstance(env, CaptureState):
+        if camera is None and quality == "fast":
+            return env
+        env = env.env
+    return AutoCaptureState(env, camera=camera, quality=quality)
+
+
+def _broadcast_mask(mask: Mask, states: NDArray[Any]) -> Mask:
+    """A mask (num_envs,) with as many dimensions as the states."""
+    return mask.reshape(-1, *(1,) * (states.ndim - 1))

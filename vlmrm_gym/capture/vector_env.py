@@ -1,0 +1,52 @@
+"""The vector environment to score: the one that was passed, or one made of a list of functions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from vlmrm_gym.checks import check_distinct
+
+
+def as_vector_env(
+    env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
+) -> VectorEnv[Any, Any, Any]:
+    """Return a vector environment as it is, and make a `SyncVectorEnv` of a list of functions.
+
+    Args:
+        env: A vector environment, or functions that make environments.
+        mode: When an environment that has ended is reset; None: a vector environment's own, otherwise next-step.
+
+    Raises:
+        ValueError: `env` is neither, has the same environment twice, or resets in another mode.
+    """
+    if not isinstance(env, VectorEnv):
+        return _make_sync_vector_env(env, mode or AutoresetMode.NEXT_STEP)
+    if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
+        raise ValueError(
+            f"`autoreset_mode` is a vector environment's own. Received {mode.value!r}, but {env} has "
+            f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
+        )
+    if isinstance(env.unwrapped, SyncVectorEnv):
+        check_distinct(env.unwrapped.envs)
+    return env
+
+
+def _make_sync_vector_env(functions: object, mode: AutoresetMode) -> SyncVectorEnv:
+    if (
+        not isinstance(functions, Sequence)
+        or isinstance(functions, str)
+        or not functions
+        or not all(map(callable, functions))
+    ):
+        raise ValueError(
+            "`env` must be a vector environment, or a list of functions that make environments, at least one. "
+            f"Received {functions!r}."
+        )
+    envs = [make() for make in functions]
+    for env in envs:
+        if not isinstance(env, gym.Env):
+            raise ValueError(f"`env` must be a list of functions that make environments. One made {env!r}.")
+    check_distinct(envs)
+    return SyncVectorEnv([lambda env=env: env for env in envs], autoreset_mode=mode)

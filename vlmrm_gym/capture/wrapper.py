@@ -1,0 +1,100 @@
+"""The wrapper that puts an environment's states into its infos."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from vlmrm_gym.capture.factory import is_drawn_from_states
+from vlmrm_gym.capture.state_view import StateView
+from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
+from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
+from vlmrm_gym.rendering.states import SceneChange, SceneUpdate
+
+
+class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
+    """Puts the state that a step led to into its info as `info["vlm_state"]`, to be scored later or elsewhere.
+
+    A vector environment may reset a sub-environment in the step that ends its episode: the wrapper reads the state
+    before. `VLMRewardVectorEnv` wraps the environments of a `SyncVectorEnv` itself. Wrap those of an `AsyncVectorEnv`
+    yourself, so that states, and not frames, leave its processes:
+
+    >>> import gymnasium as gym
+    >>> from vlmrm_gym import CaptureState
+    >>> env = CaptureState(gym.make("CartPole-v1", render_mode="rgb_array"))
+    >>> observation, info = env.reset(seed=0)
+    >>> env.step(1)[4]["vlm_state"].shape
+    (2,)
+
+    Args:
+        env: An environment made with `render_mode="rgb_array"`.
+        camera: See `vlmrm_gym.VLMReward`.
+        quality: See `vlmrm_gym.VLMReward`.
+
+    Raises:
+        ValueError: The environment does not render arrays; or the camera or quality does not fit it.
+    """
+
+    _pin: ClassVar[bool] = True
+
+    def __init__(self, env: gym.Env[Any, Any], *, camera: Any = None, quality: Quality = "fast") -> None:
+        super().__init__(env)
+        self.metadata = {**env.metadata, STATE_KEY: True}
+        self._view = StateView(env, camera, quality, pin=self._pin)
+        self._sent: SceneChange | None = None
+        """The scene change that the infos so far add up to."""
+        self._num_updates = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._view.reset()
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment, then read its state."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        state, change = self._view.capture()
+        info = {**info, STATE_KEY: state}
+        if change is not self._sent:
+            info[SCENE_UPDATE_KEY] = SceneUpdate.between(self._num_updates, self._sent, change)
+            self._sent, self._num_updates = change, self._num_updates + 1
+        return observation, reward, terminated, truncated, info
+
+    @property
+    def stores_frames(self) -> bool:
+        """Whether the states are rendered frames."""
+        return not is_drawn_from_states(self.env)
+
+    @property
+    def num_views(self) -> int:
+        """Number of cameras that draw a state."""
+        return self._view.num_views
+
+    def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
+        """Make the renderer of the states from now on; see `StateView.make_renderer`."""
+        self._sent, self._num_updates = None, 0
+        return self._view.make_renderer(render_size)
+
+    def use_renderer(self, renderer: EnvRenderer) -> None:
+        """Capture states from now on for another environment's renderer; see `StateView.use_renderer`."""
+        self._view.use_renderer(renderer)
+
+    def pin_camera(self) -> None:
+        """Make the environment render with the camera of its states; see `StateView.pin_camera`."""
+        self._view.pin_camera()
+
+    def render(self) -> Any:
+        """The current frame, drawn as the model sees it but at the environment's own size: uint8 (H, W, 3)."""
+        return self._view.render()
+
+    def close(self) -> None:
+        """Close the environment, and free the graphics resources."""
+        self._view.close()
+        super().close()
+
+
+class AutoCaptureState(CaptureState):
+    """A `CaptureState` that `VLMRewardVectorEnv` has put around an environment. Pins the camera only when told to."""
+
+    _pin = False

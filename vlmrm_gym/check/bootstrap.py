@@ -1,0 +1,160 @@
+"""Bootstrap intervals of AUC and of the EPIC distance.
+
+Percentiles over resamples with replacement (Efron 1979). Rows that come from one rollout resemble each other, and an
+interval that takes them for independent is too narrow: pass `groups`, and whole rollouts are drawn. An interval from
+few successes is too narrow as well; where successes and failures are separated perfectly, AUC is 1 in every resample.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vlmrm_gym.checks import check_integer, check_positive_integer, is_number
+from vlmrm_gym.metrics import auc, pearson_distance
+
+BLOCK = 4_000_000
+"""Numbers per array that are worked on at once: 32 MB."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measure, and the percentiles of it over resamples."""
+
+    value: float
+    """Of the rows as they are."""
+    low: float
+    """The percentile (1 - level) / 2."""
+    high: float
+    """The percentile (1 + level) / 2."""
+
+
+def auc_interval(
+    reward: ArrayLike,
+    success: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Interval:
+    """AUC with a bootstrap interval.
+
+    Every resample has as many groups as the original with successes only, with failures only, and with both. So it has
+    successes and failures, and with `groups=None` as many of each.
+
+    Args:
+        reward: float (N,), finite.
+        success: bool (N,), with both True and False.
+        groups: int (N,): rows of one number are drawn together. Every row for itself if None.
+        level: Fraction of the resamples in the interval, between 0 and 1.
+        resamples: How many.
+        seed: The same seed gives the same interval.
+
+    Returns:
+        `value` is `vlmrm_gym.metrics.auc`; all from 0 to 1.
+
+    Raises:
+        ValueError: What `vlmrm_gym.metrics.auc` refuses; `groups` are not integers (N,); `level`, `resamples` or `seed`
+            are out of range.
+    """
+    value = auc(reward, success)
+    rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
+    order = np.argsort(rewards, kind="stable")
+    first_of_level = np.flatnonzero(np.diff(rewards[order], prepend=-np.inf))
+
+    def measure(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        positives, negatives = (
+            np.add.reduceat(counts[:, order] * of_class[order], first_of_level, axis=1)
+            for of_class in (successes, ~successes)
+        )  # (B, different rewards)
+        beaten = np.cumsum(negatives, axis=1) - negatives / 2  # ties count half
+        return (positives * beaten).sum(axis=1) / (positives.sum(axis=1) * negatives.sum(axis=1))
+
+    return _interval(value, measure, successes, groups, level=level, resamples=resamples, seed=seed)
+
+
+def epic_interval(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Interval:
+    """The Pearson distance of two canonical rewards, which is their EPIC distance, with a bootstrap interval.
+
+    A resample in which a reward is constant counts as uncorrelated: sqrt(1/2).
+
+    Args:
+        first: float (N,), finite, not all alike: `canonical_samples` of a reward, or rewards of states alone.
+        second: float (N,), likewise; or success labels, bool (N,), which are drawn as in `auc_interval`.
+        groups: As in `auc_interval`.
+        level: As in `auc_interval`.
+        resamples: As in `auc_interval`.
+        seed: As in `auc_interval`.
+
+    Returns:
+        `value` is `vlmrm_gym.metrics.pearson_distance`; all from 0 to 1.
+
+    Raises:
+        ValueError: What `vlmrm_gym.metrics.pearson_distance` refuses; an argument is not of shape (N,); `groups` are
+            not integers (N,); `level`, `resamples` or `seed` are out of range.
+    """
+    value = pearson_distance(first, second)
+    if np.ndim(first) != 1:
+        raise ValueError(f"`first` and `second` must have the shape (N,). Received {np.shape(first)}.")
+    labels = np.asarray(second)
+    labels = labels if labels.dtype == bool else np.ones(len(labels), dtype=bool)
+    x, y = (np.asarray(array, dtype=np.float64) for array in (first, second))
+    x, y = ((array - array.mean()) / array.std() for array in (x, y))
+    moments = np.stack([x, y, x * x, y * y, x * y], axis=1)  # (N, 5)
+
+    def measure(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        mean_x, mean_y, xx, yy, xy = (counts @ moments / counts.sum(axis=1, keepdims=True)).T
+        variances = (xx - mean_x**2) * (yy - mean_y**2)
+        varies = variances > 1e-12
+        rho = np.where(varies, xy - mean_x * mean_y, 0) / np.sqrt(np.where(varies, variances, 1))
+        return np.sqrt((1 - np.clip(rho, -1, 1)) / 2)
+
+    return _interval(value, measure, labels, groups, level=level, resamples=resamples, seed=seed)
+
+
+def _interval(
+    value: float,
+    measure: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    labels: NDArray[np.bool_],
+    groups: ArrayLike | None,
+    *,
+    level: float,
+    resamples: int,
+    seed: int,
+) -> Interval:
+    """The interval of `measure`, a function of how often each row was drawn, float64 (B, N), to numbers (B,)."""
+    if not is_number(level) or not 0 < level < 1:
+        raise ValueError(f"`level` must be a number between 0 and 1. Received {level!r}.")
+    check_positive_integer("resamples", resamples)
+    check_integer("seed", seed, minimum=0)
+    rows = np.arange(len(labels)) if groups is None else np.asarray(groups)
+    if rows.shape != labels.shape or rows.dtype.kind not in "iu":
+        raise ValueError(f"`groups` must be integers of shape {labels.shape}. Received {rows.dtype}, {rows.shape}.")
+    measured = np.concatenate([measure(counts) for counts in _draw(labels, rows, resamples, seed)])
+    low, high = np.quantile(measured, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def _draw(labels: NDArray[np.bool_], groups: NDArray, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    """How often each row was drawn, float64 (B, N), block by block of resamples."""
+    rng = np.random.default_rng(seed)
+    _, group = np.unique(groups, return_inverse=True)
+    size = group.max() + 1
+    kinds = 2 * (np.bincount(group, labels) > 0) + (np.bincount(group, ~labels) > 0)  # which labels a group has
+    strata = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+    at_once = max(1, BLOCK // len(labels))
+    for start in range(0, resamples, at_once):
+        block = min(at_once, resamples - start)
+        drawn = np.concatenate([rng.choice(stratum, (block, len(stratum))) for stratum in strata], axis=1)
+        cells = drawn + size * np.arange(block)[:, None]
+        yield np.bincount(cells.ravel(), minlength=block * size).reshape(block, size)[:, group].astype(np.float64)

@@ -1,0 +1,68 @@
+"""What there is to learn from in the rewards that untrained behaviour sees: range, noise, and the way to the goal."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from vlmrm_gym.metrics import all_alike
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal:
+    """Range and noise of rewards along rollouts, and how far they stay below the goal's."""
+
+    problem: str | None
+    """Why `gap` is None, as a sentence. None if it is a number."""
+    low: float
+    """The lowest reward of the rollouts."""
+    high: float
+    """The highest."""
+    goal: float
+    """The median reward of the goal states."""
+    noise: float
+    """Mean absolute change from step to step, divided by `high - low`; 0 if the rewards are all alike.
+
+    From 0 to 1. A reward that rises steadily over T steps has 1 / (T - 1), independent uniform rewards 1/3 of their
+    range, one that jumps between two values at every step 1.
+    """
+    gap: float | None
+    """How much of the way to the goal's reward untrained behaviour leaves: (goal - high) / (highest - lowest), over the
+    rewards of the rollouts and the goal's together. From -1 to 1.
+
+    1: all rewards of the rollouts are alike and the goal's is higher. There is nothing to climb: no step that the
+    rollouts took is paid. 0: their best state is paid as much as the goal. Below 0: it is paid more than the goal.
+    """
+
+
+def measure_signal(rewards: ArrayLike, goal: ArrayLike) -> Signal:
+    """Compare the rewards along rollouts of untrained behaviour with the reward of the goal.
+
+    Args:
+        rewards: float (N, T), finite, T at least 2: N rollouts of T steps, of random and of held actions (one action
+            for a whole rollout).
+        goal: float (G,) or a number, finite: rewards of states that reach the goal.
+
+    Returns:
+        With a `problem` if the rewards of the rollouts and the goal's are all alike.
+
+    Raises:
+        ValueError: Shapes differ from those above, or numbers are not finite.
+    """
+    along = np.asarray(rewards, dtype=np.float64)
+    goals = np.atleast_1d(np.asarray(goal, dtype=np.float64))
+    if along.ndim != 2 or len(along) < 1 or along.shape[1] < 2 or not np.isfinite(along).all():
+        raise ValueError(
+            "`rewards` must be finite numbers of shape (N, T), with N at least 1 and T at least 2. "
+            f"Received shape {along.shape}{'' if np.isfinite(along).all() else ', not all finite'}."
+        )
+    if goals.ndim != 1 or not len(goals) or not np.isfinite(goals).all():
+        raise ValueError(f"`goal` must be one finite number or several, (G,). Received {goal!r}.")
+    low, high, target = float(along.min()), float(along.max()), float(np.median(goals))
+    noise = 0.0 if all_alike(along) else float(np.abs(np.diff(along, axis=1)).mean() / (high - low))
+    problem, gap = None, None
+    if all_alike([low, high, target]):
+        problem = f"The rewards along the rollouts and of the goal are all alike ({target:g}): the reward pays nothing."
+    else:
+        gap = (target - high) / (max(high, target) - min(low, target))
+    return Signal(problem=problem, low=low, high=high, goal=target, noise=noise, gap=gap)

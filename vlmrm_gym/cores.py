@@ -1,8 +1,0 @@
-"""How much of the machine is ours."""
-
-import os
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

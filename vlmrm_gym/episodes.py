@@ -1,0 +1,142 @@
+"""Episodes of vector environments: their statistics while training, and playing them to evaluate a policy."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from numpy.typing import NDArray
+
+
+class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Sums up each episode when it ends, as Gymnasium's `RecordEpisodeStatistics`, but of the task too.
+
+    Where episodes end, `infos["_episode"]`, bool (num_envs,), is true, and `infos["episode"]` has arrays (num_envs,):
+
+    - `r`: float64, the sum of the rewards; NaN where they arrive later.
+    - `l`: int64, the number of steps.
+    - `task_return`: float64, the sum of the environment's own rewards.
+    - `success_fraction`: float64, the fraction of the steps with success; NaN where the environment reports none.
+
+    >>> import gymnasium as gym, vlmrm_gym
+    >>> from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes
+    >>> envs = EpisodeStatistics(gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=3))
+    >>> observations, infos = envs.reset(seed=0)
+    >>> for _ in range(3):
+    ...     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> [sorted(row) for row in finished_episodes(infos)]
+    [['success_fraction', 'task_return'], ['success_fraction', 'task_return'], ['vlm_return'], ['vlm_return']]
+    >>> envs.close()
+
+    Args:
+        env: A `VLMRewardVectorEnv`, or any other vector environment, whose task is then its reward.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        super().__init__(env)
+        self._skips_resets = AutoresetMode(env.metadata["autoreset_mode"]) == AutoresetMode.NEXT_STEP
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self._sums = np.zeros((4, self.num_envs))
+        """Rewards, steps, task rewards and successes of the current episodes."""
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those of `options={"reset_mask": ...}`; their statistics begin anew."""
+        mask = (options or {}).get("reset_mask")
+        mask = np.full(self.num_envs, True) if mask is None else mask
+        self._sums[:, mask], self._ended[mask] = 0, False
+        return self.env.reset(seed=seed, options=options)
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """Step; see the class for the infos."""
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        stepped = ~self._ended if self._skips_resets else np.full(self.num_envs, True)
+        success = _success(infos, self.num_envs)
+        task_rewards = infos.get("task_reward", rewards)
+        self._sums += np.where(stepped, [rewards, np.ones(self.num_envs), task_rewards, success], 0)
+        self._ended = stepped & (terminations | truncations)
+        returns, steps, task_returns, successes = np.where(self._ended, self._sums, 0)
+        self._sums[:, self._ended] = 0
+        episode = {
+            "r": returns,
+            "l": steps.astype(np.int64),
+            "task_return": task_returns,
+            "success_fraction": successes / np.maximum(steps, 1),
+        }
+        infos = {**infos, "episode": episode, "_episode": self._ended.copy()}
+        return observations, rewards, terminations, truncations, infos
+
+
+def _success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:
+    """Whether each environment reports success, 0 or 1; NaN where it reports neither."""
+    success = np.full(num_envs, np.nan)
+    for reported in (infos, infos.get("final_info", {})):  # the latter where same-step autoreset has ended an episode
+        if "success" in reported:
+            success = np.where(reported["_success"], reported["success"], success)
+    return success
+
+
+def finished_episodes(infos: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Rows for a log, from the infos of a step of `EpisodeStatistics`.
+
+    Returns:
+        `task_return`, and `success_fraction` where it is known, of each episode that has ended; `vlm_return` of each
+        that has been scored, which can be later.
+    """
+    rows: list[dict[str, float]] = []
+    for i in np.flatnonzero(infos["_episode"]):
+        rows.append({name: float(infos["episode"][name][i]) for name in ("task_return", "success_fraction")})
+        if np.isnan(rows[-1]["success_fraction"]):
+            del rows[-1]["success_fraction"]
+    for i in np.flatnonzero(infos.get("_vlm_rewards", ())):
+        rows.append({"vlm_return": float(infos["vlm_rewards"][i].sum())})
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Results of episodes: float64 (episodes,) each."""
+
+    vlm_returns: NDArray[np.float64]
+    """Sums of the rewards that the agent maximises."""
+    task_returns: NDArray[np.float64]
+    """Sums of the environment's own rewards."""
+    success_fractions: NDArray[np.float64]
+    """The fraction of each episode's steps with success; NaN where success is not known."""
+
+    def means(self, success_threshold: float | None = None) -> dict[str, float]:
+        """Means over the episodes: `vlm_return`, `task_return` and, where it is known, `success_fraction`.
+
+        Args:
+            success_threshold: Adds `success`, the fraction of the episodes with success in at least this fraction of
+                their steps.
+        """
+        means = {"vlm_return": float(self.vlm_returns.mean()), "task_return": float(self.task_returns.mean())}
+        if np.isnan(self.success_fractions).any():
+            return means
+        if success_threshold is not None:
+            means["success"] = float((self.success_fractions >= success_threshold).mean())
+        return {**means, "success_fraction": float(self.success_fractions.mean())}
+
+
+def play_episodes(envs: VectorEnv[Any, Any, Any], policy: Callable[[Any], Any], *, seed: int) -> Episodes:
+    """Play one episode in every environment.
+
+    Args:
+        envs: Without `overlap`, so that rewards are known when an episode ends.
+        policy: Maps observations of all environments to their actions.
+        seed: Of the first environment; the others' follow.
+    """
+    envs = EpisodeStatistics(envs)
+    observations, _ = envs.reset(seed=seed)
+    results, running = np.zeros((3, envs.num_envs)), np.full(envs.num_envs, True)
+    while running.any():
+        observations, _, _, _, infos = envs.step(policy(observations))
+        episode = infos["episode"]
+        for i in np.flatnonzero(running & infos["_episode"]):
+            vlm_return = infos["vlm_rewards"][i].sum() if "vlm_rewards" in infos else episode["r"][i]
+            results[:, i] = vlm_return, episode["task_return"][i], episode["success_fraction"][i]
+        running &= ~infos["_episode"]
+    return Episodes(*results)

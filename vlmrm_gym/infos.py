@@ -1,0 +1,52 @@
+"""The entries that this package adds to infos.
+
+`VLMRewardVectorEnv` returns these, as arrays with one element for each environment:
+
+====================  ==========  ======================================================================================
+Key                   dtype       Element
+====================  ==========  ======================================================================================
+`vlm_rewards`         object      float32 (T,), rewards of this environment's oldest unscored transitions, in order;
+                                  None where no rewards have arrived.
+`vlm_reward_start`    int64       The `vlm_step_index` of the transition that the first of these rewards belongs to.
+`vlm_episode_index`   int64       The episode of the first of these rewards, counted per environment from 0.
+`vlm_step_index`      int64       The transition of this step, counted per environment from 0.
+`task_reward`         float64     The environment's own reward.
+====================  ==========  ======================================================================================
+
+As everywhere in Gymnasium, a mask with a leading underscore says where an element is set: `_vlm_rewards` is bool
+(num_envs,), and so on. Rewards and their index arrays are set where rewards have arrived. `vlm_step_index` and
+`task_reward` are set where the step has led to a state: not where it only resets an environment (next-step autoreset).
+
+Which calls return what:
+
+- `step` with `scoring="episode"`: all of them. With `scoring="step"`: `task_reward` only, as rewards are never late.
+- `reset` with `scoring="episode"`, and `flush`: `vlm_rewards`, `vlm_reward_start` and `vlm_episode_index`.
+
+The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float. The
+environments of this package that define success add `success`, a bool.
+
+`vlmrm_gym.sb3.VLMVecEnv` returns one dictionary for each environment:
+
+====================  ==================================================================================================
+Key                   Value
+====================  ==================================================================================================
+`vlm_step_index`      int, the transition of this step, counted per environment from 0.
+`vlm_env_uid`         str, unique to this `VLMVecEnv`: tells its transitions from those of another one.
+`vlm_rewards`         float32 (T,), rewards of the oldest unscored transitions; absent if none have arrived.
+`vlm_reward_start`    int, the `vlm_step_index` of the first of these rewards; absent if none have arrived.
+`task_reward`         float, the environment's own reward.
+`success`             bool, whether the state that the step led to is a success; absent where success is not defined.
+`is_success`          bool, at the end of an episode: whether enough of its steps were successes.
+`episode`             dict, once all rewards of a finished episode have arrived: `r` (VLM return), `l` (steps), `t`
+                      (seconds), `task_return`, and `success` (fraction of the steps) where it is defined.
+`scored_episode`      The same dict, for callbacks: a wrapper such as `VecMonitor` overwrites `episode`.
+====================  ==================================================================================================
+
+`CaptureState` adds the two below. `VLMRewardVectorEnv` consumes them: its own infos do not have them.
+"""
+
+STATE_KEY = "vlm_state"
+"""The state that the step led to: float64 (S,), or its frame, uint8 (H, W, 3). Also set in the metadata of environments
+that capture states."""
+SCENE_UPDATE_KEY = "vlm_scene_update"
+"""A `SceneUpdate`, if the scene is not the same as in the state before."""

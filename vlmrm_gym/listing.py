@@ -1,0 +1,65 @@
+"""The command `vlmrm-gym tasks`: a table of the registered tasks, with pictures."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.training.config_types import Cameras
+from vlmrm_gym.training.run_folder import RunError
+
+
+@dataclass
+class Tasks:
+    """List the registered IDs and their prompts; with --pictures, render what the model sees.
+
+    vlmrm-gym tasks --pictures pictures
+    vlmrm-gym tasks --pictures pictures --camera front-side
+    """
+
+    pictures: Path | None = None
+    """a folder, for a picture of every task: an initial state, and one in which the task is done"""
+    camera: Cameras | None = None
+    """for the pictures of humanoids: one camera or several, as in reward.camera of a training"""
+
+
+def list_tasks(command: Tasks) -> None:
+    """Run the command.
+
+    Raises:
+        RunError: A camera without pictures, or one that does not exist.
+    """
+    if command.camera is not None and command.pictures is None:
+        raise RunError("`camera` is for pictures. Pass --pictures FOLDER, too.")
+    table = Table()
+    table.add_column("ID", no_wrap=True)
+    table.add_column("prompt", min_width=8)
+    table.add_column("baseline", min_width=8)
+    table.add_column("steps", no_wrap=True)
+    if command.pictures:
+        table.add_column("picture", overflow="fold")
+    for task in TASKS:
+        row = [task.id, task.prompt or "(yours)", task.baseline, str(task.episode_length)]
+        if command.pictures:
+            from PIL import Image
+
+            from vlmrm_gym.gallery import draw_task
+
+            command.pictures.mkdir(parents=True, exist_ok=True)
+            picture = command.pictures / f"{task.id.removeprefix('VLMRM/')}.png"
+            try:
+                drawn = draw_task(task, command.camera)
+            except ValueError as error:
+                raise RunError(str(error)) from error
+            Image.fromarray(drawn).save(picture)
+            row.append(str(picture))
+        table.add_row(*row)
+    console().print(table)
+
+
+def console() -> Console:
+    """A console as wide as the terminal, or wide enough where there is none."""
+    return Console() if sys.stdout.isatty() else Console(width=10_000)

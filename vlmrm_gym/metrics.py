@@ -1,0 +1,116 @@
+"""Agreement of a reward with success labels, or with another reward. Independent of models and environments."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def auc(reward: ArrayLike, success: ArrayLike) -> float:
+    """Area under the ROC curve: the probability that a success gets a higher reward than a failure; ties count half.
+
+    Args:
+        reward: float (N,).
+        success: bool (N,), with both True and False.
+
+    Returns:
+        From 0 (reversed) over 0.5 (chance) to 1.
+
+    Raises:
+        ValueError: Lengths differ, a reward is not finite, or `success` is constant.
+    """
+    rewards, successes = _checked(reward, success)
+    _, rank, count = np.unique(rewards, return_inverse=True, return_counts=True)
+    mean_rank = np.cumsum(count) - (count - 1) / 2  # of tied rewards, from 1
+    positives, negatives = successes.sum(), (~successes).sum()
+    return float((mean_rank[rank][successes].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:
+    """EPIC distance of a reward to 0/1 success labels (VLM-RM, arXiv 2310.12921, appendix A).
+
+    For rewards of states alone it is sqrt((1 - Pearson correlation) / 2), which ignores their scale and offset.
+
+    Args:
+        reward: float (N,), not all alike.
+        success: bool (N,), with both True and False.
+
+    Returns:
+        From 0 (equal up to scale and offset) to 1 (opposite).
+
+    Raises:
+        ValueError: Lengths differ, a reward is not finite, `success` is constant, or the rewards are all alike.
+    """
+    return pearson_distance(*_checked(reward, success))
+
+
+def pearson_distance(first: ArrayLike, second: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """sqrt((1 - Pearson correlation) / 2) of two rewards (Gleave et al. 2021, arXiv 2006.13900, section 4).
+
+    Computed as half the distance between the two after each is centred and scaled to length 1, which is the same and
+    is exact near 0.
+
+    Args:
+        first: float, any shape, not all alike.
+        second: float or bool, the same shape, not all alike.
+        weights: float, the same shape, 0 or more, at least one above 0: how often each entry occurs. Equal if None.
+
+    Returns:
+        From 0 (equal up to scale and offset) over sqrt(1/2) (uncorrelated) to 1 (opposite).
+
+    Raises:
+        ValueError: Shapes differ, numbers are not finite, weights are negative or all 0, or the entries of `first` or
+            of `second` whose weight is not 0 are all alike.
+    """
+    x, y = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    mass = np.ones(x.shape) if weights is None else np.asarray(weights, dtype=np.float64)
+    if not x.shape == y.shape == mass.shape or x.size == 0:
+        raise ValueError(
+            "`first`, `second` and `weights` must have the same shape, and not be empty. "
+            f"Received {x.shape}, {y.shape} and {mass.shape}."
+        )
+    for name, array in (("first", x), ("second", y), ("weights", mass)):
+        _check_finite(name, array)
+    if (mass < 0).any() or not mass.any():
+        raise ValueError("`weights` must be 0 or more, and at least one of them above 0.")
+    occurs = mass > 0
+    directions = [_direction(name, array[occurs], mass[occurs]) for name, array in (("first", x), ("second", y))]
+    return float(min(np.linalg.norm(directions[0] - directions[1]) / 2, 1.0))
+
+
+def all_alike(values: ArrayLike) -> bool:
+    """Whether numbers differ by at most a billionth of the largest magnitude: no more than by rounding.
+
+    Args:
+        values: float, any shape, finite, not empty.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    return bool(np.ptp(array) <= 1e-9 * np.abs(array).max())
+
+
+def _checked(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
+    if rewards.ndim != 1 or rewards.shape != successes.shape or successes.dtype != bool:
+        raise ValueError(
+            "`reward` must be numbers (N,) and `success` bool (N,). "
+            f"Received shapes {rewards.shape} and {successes.shape}, and {successes.dtype} as success."
+        )
+    _check_finite("reward", rewards)
+    if successes.all() or not successes.any():
+        raise ValueError(f"`success` must have both True and False. Received {len(successes)} times the same.")
+    return rewards, successes
+
+
+def _direction(name: str, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Centred and scaled to length 1: the dot product of two such vectors is their Pearson correlation."""
+    if all_alike(values):
+        raise ValueError(
+            f"`{name}` must have different numbers: a constant has no correlation. Received {values[0]:g}."
+        )
+    deviations = (values - np.average(values, weights=weights)) * np.sqrt(weights)
+    return deviations / np.linalg.norm(deviations)
+
+
+def _check_finite(name: str, array: np.ndarray) -> None:
+    wrong = np.argwhere(~np.isfinite(array))
+    if len(wrong):
+        index = tuple(map(int, wrong[0]))
+        raise ValueError(f"`{name}` must be finite. Received {array[index]} at {index}, and {len(wrong)} such in all.")

@@ -1,0 +1,278 @@
+"""Entry points that `gym.make` and `gym.make_vec` call for the registered IDs, and environments of any other ID."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.core import ActType, ObsType
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from vlmrm_gym import envs
+from vlmrm_gym.checks import check_autoreset_mode, check_positive_integer
+from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.tasks import TASKS, Task
+from vlmrm_gym.vector import VLMRewardVectorEnv
+from vlmrm_gym.wrappers import VLMReward
+
+MAX_EPISODE_STEPS = (
+    "`max_episode_steps` cannot be passed: the time limit of these environments is `episode_length`. "
+    "Received {steps!r}. Pass episode_length={steps!r}."
+)
+
+
+class _RegisteredTask(VLMReward[ObsType, ActType]):
+    """A scored environment of a registered ID. Its spec holds the entry point's keyword arguments, without wrappers.
+
+    Wrappers listed in the spec would be applied a second time by `gym.make(env.spec)`, and Gymnasium then refuses
+    `gym.make(env.spec, episode_length=...)`.
+    """
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        return self.unwrapped.spec
+
+
+def make_task(
+    *, env_cls: str, episode_length: int, prompt: Prompt | None = None, render_mode: str | None = None, **kwargs: Any
+) -> gym.Env[Any, Any]:
+    """Entry point of every registered ID: an environment with its time limit and its reward.
+
+    Args:
+        env_cls: Name of a class in `vlmrm_gym.envs`.
+        episode_length: Steps after which an episode is truncated.
+        prompt: The goal prompt. Required by tasks that have none of their own.
+        render_mode: "rgb_array" or None, which is the same: scoring needs frames. Gymnasium builds other modes on it.
+        kwargs: Keyword arguments of `VLMReward` and of the environment class (`textured`, `task`).
+
+    Raises:
+        ValueError: `episode_length` is not an integer of at least 1, the environment class does not have one of the
+            keyword arguments, or a parameter is one that `VLMReward` rejects.
+        TypeError: No prompt.
+    """
+    caller = sys._getframe(1)
+    if caller.f_code is gym.make.__code__ and (steps := caller.f_locals["max_episode_steps"]) is not None:
+        # Gymnasium does not pass it on: it would put a second time limit around the reward.
+        raise ValueError(MAX_EPISODE_STEPS.format(steps=steps))
+    env = make_base_env(env_cls, episode_length, render_mode, split_env_kwargs(env_cls, kwargs))
+    return _RegisteredTask(env, _drop_task_prompts(env_cls, prompt, kwargs), **kwargs)
+
+
+# Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.
+make_task.metadata = {"render_modes": ["rgb_array"]}  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def make_vector_task(
+    *,
+    num_envs: int,
+    env_cls: str,
+    episode_length: int,
+    prompt: Prompt | None = None,
+    autoreset_mode: AutoresetMode | str | None = None,
+    render_mode: str | None = None,
+    **kwargs: Any,
+) -> VLMRewardVectorEnv:
+    """Vector entry point of every registered ID: environments with their time limit and their reward.
+
+    Args:
+        num_envs: Number of environments.
+        env_cls: Name of a class in `vlmrm_gym.envs`.
+        episode_length: Steps after which an episode is truncated.
+        prompt: The goal prompt. Required by tasks that have none of their own.
+        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
+        render_mode: "rgb_array" or None, which is the same: scoring needs frames.
+        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class (`textured`, `task`).
+
+    Raises:
+        ValueError: A parameter is out of range, the environment class does not have one of the keyword arguments, or
+            a parameter is one that `VLMRewardVectorEnv` rejects.
+        TypeError: No prompt.
+    """
+    check_positive_integer("num_envs", num_envs)
+    if "max_episode_steps" in kwargs:
+        raise ValueError(MAX_EPISODE_STEPS.format(steps=kwargs["max_episode_steps"]))
+    if render_mode not in (None, "rgb_array"):
+        raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
+    base_envs = make_base_vector_env(
+        env_cls,
+        num_envs,
+        episode_length=episode_length,
+        autoreset_mode=autoreset_mode,
+        **split_env_kwargs(env_cls, kwargs),
+    )
+    return VLMRewardVectorEnv(base_envs, _drop_task_prompts(env_cls, prompt, kwargs), **kwargs)
+
+
+def find_task(id: str) -> Task | None:
+    """The task table's row for an ID that this package registers; None for any other ID."""
+    return next((task for task in TASKS if task.id == id.removeprefix("vlmrm_gym:")), None)
+
+
+def find_spec(id: str) -> EnvSpec:
+    """The spec of a registered ID. "module:ID" imports the module first.
+
+    Raises:
+        gymnasium.error.Error: The ID is unknown.
+        ImportError: The module cannot be imported.
+    """
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gym.spec(name)
+
+
+def make_env(
+    id: str, *, episode_length: int | None = None, env_kwargs: Mapping[str, Any] | None = None, **kwargs: Any
+) -> gym.Env[Any, Any]:
+    """One environment of any registered ID, scored at every step.
+
+    Args:
+        id: An ID of this package, or of another one whose environments render; "module:ID" imports the module first.
+        episode_length: Steps after which an episode is truncated, instead of the ID's own time limit.
+        env_kwargs: For an ID of another package: keyword arguments of its environment, passed to `gymnasium.make`.
+        kwargs: Keyword arguments of `VLMReward`. For an ID of this package also those of its environment class.
+
+    Raises:
+        ValueError: `env_kwargs` for an ID of this package, or a parameter that `VLMReward` rejects.
+        gymnasium.error.Error: The ID is unknown.
+    """
+    if (task := find_task(id)) is not None:
+        return gym.make(task.id, **_task_kwargs(task, episode_length, env_kwargs), **kwargs)
+    return VLMReward(make_external_env(id, episode_length, env_kwargs), **kwargs)
+
+
+def make_vector_env(
+    id: str,
+    num_envs: int,
+    *,
+    autoreset_mode: AutoresetMode | str | None = None,
+    episode_length: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """A scored vector environment of any registered ID.
+
+    Args:
+        id: See `make_env`.
+        num_envs: Number of environments.
+        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
+        episode_length: See `make_env`.
+        env_kwargs: See `make_env`.
+        kwargs: Keyword arguments of `VLMRewardVectorEnv`. For an ID of this package also those of its environment
+            class.
+
+    Raises:
+        ValueError: `env_kwargs` for an ID of this package, or a parameter that `VLMRewardVectorEnv` rejects.
+        gymnasium.error.Error: The ID is unknown.
+    """
+    if (task := find_task(id)) is not None:
+        task_kwargs = _task_kwargs(task, episode_length, env_kwargs)
+        return gym.make_vec(task.id, num_envs, autoreset_mode=autoreset_mode, **task_kwargs, **kwargs)
+    check_positive_integer("num_envs", num_envs)
+    make = partial(make_external_env, id, episode_length, env_kwargs)
+    return VLMRewardVectorEnv([make] * num_envs, autoreset_mode=autoreset_mode, **kwargs)
+
+
+def make_external_env(
+    id: str, episode_length: int | None = None, env_kwargs: Mapping[str, Any] | None = None
+) -> gym.Env[Any, Any]:
+    """An environment of another package's ID, with its own reward.
+
+    Raises:
+        ValueError: `episode_length` is not an integer of at least 1.
+        gymnasium.error.Error: The ID is unknown.
+    """
+    if episode_length is not None:
+        check_positive_integer("episode_length", episode_length)
+    return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **(env_kwargs or {}))
+
+
+def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Keyword arguments of `gym.make` for a task of this package."""
+    if env_kwargs:
+        raise ValueError(
+            f"`env_kwargs` is for IDs of other packages. Received {env_kwargs!r} for {task.id}. "
+            "Pass them as keyword arguments."
+        )
+    return {} if episode_length is None else {"episode_length": episode_length}
+
+
+def make_base_env(
+    env_cls: str, episode_length: int, render_mode: str | None, env_kwargs: dict[str, Any]
+) -> gym.Env[Any, Any]:
+    """An environment with its time limit and its own reward.
+
+    Args:
+        env_cls: Name of a class in `vlmrm_gym.envs`.
+        episode_length: Steps after which an episode is truncated.
+        render_mode: None is "rgb_array".
+        env_kwargs: Keyword arguments of the class.
+
+    Raises:
+        ValueError: `episode_length` is not an integer of at least 1.
+    """
+    check_positive_integer("episode_length", episode_length)
+    return TimeLimit(getattr(envs, env_cls)(render_mode=render_mode or "rgb_array", **env_kwargs), int(episode_length))
+
+
+def make_base_vector_env(
+    env_cls: str,
+    num_envs: int,
+    *,
+    episode_length: int,
+    autoreset_mode: AutoresetMode | str | None = None,
+    **env_kwargs: Any,
+) -> VectorEnv[Any, Any, Any]:
+    """A vector environment with its time limit and its own rewards.
+
+    Args:
+        env_cls: Name of a class in `vlmrm_gym.envs`.
+        num_envs: Number of environments.
+        episode_length: Steps after which an episode is truncated.
+        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
+        env_kwargs: Keyword arguments of the class.
+
+    Raises:
+        ValueError: A parameter is out of range.
+    """
+    mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
+    if env_cls == "Humanoid":
+        from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+
+        return HumanoidVectorEnv(num_envs, episode_length=episode_length, autoreset_mode=mode, **env_kwargs)
+    return SyncVectorEnv(
+        [partial(make_base_env, env_cls, episode_length, "rgb_array", env_kwargs)] * num_envs, autoreset_mode=mode
+    )
+
+
+def split_env_kwargs(env_cls: str, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Remove the keyword arguments of an environment class from those of a task, and return them.
+
+    Raises:
+        ValueError: The class does not have one of them.
+    """
+    env_kwargs = {name: kwargs.pop(name) for name in ("textured", "task") if name in kwargs}
+    for name, value in env_kwargs.items():
+        if name not in inspect.signature(getattr(envs, env_cls)).parameters:
+            raise ValueError(
+                f"`{name}` is not for {env_cls}, which has no such parameter. Received {value!r}. Leave it out."
+            )
+    return env_kwargs
+
+
+def _drop_task_prompts(env_cls: str, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:
+    """The prompt that the caller chose. With `reward=`, the registered prompt and baseline are dropped.
+
+    Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values.
+    """
+    if kwargs.get("reward") is None:
+        return prompt
+    tasks = [task for task in TASKS if task.env_cls == env_cls]
+    if kwargs.get("baseline") in [task.baseline for task in tasks]:
+        del kwargs["baseline"]
+    return None if prompt in [task.prompt for task in tasks] else prompt

@@ -1,0 +1,77 @@
+"""The fields of a MuJoCo model that can affect a frame."""
+
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+
+import mujoco
+import numpy as np
+
+DRAWN = (
+    *("qpos0", "body_", "jnt_", "geom_", "site_", "cam_", "light_", "flex_", "mesh_", "skin_", "hfield_", "tex_"),
+    *("mat_", "tendon_", "wrap_"),
+)
+"""Prefixes of all fields that can affect a frame. They include some that do not, such as friction."""
+LARGE = ("flex_", "mesh_", "skin_", "hfield_", "tex_")
+"""Prefixes of fields that may be too large to compare at every step."""
+_RENDERER_SETTINGS = ("vis.quality.", "vis.global_.offwidth", "vis.global_.offheight")
+"""Settings that the renderer overrides."""
+
+
+def same_sizes(model: mujoco.MjModel, other: mujoco.MjModel) -> bool:
+    """Whether two models have the same fields with the same shapes: one can be rendered as a change of the other."""
+    names = field_names(model)
+    return names == field_names(other) and all(
+        np.shape(get_field(model, name)) == np.shape(get_field(other, name)) for name in names
+    )
+
+
+def field_names(model: mujoco.MjModel) -> list[str]:
+    """Names of all fields that can affect a frame; nested ones as paths, such as `vis.headlight.ambient`."""
+    names = [name for name in dir(model) if name.startswith(DRAWN) and isinstance(getattr(model, name), np.ndarray)]
+    nested = [*_numbers_in(model.vis, "vis"), *_numbers_in(model.stat, "stat")]
+    return names + [name for name in nested if not name.startswith(_RENDERER_SETTINGS)]
+
+
+def _numbers_in(structure: Any, path: str) -> Iterator[str]:
+    """Paths of all numbers and arrays in a nested MuJoCo structure."""
+    for name in dir(structure):
+        value = None if name.startswith("_") else getattr(structure, name)
+        if isinstance(value, int | float | np.ndarray):
+            yield f"{path}.{name}"
+        elif value is not None and not callable(value):
+            yield from _numbers_in(value, f"{path}.{name}")
+
+
+def get_field(model: mujoco.MjModel, name: str) -> Any:
+    """The value of a field: a number, or an array that is a view of the model's memory."""
+    return reduce(getattr, name.split("."), model)
+
+
+def set_field(model: mujoco.MjModel, name: str, value: Any) -> None:
+    """Set a field."""
+    *path, last = name.split(".")
+    owner = reduce(getattr, path, model)
+    if isinstance(value, np.ndarray):
+        getattr(owner, last)[...] = value
+    else:
+        setattr(owner, last, value)
+
+
+def same_value(value: Any, other: Any) -> bool:
+    """Whether two values of a field are bitwise equal."""
+    if value is other or not isinstance(value, np.ndarray):
+        return value is other or value == other
+    # Eight bytes at a time is three times as fast for textures, and a NaN equals itself.
+    ours, theirs = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (value, other))
+    even = len(ours) // 8 * 8
+    words = (ours[:even].view(np.uint64) == theirs[:even].view(np.uint64)).all()
+    return bool(words) and ours[even:].tobytes() == theirs[even:].tobytes()
+
+
+def frozen_copy(value: Any) -> Any:
+    """A read-only copy of a field's value."""
+    if isinstance(value, np.ndarray):
+        value = value.copy()
+        value.flags.writeable = False
+    return value

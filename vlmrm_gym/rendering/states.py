@@ -1,0 +1,135 @@
+"""Captured states: rows of numbers, and how the scene of each differs from the renderer's."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from vlmrm_gym.rendering.renderer import MultiViewRenderer, Renderer
+
+
+@dataclass(frozen=True, eq=False)
+class SceneChange:
+    """How the scene of a state differs from the scene that the renderer was made for.
+
+    Successive states share unchanged values, so a new texture is stored, and pickled, once.
+    """
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Changed fields of the MuJoCo model, by name: arrays or numbers."""
+    frame: NDArray[np.uint8] | None = None
+    """The frame itself, uint8 (H, W, 3) of the renderer's size, if the renderer cannot render this scene. Of a renderer
+    with several cameras: all of its frames, (V, H, W, 3)."""
+
+    def arrays(self) -> Iterator[NDArray[Any]]:
+        """All arrays of the change."""
+        yield from (value for value in self.fields.values() if isinstance(value, np.ndarray))
+        if self.frame is not None:
+            yield self.frame
+
+
+@dataclass(frozen=True, eq=False)
+class SceneUpdate:
+    """The difference between the scene changes of an environment's previous and newest state.
+
+    Environments in other processes send updates instead of whole changes: a new texture crosses the pipe once.
+    """
+
+    number: int
+    """Number of the update in its environment, from 0. A gap means that an update was lost."""
+    fields: Mapping[str, Any]
+    """New values."""
+    restored: frozenset[str]
+    """Fields that are back at the renderer's values."""
+    frame: NDArray[np.uint8] | None
+
+    @classmethod
+    def between(cls, number: int, before: SceneChange | None, now: SceneChange | None) -> "SceneUpdate":
+        """The update from one scene change to the next; None is no change."""
+        old, new = before or SceneChange(), now or SceneChange()
+        fields = {name: value for name, value in new.fields.items() if old.fields.get(name) is not value}
+        return cls(number, fields, frozenset(old.fields) - frozenset(new.fields), new.frame)
+
+    def apply(self, before: SceneChange | None) -> SceneChange | None:
+        """The scene change after this update."""
+        kept = {name: value for name, value in (before or SceneChange()).fields.items() if name not in self.restored}
+        fields = kept | dict(self.fields)
+        return SceneChange(fields, self.frame) if fields or self.frame is not None else None
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """A batch of states, in the order in which they are scored."""
+
+    rows: NDArray[Any]
+    """float64 (B, S), or stored frames, uint8 (B, H, W, 3) or (B, V, H, W, 3)."""
+    changes: Sequence[SceneChange | None] | None = None
+    """B scene changes; None if no state has one."""
+    views: NDArray[np.int64] | None = None
+    """int64 (B,): the number of the camera that draws each state; None: all cameras do."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: slice | NDArray[Any]) -> "States":
+        """The states of a slice or of a bool mask (B,)."""
+        views = None if self.views is None else self.views[index]
+        if self.changes is None:
+            return States(self.rows[index], None, views)
+        chosen = np.arange(len(self))[index]
+        return States(self.rows[index], [self.changes[i] for i in chosen], views)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["States"]) -> "States":
+        """Concatenate batches; all have `views`, or none.
+
+        Raises:
+            ValueError: Rows have different shapes.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        rows = np.concatenate([part.rows for part in parts])
+        chosen = [part.views for part in parts if part.views is not None]
+        views = np.concatenate(chosen) if chosen else None
+        if all(part.changes is None for part in parts):
+            return cls(rows, None, views)
+        return cls(rows, [change for part in parts for change in part.changes or [None] * len(part)], views)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of rows, changes and views in bytes; shared arrays count once."""
+        distinct = {id(change): change for change in self.changes or () if change is not None}
+        arrays = {id(array): array for change in distinct.values() for array in change.arrays()}
+        views = 0 if self.views is None else self.views.nbytes
+        return self.rows.nbytes + views + sum(array.nbytes for array in arrays.values())
+
+    def draw(self, renderer: "Renderer") -> NDArray[np.uint8]:
+        """Render the states. Captured frames are used as they are.
+
+        Returns:
+            uint8 (B, H, W, 3), C-contiguous. (B, V, H, W, 3) if the renderer has several cameras, and all draw a state.
+
+        Raises:
+            ValueError: Rows do not fit the renderer, or contain a NaN or an infinity.
+        """
+        if self.changes is None:
+            return self._render(renderer)
+        captured = np.array([change is not None and change.frame is not None for change in self.changes])
+        if not captured.any():
+            return self._render(renderer)
+        given = np.stack([change.frame for change in self.changes if change is not None and change.frame is not None])
+        if self.views is not None:
+            given = given[np.arange(len(given)), self.views[captured]]
+        frames = np.empty((len(self), *given.shape[1:]), dtype=np.uint8)
+        frames[captured] = given
+        if not captured.all():
+            frames[~captured] = self[~captured]._render(renderer)
+        return frames
+
+    def _render(self, renderer: "Renderer") -> NDArray[np.uint8]:
+        if self.views is None:
+            return renderer.render(self.rows, self.changes)
+        return cast("MultiViewRenderer", renderer).render(self.rows, self.changes, self.views)

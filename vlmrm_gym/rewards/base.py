@@ -1,0 +1,135 @@
+"""The reward model protocol, and `CheckedReward`, which makes a reward model of any callable."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.checks import check_flag, check_positive_integer
+
+Rewards = NDArray[np.float32]
+RenderSize = Callable[[int, int], tuple[int, int]]
+"""From (height, width) of an environment's own frames to the (height, width) at which to render them, in pixels.
+
+It must be picklable: renderers carry it into worker processes.
+"""
+
+
+def unchanged_size(height: int, width: int) -> tuple[int, int]:
+    """The default `RenderSize`: the environment's own."""
+    return height, width
+
+
+class RewardModel(Protocol):
+    """Scores frames.
+
+    Any callable from frames to numbers can be passed as `reward=`; the attributes below are optional. It sees frames
+    only: no actions, no observations, no environment.
+
+    >>> import gymnasium as gym, vlmrm_gym
+    >>> class Brightness:
+    ...     batch_size = 256
+    ...
+    ...     def __call__(self, frames):
+    ...         return frames.mean(axis=(1, 2, 3)) / 255
+    >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
+    >>> env = vlmrm_gym.VLMReward(env, reward=Brightness())
+    >>> observation, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step(0)
+    >>> 0.9 < reward < 1
+    True
+    >>> env.close()
+
+    In YAML files and on the command line, name the class: "my_package.rewards:Brightness". If its constructor has a
+    parameter `device`, it gets the device that scores, such as "cuda:1". Run networks in evaluation mode; the result
+    may be a torch tensor on any device.
+
+    The reward of a frame must not depend on the rest of its batch: batches mix frames of several episodes and
+    environments, and their sizes vary.
+    """
+
+    batch_size: int = 64
+    """Maximum number of frames per call."""
+
+    multi_view: bool = False
+    """Whether it scores all views of a state at once. Frames are then uint8 (B, V, H, W, 3), from V cameras."""
+
+    @property
+    def microbatch_size(self) -> int:
+        """Frames per interruptible call: about one second of work on a CPU. `batch_size` by default.
+
+        It must be a constant, not measured: the last digits of a reward can depend on it.
+        """
+        return self.batch_size
+
+    @property
+    def render_size(self) -> RenderSize:
+        """At which size frames are rendered; the environment's own by default.
+
+        Stored frames, of environments that cannot be rendered from their states, always have the environment's size.
+        """
+        return unchanged_size
+
+    @abstractmethod
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Score frames.
+
+        Args:
+            frames: uint8 (B, H, W, 3), RGB, read-only.
+
+        Returns:
+            float32 (B,), finite.
+        """
+        ...
+
+
+class CheckedReward:
+    """A reward model made of any callable: fills in the attributes it lacks, and checks what it returns.
+
+    Args:
+        function: From frames, uint8 (B, H, W, 3), read-only, to numbers (B,): NumPy, torch, or a sequence.
+        name: The name that error messages use.
+
+    Raises:
+        ValueError: `batch_size` or `microbatch_size` of the callable is not an integer of at least 1, or `multi_view`
+            is not a bool.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str = "reward") -> None:
+        self._function, self._name = function, name
+        self.batch_size: int = getattr(function, "batch_size", RewardModel.batch_size)
+        check_positive_integer(f"{name}.batch_size", self.batch_size)
+        self.microbatch_size: int = getattr(function, "microbatch_size", self.batch_size)
+        check_positive_integer(f"{name}.microbatch_size", self.microbatch_size)
+        self.multi_view: bool = getattr(function, "multi_view", False)
+        check_flag(f"{name}.multi_view", self.multi_view)
+        self.render_size: RenderSize = getattr(function, "render_size", unchanged_size)
+
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Score frames, uint8 (B, H, W, 3), or (B, V, H, W, 3) if `multi_view`: float32 (B,).
+
+        Raises:
+            TypeError: The callable did not return numbers.
+            ValueError: It returned another shape, a NaN or an infinity, or it tried to write to the frames.
+        """
+        frames = frames.view()
+        frames.flags.writeable = False
+        returned = self._function(frames)
+        rewards = np.asarray(_to_cpu(returned) if hasattr(returned, "detach") else returned)
+        rule = f"`{self._name}` must return a number for each frame"
+        if rewards.dtype.kind not in "fiub":
+            raise TypeError(f"{rule}. Received {rewards.dtype} of shape {rewards.shape}.")
+        if rewards.shape != (len(frames),):
+            raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
+        if not np.isfinite(rewards).all():
+            bad = int(np.flatnonzero(~np.isfinite(rewards))[0])
+            raise ValueError(f"{rule}, and finite ones. Received {rewards[bad]} for frame {bad} of {len(frames)}.")
+        return rewards.astype(np.float32)
+
+
+def _to_cpu(tensor: Any) -> Any:
+    """A torch tensor as NumPy can read it, which has no bfloat16."""
+    tensor = tensor.detach().cpu()
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor

@@ -1,0 +1,162 @@
+"""Rewards of states with several views: the rewards of the views, combined; or those of a model that sees all views."""
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rewards.base import RenderSize, RewardModel, Rewards
+from vlmrm_gym.rewards.custom import find_callable, pickle_by_value
+
+CombineName = Literal["min", "mean", "random"]
+CombineFunction = Callable[[Rewards], Any]
+"""From the rewards of the views, float32 (B, V), to those of the states, (B,), row by row."""
+_REDUCTIONS: dict[str, CombineFunction] = {
+    "min": lambda rewards: rewards.min(1),
+    "mean": lambda rewards: rewards.mean(1),
+}
+
+
+class CombineViews:
+    """How the rewards of a state's views make one reward.
+
+    Args:
+        how: "min" (all views must agree), "mean", "random" (one view for each state), a function from float32 (B, V) to
+            (B,) or the name of one, "package.module:attribute".
+        num_views: Number of views, V.
+
+    Raises:
+        ValueError: The name is unknown; or the function raises, does not return finite numbers (B,), or mixes rows.
+    """
+
+    def __init__(self, how: CombineName | CombineFunction | str, num_views: int) -> None:
+        is_random = isinstance(how, str) and how == "random"
+        self.is_random = is_random and num_views > 1
+        """Whether one view is drawn for each state: from one camera there is nothing to draw."""
+        self._function: CombineFunction | None = None
+        if not is_random:
+            self._function = _find_function(how)
+            _check_function(self._function, how, num_views)
+
+    def __call__(self, rewards: Rewards) -> Rewards:
+        """Combine the rewards of views, float32 (B, V): float32 (B,)."""
+        assert self._function is not None
+        combined = np.asarray(self._function(rewards))
+        if combined.shape != (len(rewards),) or combined.dtype.kind not in "fiu" or not np.isfinite(combined).all():
+            raise ValueError(
+                f"`combine_views` must return a finite number for each row, of shape ({len(rewards)},). Received "
+                f"{combined.dtype} of shape {combined.shape}."
+            )
+        return combined.astype(np.float32)
+
+    def __getstate__(self) -> tuple[bool, bytes]:
+        return self.is_random, b"" if self._function is None else pickle_by_value(
+            self._function, "combine_views", "function"
+        )
+
+    def __setstate__(self, state: tuple[bool, bytes]) -> None:
+        self.is_random, pickled = state
+        self._function = cloudpickle.loads(pickled) if pickled else None
+
+
+class ViewsReward:
+    """A reward model of states with several views, each scored for itself.
+
+    Args:
+        reward: Scores single frames.
+        combine: Combines the rewards of a state's views.
+        num_views: Number of views, V.
+    """
+
+    multi_view = True
+
+    def __init__(self, reward: RewardModel, combine: CombineViews, num_views: int) -> None:
+        self._reward, self._combine = reward, combine
+        self.batch_size = max(1, reward.batch_size // num_views)
+        self.microbatch_size = max(1, reward.microbatch_size // num_views)
+        self.render_size: RenderSize = reward.render_size
+
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Score states, uint8 (B, V, H, W, 3): float32 (B,), or (B, K) for a reward of K values."""
+        rewards = np.asarray(self._reward(frames.reshape(-1, *frames.shape[2:])), dtype=np.float32)
+        rewards = rewards.reshape(*frames.shape[:2], *rewards.shape[1:])
+        if rewards.ndim == 2:
+            return self._combine(rewards)
+        return np.stack([self._combine(rewards[..., k]) for k in range(rewards.shape[2])], axis=1)
+
+
+class JointViewsReward:
+    """A reward model that sees all views of a state at once.
+
+    Args:
+        reward: Scores states, uint8 (B, V, H, W, 3).
+        num_views: Number of views, V.
+    """
+
+    multi_view = True
+
+    def __init__(self, reward: RewardModel, num_views: int) -> None:
+        self._reward = reward
+        self.batch_size = max(1, reward.batch_size // num_views)
+        self.microbatch_size = max(1, reward.microbatch_size // num_views)
+        self.render_size: RenderSize = reward.render_size
+
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Score states, uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view: float32 (B,)."""
+        return self._reward(frames if frames.ndim == 5 else frames[:, None])
+
+
+def build_reward(
+    build: Callable[..., RewardModel], num_views: int, combine: CombineViews | None, device: str = "auto"
+) -> RewardModel:
+    """Load the reward model of states.
+
+    Args:
+        build: Loads the reward model, on a device.
+        num_views: Number of views of a state.
+        combine: Combines the rewards of the views; None: the default, "min".
+        device: Where the model runs.
+
+    Raises:
+        ValueError: `combine` is passed for a reward that sees all views at once.
+    """
+    reward = build(device=device)
+    if getattr(reward, "multi_view", False):
+        if combine is not None:
+            raise ValueError("`combine_views` is not for a reward that sees all views at once. Leave it out.")
+        return JointViewsReward(reward, num_views)
+    if num_views == 1 or (combine is not None and combine.is_random):
+        return reward
+    return ViewsReward(reward, combine or CombineViews("min", num_views), num_views)
+
+
+def _find_function(how: Any) -> CombineFunction:
+    if isinstance(how, str) and how in _REDUCTIONS:
+        return _REDUCTIONS[how]
+    if isinstance(how, str) and ":" in how:
+        return find_callable(how, "combine_views")
+    if not callable(how):
+        names = ", ".join(map(repr, get_args(CombineName)))
+        raise ValueError(
+            f'`combine_views` must be one of {names}, a function from float32 (B, V) to (B,), or "package.module:'
+            f'attribute". Received {how!r}.'
+        )
+    return how
+
+
+def _check_function(function: CombineFunction, how: object, num_views: int) -> None:
+    """Raise a ValueError unless a function maps (B, V) to (B,), each row for itself."""
+    rule = f"`combine_views` must map the rewards of views, float32 (B, {num_views}), to numbers (B,), row by row"
+    rewards = np.linspace(0.2, 0.9, 3 * num_views, dtype=np.float32).reshape(num_views, 3).T.copy()
+    try:
+        combined = np.asarray(function(rewards.copy()))
+        one_by_one = [np.asarray(function(rewards[i : i + 1].copy())) for i in range(3)]
+    except Exception as error:
+        raise ValueError(f"{rule}. Received {how!r}, which raised {type(error).__name__}: {error}.") from error
+    if combined.shape != (3,) or one_by_one[0].shape != (1,) or combined.dtype.kind not in "fiu":
+        received = f"{combined.dtype} of shape {combined.shape} for (3, {num_views})"
+        raise ValueError(f"{rule}. Received {how!r}, which returned {received}.")
+    if not np.isfinite(combined).all() or not np.allclose(combined, np.concatenate(one_by_one), atol=1e-5):
+        raise ValueError(f"{rule}. Received {how!r}, whose result depends on the other rows or is not finite.")

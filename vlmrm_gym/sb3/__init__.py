@@ -1,0 +1,33 @@
+"""For unmodified Stable-Baselines3: a VecEnv, buffers that wait for rewards, and a logging callback (extra "sb3").
+
+For example::
+
+    from stable_baselines3 import SAC
+    from vlmrm_gym.sb3 import DeferredReplayBuffer, make_vec_env
+
+    envs = make_vec_env("VLMRM/Humanoid-stand-v0", num_envs=8, num_workers=2)
+    SAC("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=800).learn(100_000)
+
+Off-policy algorithms (SAC, TD3, DDPG, DQN; TQC, CrossQ and QR-DQN of sb3-contrib) take `DeferredReplayBuffer`, PPO and
+A2C `DeferredRolloutBuffer`. Training with another buffer raises an error at the first step, since rewards are NaN until
+an episode has been scored.
+"""
+
+from vlmrm_gym.sb3.callbacks import ScoredReturnCallback
+from vlmrm_gym.sb3.exploration import ActionRepeatNoise
+from vlmrm_gym.sb3.extractors import RunningNormExtractor
+from vlmrm_gym.sb3.make import make_vec_env
+from vlmrm_gym.sb3.replay_buffer import DeferredReplayBuffer
+from vlmrm_gym.sb3.rollout_buffer import DeferredRolloutBuffer, RewardHandle
+from vlmrm_gym.sb3.vec_env import VLMVecEnv
+
+__all__ = [
+    "ActionRepeatNoise",
+    "DeferredReplayBuffer",
+    "DeferredRolloutBuffer",
+    "RewardHandle",
+    "RunningNormExtractor",
+    "ScoredReturnCallback",
+    "VLMVecEnv",
+    "make_vec_env",
+]

@@ -1,0 +1,21 @@
+"""Logs the figures of scored episodes."""
+
+from stable_baselines3.common.callbacks import BaseCallback
+
+
+class ScoredReturnCallback(BaseCallback):
+    """Logs means over the scored episodes.
+
+    `rollout/vlm_return`, `rollout/task_return`, and where success is defined `rollout/success_fraction`: the fraction
+    of an episode's steps that were successes. Stable-Baselines3 itself logs `rollout/success_rate`, the fraction of
+    successful episodes.
+    """
+
+    def _on_step(self) -> bool:
+        for info in self.locals["infos"]:
+            if episode := info.get("scored_episode"):
+                self.logger.record_mean("rollout/vlm_return", episode["r"])
+                self.logger.record_mean("rollout/task_return", episode["task_return"])
+                if "success" in episode:
+                    self.logger.record_mean("rollout/success_fraction", episode["success"])
+        return True

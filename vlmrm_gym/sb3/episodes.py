@@ -1,0 +1,116 @@
+"""Tracks the episodes of one environment, and which of their rewards have arrived."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+@dataclass
+class _Episode:
+    steps: int = 0
+    scored: int = 0
+    vlm_return: float = 0.0
+    task_return: float = 0.0
+    successes: int = 0
+    has_success: bool = False
+    """Whether the environment reports success."""
+    ended: bool = False
+    aborted: bool = False
+    """Whether a reset ended it."""
+
+
+class EpisodeTracker:
+    """Tracks the episodes of one environment, and which of their rewards have arrived."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+        """Number of transitions so far; the `vlm_step_index` of the next one."""
+        self._episodes = deque([_Episode()])
+        self._new_rewards: list[NDArray[np.float32]] = []
+        """Rewards that have arrived since the last `pop_updates`."""
+
+    @property
+    def fully_scored(self) -> bool:
+        """Whether every transition has its reward."""
+        return not self._num_unscored
+
+    @property
+    def _num_unscored(self) -> int:
+        return sum(episode.steps - episode.scored for episode in self._episodes)
+
+    def step(self, task_reward: float, success: bool | None) -> float:
+        """Add a transition.
+
+        Args:
+            task_reward: The environment's own reward.
+            success: Whether the state that it led to is a success; None: not reported.
+
+        Returns:
+            The fraction of the episode's steps that have been successes.
+        """
+        self.num_steps += 1
+        episode = self._episodes[-1]
+        episode.steps += 1
+        episode.task_return += float(task_reward)
+        episode.successes += bool(success)
+        episode.has_success |= success is not None
+        return episode.successes / episode.steps
+
+    def end_episode(self, *, aborted: bool = False) -> None:
+        """Begin another episode with the next transition. `aborted`: a reset has ended this one."""
+        if self._episodes[-1].steps:
+            self._episodes[-1].ended, self._episodes[-1].aborted = True, aborted
+            self._episodes.append(_Episode())
+
+    def add_rewards(self, rewards: NDArray[np.float32]) -> None:
+        """Add rewards (T,) of the oldest unscored transitions."""
+        self._new_rewards.append(rewards)
+        for episode in self._episodes:
+            own, rewards = np.split(rewards, [episode.steps - episode.scored])
+            episode.vlm_return += float(own.sum())
+            episode.scored += len(own)
+
+    def pop_updates(self, seconds: float) -> dict[str, Any]:
+        """Info entries for the rewards that have arrived since the last call; see `vlmrm_gym.infos`.
+
+        At most one episode is reported in each call, without those that a reset ended.
+
+        Args:
+            seconds: The time to report as `t` of an episode.
+        """
+        info: dict[str, Any] = {}
+        if self._new_rewards:
+            rewards = np.concatenate(self._new_rewards)
+            info = {"vlm_rewards": rewards, "vlm_reward_start": self.num_steps - self._num_unscored - len(rewards)}
+            self._new_rewards.clear()
+        while (oldest := self._episodes[0]).ended and oldest.scored == oldest.steps and "episode" not in info:
+            self._episodes.popleft()
+            if oldest.aborted:
+                continue
+            info["episode"] = info["scored_episode"] = {
+                "r": oldest.vlm_return,
+                "l": oldest.steps,
+                "t": seconds,
+                "task_return": oldest.task_return,
+                **({"success": oldest.successes / oldest.steps} if oldest.has_success else {}),
+            }
+        return info
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as numbers, texts and tensors."""
+        return {
+            "num_steps": self.num_steps,
+            "episodes": [asdict(episode) for episode in self._episodes],
+            "new_rewards": [torch.tensor(rewards) for rewards in self._new_rewards],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore a `state_dict`."""
+        self.num_steps = state["num_steps"]
+        self._episodes = deque(_Episode(**episode) for episode in state["episodes"])
+        self._new_rewards = [rewards.numpy() for rewards in state["new_rewards"]]

@@ -1,0 +1,198 @@
+"""A replay buffer for Stable-Baselines3 whose transitions wait for their rewards."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.vec_env import VecNormalize
+
+from vlmrm_gym.checks import check_observation_space
+from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, unflatten_field
+from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
+
+
+class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
+    """A replay buffer whose transitions wait for their rewards. Only transitions with rewards are sampled.
+
+    For `replay_buffer_class` of Stable-Baselines3's off-policy algorithms, on a `VLMVecEnv`. Set `learning_starts` to
+    at least one episode of every environment.
+
+    After `set_env` or `load`, pending transitions of the old environments are dropped: their rewards do not arrive any
+    more.
+
+    If observations are dictionaries, an instance is also a `DictReplayBuffer` of Stable-Baselines3.
+
+    Raises:
+        ValueError: `optimize_memory_usage` is True or `n_steps` is above 1, which need transitions in chronological
+            order; or the observation space is not a box or discrete space, or a flat Dict of such spaces.
+    """
+
+    def __new__(
+        cls, buffer_size: int = 0, observation_space: gym.spaces.Space[Any] | None = None, *args: Any, **kwargs: Any
+    ) -> "DeferredReplayBuffer":
+        """Choose the class by the observation space: algorithms do so only if no class is passed."""
+        if cls is DeferredReplayBuffer and isinstance(observation_space, gym.spaces.Dict):
+            return object.__new__(DeferredDictReplayBuffer)
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: gym.spaces.Space[Any],
+        action_space: gym.spaces.Space[Any],
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        n_steps: int = 1,
+        gamma: float = 0.99,  # unused; accepted because Stable-Baselines3 passes it along with `n_steps`
+    ) -> None:
+        check_n_steps(n_steps)
+        if optimize_memory_usage:
+            raise ValueError(
+                "`optimize_memory_usage` must be False with DeferredReplayBuffer: transitions are stored when their "
+                "rewards arrive, not one after the other. Received True."
+            )
+        check_observation_space("observation_space", observation_space)
+        # Stored as one environment: rewards of different environments arrive at different times.
+        super().__init__(buffer_size, observation_space, action_space, device, 1, False, handle_timeout_termination)
+        self._pending = PendingTransitions(n_envs)
+        self._env_uid = ""
+
+    @property
+    def num_pending(self) -> int:
+        """Number of transitions that wait for their rewards."""
+        return len(self._pending)
+
+    def add(
+        self,
+        obs: NDArray[Any] | dict[str, NDArray[Any]],
+        next_obs: NDArray[Any] | dict[str, NDArray[Any]],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Add the transitions of a step, and store those whose rewards have arrived.
+
+        Raises:
+            RuntimeError: The infos were not returned by a `VLMVecEnv`.
+        """
+        if not all("vlm_env_uid" in info for info in infos):
+            raise RuntimeError("DeferredReplayBuffer needs the infos of a VLMVecEnv; see `make_vec_env`.")
+        if infos[0]["vlm_env_uid"] != self._env_uid:
+            self._env_uid, self._pending = infos[0]["vlm_env_uid"], PendingTransitions(len(infos))
+        step = {
+            **flatten_field("observations", obs),
+            **flatten_field("next_observations", next_obs),
+            "actions": action,
+            "dones": done,
+            "timeouts": [info.get("TimeLimit.truncated", False) for info in infos],
+        }
+        transitions = zip(*(np.array(step[name]) for name in self._storage if name != "rewards"), strict=True)
+        for i, (info, transition) in enumerate(zip(infos, transitions, strict=True)):
+            self._pending.add(i, info["vlm_step_index"], transition)
+            if "vlm_rewards" in info:
+                # A transition may be missing: when a callback ends the training, the last one is not added.
+                self._store(self._pending.pop_rewarded(i, info["vlm_reward_start"], info["vlm_rewards"]))
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
+        """Sample transitions with rewards.
+
+        Returns:
+            `ReplayBufferSamples`, or `DictReplayBufferSamples` where observations are dictionaries.
+
+        Raises:
+            ValueError: `env` normalises rewards.
+            RuntimeError: No transition has its reward yet.
+        """
+        check_normalization(env)
+        if not self.size():
+            raise RuntimeError(
+                f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
+                "an episode ends. Set `learning_starts` to at least one episode of every environment."
+            )
+        return super().sample(batch_size, env)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle only the used part of the storage."""
+        used = {name: stored[: self.size()] for name, stored in self._storage.items()}
+        return {**vars(self), **{name: unflatten_field(name, used) for name in _FIELDS}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        storage = {}
+        for name, used in self._storage.items():
+            storage[name] = np.zeros((self.buffer_size, *used.shape[1:]), dtype=used.dtype)
+            storage[name][: len(used)] = used
+        vars(self).update({name: unflatten_field(name, storage) for name in _FIELDS})
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Stored and pending transitions as arrays without objects, for `np.savez`; views, not copies."""
+        pending = [(env_index, step_index, *fields) for env_index, step_index, fields in self._pending]
+        return {
+            **{name: stored[: self.size()] for name, stored in self._storage.items()},
+            **{name: np.array([row[i] for row in pending]) for i, name in enumerate(self._pending_names)},
+            "pos": np.array(self.pos),
+            "full": np.array(self.full),
+            "env_uid": np.array(self._env_uid),
+        }
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore a `state_dict` of a buffer with the same size, spaces and number of environments.
+
+        Raises:
+            KeyError, ValueError, IndexError: The buffer was another one.
+        """
+        pos, full = int(state["pos"]), bool(state["full"])
+        used = self.buffer_size if full else pos
+        if not 0 <= pos < self.buffer_size:
+            raise ValueError(f"`state` must have a position below {self.buffer_size}. Received {pos}.")
+        for name, stored in self._storage.items():
+            values = state[name]
+            if (values.dtype, values.shape) != (stored.dtype, (used, *stored.shape[1:])):
+                raise ValueError(
+                    f"`state` must have {name} of {stored.dtype} {(used, *stored.shape[1:])}. "
+                    f"Received {values.dtype} {values.shape}."
+                )
+            stored[:used] = values
+        self.pos, self.full, self._env_uid = pos, full, str(state["env_uid"])
+        self._pending.clear()
+        for env_index, step_index, *fields in zip(*(state[name] for name in self._pending_names), strict=True):
+            self._pending.add(int(env_index), int(step_index), tuple(fields))
+
+    @property
+    def _storage(self) -> dict[str, NDArray[Any]]:
+        """The arrays of Stable-Baselines3's buffer by name; entries of dictionaries as "field.key"."""
+        storage: dict[str, NDArray[Any]] = {}
+        for name in _FIELDS:
+            storage |= flatten_field(name, getattr(self, name))
+        return storage
+
+    @property
+    def _pending_names(self) -> list[str]:
+        """Keys of `state_dict` for pending transitions: environment, step index and fields."""
+        return [f"pending_{name}" for name in ("env_index", "step_index", *self._storage) if name != "rewards"]
+
+    def _store(self, transitions: list[Transition]) -> None:
+        """Store transitions with rewards, oldest first."""
+        if not transitions:
+            return
+        newest = transitions[-self.buffer_size :]
+        i = (self.pos + np.arange(len(newest))) % self.buffer_size
+        for stored, values in zip(self._storage.values(), zip(*newest, strict=True), strict=True):
+            stored[i, 0] = np.array(values).reshape(len(newest), *stored.shape[2:])
+        self.full = self.full or self.pos + len(newest) >= self.buffer_size
+        self.pos = (self.pos + len(newest)) % self.buffer_size
+
+
+class DeferredDictReplayBuffer(DeferredReplayBuffer, DictReplayBuffer):
+    """A `DeferredReplayBuffer` for observations that are dictionaries."""
+
+
+_FIELDS = ("observations", "next_observations", "actions", "dones", "timeouts", "rewards")
+"""Attributes of the buffer with the fields of transitions; rewards last, as `PendingTransitions` appends them."""

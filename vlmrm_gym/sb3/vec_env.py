@@ -1,0 +1,191 @@
+"""A VecEnv of Stable-Baselines3 around a scored vector environment."""
+
+import time
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import VecEnv
+
+from vlmrm_gym.checks import check_observation_space, check_vector_env
+from vlmrm_gym.sb3.checks import check_callers
+from vlmrm_gym.sb3.episodes import EpisodeTracker
+
+
+class VLMVecEnv(VecEnv):
+    """Makes a `VLMRewardVectorEnv` a VecEnv of Stable-Baselines3.
+
+    Rewards are NaN until they arrive in the infos; `DeferredReplayBuffer` and `DeferredRolloutBuffer` take them from
+    there. The module `vlmrm_gym.infos` lists all entries of the infos.
+
+    Once all rewards of a finished episode have arrived, `info["episode"]` has its return, as with `Monitor`. So
+    `EvalCallback` and `evaluate_policy` report VLM returns. They cannot with `overlap`, or under a `VecMonitor`: the
+    episode is then summed up before its rewards arrive. A warning says so.
+
+    Args:
+        envs: A vector environment with same-step autoreset whose infos have `task_reward`.
+        success_threshold: Fraction of an episode's steps that must be successes for `is_success`.
+
+    Raises:
+        ValueError: `envs` is not a vector environment, or has another autoreset mode; or its observation space is not a
+            box or discrete space, or a flat Dict of such spaces.
+    """
+
+    def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], *, success_threshold: float = 0.5) -> None:
+        check_vector_env(envs)
+        mode = AutoresetMode(envs.metadata["autoreset_mode"])
+        if mode != AutoresetMode.SAME_STEP:
+            raise ValueError(
+                f"`envs` must reset in the same step, as Stable-Baselines3 does. Received {mode.value!r}. "
+                'Make them with autoreset_mode="SameStep".'
+            )
+        check_observation_space("envs.single_observation_space", envs.single_observation_space)
+        self.envs: Any = envs
+        self.success_threshold = success_threshold
+        self._start_time = time.monotonic()
+        self._actions: Any = None
+        self._trackers = [EpisodeTracker() for _ in range(envs.num_envs)]
+        self._env_uid = uuid.uuid4().hex
+        self._newest_rewards: list[deque[float]] = [deque(maxlen=0) for _ in range(envs.num_envs)]
+        """The newest rewards of each environment, as many as a rollout has."""
+        self._rollout_steps_left = 0
+        """Steps of the current rollout that are still to be made; rewards are 0 in these steps."""
+        self._warned = False
+        super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+
+    def reset(self) -> Any:
+        """Start new episodes. Rewards of unfinished ones arrive with the next step."""
+        seeds = None if self._seeds[0] is None else self._seeds
+        observations, infos = self.envs.reset(seed=seeds, options=next(filter(None, self._options), None))
+        self._reset_seeds()
+        self._reset_options()
+        for tracker in self._trackers:
+            tracker.end_episode(aborted=True)
+        self._add_rewards(infos)
+        return observations
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Store the actions for `step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
+        """Step the environments.
+
+        Returns:
+            Observations, an array or a dictionary of arrays; rewards float32 (num_envs,), NaN where they arrive later
+            (0 during a rollout of a `DeferredRolloutBuffer`, which fills them in); ends of episodes, bool (num_envs,);
+            infos.
+
+        Raises:
+            RuntimeError: The infos of the environments do not have `task_reward`.
+            ValueError: An algorithm trains on this with a buffer that does not wait for rewards.
+        """
+        observations, rewards, terminations, truncations, infos = self.envs.step(self._actions)
+        if "task_reward" not in infos:
+            raise RuntimeError(
+                f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
+                f"Received {self.envs}, whose infos do not."
+            )
+        if check_callers(self, deferred="vlm_rewards" in infos):
+            self._warn_of_missing_returns("VecMonitor sums up rewards before they have arrived")
+        dones = terminations | truncations
+        env_infos = [_select_env(infos, i) for i in range(self.num_envs)]
+        for i, (info, tracker) in enumerate(zip(env_infos, self._trackers, strict=True)):
+            info["TimeLimit.truncated"] = bool(truncations[i] and not terminations[i])
+            if dones[i]:
+                info["terminal_observation"] = info.pop("final_obs")
+                info.update(info.pop("final_info"))
+            info |= {"vlm_step_index": tracker.num_steps, "vlm_env_uid": self._env_uid}
+            success_fraction = tracker.step(info["task_reward"], info.get("success"))
+            if dones[i]:
+                tracker.end_episode()
+                if "success" in info:
+                    info["is_success"] = success_fraction >= self.success_threshold
+        if "vlm_rewards" not in infos:  # scored at every step
+            infos = {"vlm_rewards": rewards[:, None].astype(np.float32), "_vlm_rewards": np.full(self.num_envs, True)}
+        self._add_rewards(infos)
+        for info, tracker in zip(env_infos, self._trackers, strict=True):
+            info.update(tracker.pop_updates(time.monotonic() - self._start_time))
+        if self._rollout_steps_left:
+            self._rollout_steps_left -= 1
+            rewards = np.zeros(self.num_envs)
+        return observations, rewards.astype(np.float32), dones, env_infos
+
+    def rollout_rewards(self, count: int) -> NDArray[np.float32]:
+        """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs)."""
+        self._add_rewards(self.envs.flush())
+        return np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
+
+    def begin_rollout(self, count: int) -> None:
+        """Return rewards of 0, not NaN, for the next `count` steps: the caller fills them in."""
+        self._rollout_steps_left = count
+        self._newest_rewards = [deque(maxlen=count) for _ in range(self.num_envs)]
+
+    def close(self) -> None:
+        """Stop scoring, and close the environments."""
+        self.envs.close()
+
+    def get_images(self) -> Sequence[NDArray[np.uint8]]:
+        """The frames as the model sees them, but at the environments' own size: uint8 (H, W, 3) each."""
+        return self.envs.render()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of the vector environment, once for each index."""
+        value = getattr(self.envs, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Not supported: the environments are one object.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no attributes to set.")
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        """Not supported: the environments are one object.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no methods to call.")
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
+        """True for `Monitor`, since this fills in `info["episode"]` itself; False for all other wrappers."""
+        monitored = issubclass(wrapper_class, Monitor)
+        # SB3 then reads `episode` when an episode ends; with overlap its return is not known yet.
+        if monitored and getattr(self.envs, "overlap", False):
+            self._warn_of_missing_returns("With overlap=True returns arrive after the episode has ended")
+            monitored = False
+        return [monitored for _ in self._get_indices(indices)]
+
+    def _warn_of_missing_returns(self, reason: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{reason}: evaluate_policy, EvalCallback and VecMonitor will report NaN or 0. Evaluate environments "
+                'made with overlap=False, and leave VecMonitor out: VLMVecEnv itself fills in infos["episode"].',
+                stacklevel=3,
+            )
+
+    def _add_rewards(self, infos: dict[str, Any]) -> None:
+        """Add the rewards in the infos of the vector environment."""
+        for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
+            self._trackers[i].add_rewards(infos["vlm_rewards"][i])
+            self._newest_rewards[i].extend(infos["vlm_rewards"][i].tolist())
+
+
+def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:
+    """The info of one environment, without the entries about rewards."""
+    return {
+        name: _select_env(value, i) if isinstance(value, dict) else value[i]
+        for name, value in infos.items()
+        if not name.startswith(("_", "vlm_")) and infos[f"_{name}"][i]
+    }

@@ -1,0 +1,178 @@
+"""The rewards of a vector environment: scores its states, and delivers each reward once."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rendering import States
+from vlmrm_gym.scoring.interrupts import defer_sigint
+from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
+from vlmrm_gym.scoring.queue import ScoringQueue
+from vlmrm_gym.scoring.random_views import RandomViews, ViewState
+from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.scorer import Rewards, transition_keys
+
+Mask = NDArray[np.bool_]
+
+
+class RewardDelivery:
+    """Scores the states of a vector environment, at once or when episodes end.
+
+    Args:
+        queue: Scores states.
+        num_envs: Number of environments.
+        max_bytes: Maximum memory of states that have not been submitted to the queue.
+        overlap: Whether finished episodes may be scored in the background.
+        random_views: Draws the view of each state; None: all of its views are scored.
+    """
+
+    def __init__(
+        self, queue: ScoringQueue, num_envs: int, max_bytes: int, *, overlap: bool, random_views: RandomViews | None
+    ) -> None:
+        self._queue, self._random_views = queue, random_views
+        # Counts of transitions in each environment. `_num_returned` are rewards in the infos of the last call. Only the
+        # next call counts them as delivered: an exception may have kept the last one from returning.
+        counts = np.zeros((4, num_envs), dtype=np.int64)
+        self._num_stepped, self._num_delivered, self._num_peeked, self._num_returned = counts
+        # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
+        self._num_nonblocking_episodes = 2 if overlap else 0
+        self._failure: BaseException | None = None
+        share, chunk_size = max(1, max_bytes // num_envs), queue.batch_size if overlap else None
+        self._pending = [PendingEpisodes(index, share, chunk_size, random_views) for index in range(num_envs)]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all states without rewards, in bytes."""
+        return self._queue.pending_bytes + sum(pending.nbytes for pending in self._pending)
+
+    @property
+    def view_state(self) -> ViewState | None:
+        """See `RandomViews.state`; None without random views."""
+        return None if self._random_views is None else self._random_views.state(self._num_stepped)
+
+    @view_state.setter
+    def view_state(self, state: ViewState | None) -> None:
+        if self._random_views is not None and state is not None:
+            self._random_views.restore(state, self._num_stepped)
+
+    def begin_call(self) -> None:
+        """Drop the rewards that the last call returned, then raise its exception if any."""
+        if self._num_returned.any():
+            with defer_sigint():
+                for pending, count in zip(self._pending, self._num_returned.tolist(), strict=True):
+                    pending.drop(count)
+                self._num_delivered += self._num_returned
+                self._num_returned = np.zeros_like(self._num_returned)
+        self._raise_failure()
+
+    def reset(self, seed: Any, mask: Mask | None) -> None:
+        """Call this at every reset, with the arguments of `RandomViews.seed`: it ends unfinished episodes."""
+        with defer_sigint():
+            for i, pending in enumerate(self._pending):
+                if mask is None or mask[i]:
+                    pending.end_episode()
+            if self._random_views is not None:
+                self._random_views.seed(seed, self._num_stepped, mask)
+
+    def score(self, states: States, stepped: Mask) -> Rewards:
+        """Score the states of a step at once.
+
+        Args:
+            states: A state for each environment.
+            stepped: bool (num_envs,): where the states count.
+
+        Returns:
+            float32 (N,), of the N environments that count.
+        """
+        indices = np.flatnonzero(stepped)
+        keys = transition_keys(indices, self._num_stepped[indices])
+        self._num_stepped += stepped
+        if not len(indices):
+            return np.empty(0, dtype=np.float32)
+        chosen = states[stepped]
+        if self._random_views is not None:
+            chosen = replace(chosen, views=self._random_views(keys))
+        request = Request(chosen, keys)
+        self._queue.submit(request)
+        if error := request.error():
+            raise error
+        return request.rewards[:, 0]
+
+    def append(self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64]) -> dict[str, Any]:
+        """Add the transitions of a step, to be scored later.
+
+        Args:
+            states: The state that each environment is in now.
+            stepped: bool (num_envs,): where there was a transition.
+            ends: bool (num_envs,): where an episode has ended.
+            offsets: float64 (num_envs,), added to the rewards.
+
+        Returns:
+            The infos `vlm_step_index`.
+        """
+        infos = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
+        with defer_sigint():
+            self._num_stepped += stepped
+            for i in np.flatnonzero(stepped).tolist():
+                change = states.changes[i] if states.changes else None
+                self._pending[i].append(states.rows[i], change, offsets[i])
+            for i in np.flatnonzero(stepped & ends):
+                self._pending[i].end_episode()
+        return infos
+
+    def finished_episodes(self) -> dict[str, Any]:
+        """Infos with the rewards of finished episodes. An exception of scoring is kept for the next call."""
+        self._collect(keep_newest=self._num_nonblocking_episodes)
+        return self._reward_infos(PendingEpisodes.peek_episode)
+
+    def flush(self) -> dict[str, Any]:
+        """Wait for all rewards: infos with those of unfinished episodes too.
+
+        Raises:
+            Exception: Raised by scoring. Rewards that have arrived are kept for the next call.
+        """
+        with defer_sigint():
+            for pending in self._pending:
+                pending.close_chunk()
+        self._collect(keep_newest=0)
+        self._raise_failure()
+        return self._reward_infos(PendingEpisodes.peek_all)
+
+    def mark_returned(self) -> None:
+        """Call this last in each call: the rewards in its infos reach the caller."""
+        self._num_returned = self._num_peeked
+
+    def _collect(self, *, keep_newest: int) -> None:
+        """Submit all closed chunks, and collect rewards. Exceptions of signal handlers pass through."""
+        self._queue.submit(*(request for pending in self._pending for request in pending.unsubmitted))
+        for pending in self._pending:
+            pending.unsubmitted.clear()
+        for pending in self._pending:
+            self._failure = pending.collect(keep_newest=keep_newest) or self._failure
+
+    def _reward_infos(self, peek: Callable[[PendingEpisodes], tuple[int, Rewards] | None]) -> dict[str, Any]:
+        """Infos with the rewards that `peek` finds among the pending episodes of each environment."""
+        num_envs = len(self._pending)
+        scored, rewards = np.zeros(num_envs, dtype=np.bool_), np.full(num_envs, None, dtype=object)
+        episodes, start = np.zeros(num_envs, dtype=np.int64), self._num_delivered.copy()
+        self._num_peeked = np.zeros(num_envs, dtype=np.int64)
+        for i, pending in enumerate(self._pending):
+            if found := peek(pending):
+                scored[i], (episodes[i], rewards[i]) = True, found
+                self._num_peeked[i] = len(rewards[i])
+        return {
+            "vlm_rewards": rewards,
+            "_vlm_rewards": scored,
+            "vlm_episode_index": episodes,
+            "_vlm_episode_index": scored.copy(),
+            "vlm_reward_start": start,
+            "_vlm_reward_start": scored.copy(),
+        }
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure

@@ -1,0 +1,172 @@
+"""The states of one environment that await rewards."""
+
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rendering import SceneChange, States
+from vlmrm_gym.scoring.interrupts import defer_sigint
+from vlmrm_gym.scoring.random_views import RandomViews
+from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.scorer import Keys, Rewards, transition_keys
+
+
+@dataclass
+class _Episode:
+    number: int
+    scored: list[Rewards] = field(default_factory=list)
+    """Rewards of its oldest transitions, float32 (T,) each."""
+    chunks: deque[tuple[Request, Rewards]] = field(default_factory=deque)
+    """Chunks not collected yet, each with the offsets, float32 (T,), to add to its rewards."""
+    begun: bool = False
+    ended: bool = False
+
+
+class PendingEpisodes:
+    """Turns the states of one environment into requests and delivers each reward once, oldest first.
+
+    Args:
+        env_index: Index of the environment in its vector; part of the keys.
+        max_bytes: Maximum memory of a chunk; longer episodes are split.
+        chunk_size: Maximum number of states in a chunk; None: no limit.
+        random_views: Draws the view of each state; None: all of its views are scored.
+    """
+
+    def __init__(
+        self, env_index: int, max_bytes: int, chunk_size: int | None = None, random_views: RandomViews | None = None
+    ) -> None:
+        self._env_index, self._num_steps, self._random_views = env_index, 0, random_views
+        self._max_bytes, self._chunk_size = max_bytes, chunk_size or sys.maxsize
+        self._episodes = deque([_Episode(0)])
+        self.unsubmitted: list[Request] = []
+        """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
+        self._states: NDArray[Any] | None = None
+        self._offsets: Rewards = np.empty(0, dtype=np.float32)
+        self._changes: list[SceneChange | None] = []
+        """One per state; empty while no scene has changed."""
+        self._changes_nbytes = 0
+        self._length = self._usual_length = 0
+        self._shape: tuple[int, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states that are not in a request yet."""
+        return self._offsets.nbytes + (0 if self._states is None else self._states.nbytes) + self._changes_nbytes
+
+    def append(self, state: NDArray[Any], change: SceneChange | None, offset: float) -> None:
+        """Add a transition: its next state, the scene change, and the offset of its reward.
+
+        Raises:
+            ValueError: The state's shape differs from earlier ones.
+        """
+        self._shape = self._shape or state.shape
+        if state.shape != self._shape:
+            raise ValueError(f"`env` must render frames of one size. Received {state.shape} after {self._shape}.")
+        if self._states is None:
+            self._states = np.empty((0, *state.shape), dtype=state.dtype)
+            self._chunk_size = max(1, min(self._chunk_size, self._max_bytes // (state.nbytes + self._offsets.itemsize)))
+        if self._length == len(self._offsets):
+            self._resize(max(self._usual_length, self._length + max(16, self._length // 8)))
+        self._states[self._length], self._offsets[self._length] = state, offset
+        if change is not None or self._changes:
+            self._append_change(change)
+        self._length += 1
+        self._episodes[-1].begun = True
+        if self._length == self._chunk_size or self.nbytes > self._max_bytes:
+            self.close_chunk()
+
+    def end_episode(self) -> None:
+        """End the current episode, unless it is empty."""
+        episode = self._episodes[-1]
+        if not episode.begun:
+            return
+        self.close_chunk()
+        if episode.chunks or episode.scored:
+            episode.ended = True
+        else:  # a flush has delivered everything
+            self._episodes.pop()
+        self._episodes.append(_Episode(episode.number + 1))
+
+    def close_chunk(self) -> None:
+        """Make a request of the episode's states so far."""
+        if self._length:
+            assert self._states is not None
+            self._usual_length = self._length
+            self._resize(self._length)
+            keys = self._next_keys()
+            views = self._random_views(keys) if self._random_views else None
+            request = Request(States(self._states, self._changes or None, views), keys)
+            self._episodes[-1].chunks.append((request, self._offsets))
+            self.unsubmitted.append(request)
+            self._states, self._offsets, self._length = None, np.empty(0, dtype=np.float32), 0
+            self._changes, self._changes_nbytes = [], 0
+
+    def collect(self, *, keep_newest: int) -> BaseException | None:
+        """Collect the rewards that have arrived; block on all episodes but the `keep_newest` newest.
+
+        Returns the error of a failed request, which is then in `unsubmitted` again, or None. Raises only exceptions of
+        signal handlers.
+        """
+        for number, episode in enumerate(self._episodes):
+            wait = number < len(self._episodes) - keep_newest
+            while episode.chunks and (wait or episode.chunks[0][0].done()):
+                request, offsets = episode.chunks[0]
+                error = request.error()
+                with defer_sigint():
+                    if error is None:
+                        episode.scored.append(request.rewards[:, 0] + offsets)
+                        episode.chunks.popleft()
+                    elif request not in self.unsubmitted:
+                        self.unsubmitted.append(request)
+                if error is not None:
+                    return error
+        return None
+
+    def peek_episode(self) -> tuple[int, Rewards] | None:
+        """Index and rewards, float32 (T,), of the oldest episode if it has ended and is collected, else None."""
+        episode = self._episodes[0]
+        if not episode.ended or episode.chunks:
+            return None
+        return episode.number, np.concatenate(episode.scored)
+
+    def peek_all(self) -> tuple[int, Rewards] | None:
+        """Index of the oldest episode, and all collected rewards, float32 (T,), oldest first."""
+        collected = [(episode.number, rewards) for episode in self._episodes for rewards in episode.scored]
+        return (collected[0][0], np.concatenate([rewards for _, rewards in collected])) if collected else None
+
+    def _next_keys(self) -> Keys:
+        first, self._num_steps = self._num_steps, self._num_steps + self._length
+        return transition_keys(self._env_index, np.arange(first, self._num_steps))
+
+    def _append_change(self, change: SceneChange | None) -> None:
+        if not self._changes:
+            self._changes = [None] * self._length
+        before = self._changes[-1] if self._changes else None
+        self._changes.append(change)
+        if change is not None and change is not before:
+            shared = {id(array) for array in before.arrays()} if before is not None else set()
+            self._changes_nbytes += sum(array.nbytes for array in change.arrays() if id(array) not in shared)
+
+    def drop(self, count: int) -> None:
+        """Drop the oldest rewards, as returned by `peek_episode` or `peek_all`."""
+        while count:
+            episode = self._episodes[0]
+            count -= len(episode.scored.pop(0))
+            if episode.ended and not episode.chunks and not episode.scored:
+                self._episodes.popleft()
+
+    def _resize(self, length: int) -> None:
+        length = min(length, self._chunk_size)
+        if length != len(self._offsets):
+            assert self._states is not None
+            states, offsets = self._states, self._offsets
+            self._states = np.empty((length, *states.shape[1:]), dtype=states.dtype)
+            self._offsets = np.empty(length, dtype=np.float32)
+            self._states[: self._length], self._offsets[: self._length] = (
+                states[: self._length],
+                offsets[: self._length],
+            )

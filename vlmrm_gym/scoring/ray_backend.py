@@ -1,0 +1,130 @@
+"""The "ray" backend: workers are actors of a Ray cluster."""
+
+import logging
+import time
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import cloudpickle
+
+from vlmrm_gym.cpu import usable_cores
+from vlmrm_gym.scoring.devices import thread_env
+from vlmrm_gym.scoring.ray_cluster import Cluster
+from vlmrm_gym.scoring.ray_worker import TICK, RayWorker, actor_class
+from vlmrm_gym.scoring.restarts import RestartingScorer, finish_start
+from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 10.0
+"""Seconds that an actor may take to start on a node before others take over its batches."""
+
+
+_RESERVED = ("max_restarts", "max_task_retries", "max_concurrency", "lifetime", "name", "namespace", "get_if_exists")
+
+
+def start(options: ScorerOptions) -> StartedScorers:
+    """Start the actors; wait for the models of those that the cluster has room for."""
+    with ExitStack() as undo:
+        cluster = Cluster()
+        undo.callback(cluster.release)
+        actor_options = _actor_options(cluster, options)
+        actor_class(cluster.ray, actor_options)  # Ray checks them
+        device = _choose_device(options, actor_options)
+        cluster.check_resources(actor_options)
+        start_worker = partial(
+            RayWorker,
+            cluster,
+            actor_options,
+            cloudpickle.dumps(partial(options.make_reward, device=device)),
+            thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {},
+            options.timeouts,
+        )
+        scorers = []
+        for _ in range(options.num_workers):
+            scorer = RayScorer(start_worker)
+            undo.callback(scorer.close)
+            scorers.append(scorer)
+        infos = [scorer.wait_until_ready() for scorer in _wait_for_places(scorers, options.timeouts.schedule)]
+        started = finish_start(scorers, infos, options.make_renderer)
+        undo.pop_all()
+    cluster.release()  # each scorer holds its own share
+    return started
+
+
+def _actor_options(cluster: Cluster, options: ScorerOptions) -> dict[str, Any]:
+    """Options of the actors: the user's override the defaults."""
+    if reserved := [name for name in _RESERVED if name in options.backend_options]:
+        raise ValueError(
+            f"`ray_options` must leave {', '.join(_RESERVED)} to vlmrm_gym, which replaces dead actors by itself. "
+            f"Received {reserved[0]!r}."
+        )
+    if options.devices is not None:
+        raise ValueError(
+            f'`devices` is for backend="process". Received {options.devices!r} with backend="ray", which assigns GPUs '
+            'itself: pass ray_options={"num_gpus": 1}, or a fraction for several workers on each GPU.'
+        )
+    has_gpus = any(node["Resources"].get("GPU", 0) for node in cluster.ray.nodes() if node["Alive"])
+    wants_gpu = options.device.startswith("cuda") or (options.device == "auto" and has_gpus)
+    # In a local cluster that we started, any number of workers may share the CPUs, as processes do.
+    defaults = {"num_cpus": 0 if cluster.is_local else 1, "num_gpus": int(wants_gpu)}
+    return {**defaults, **options.backend_options, "max_restarts": 0, "max_task_retries": 0}
+
+
+def _choose_device(options: ScorerOptions, actor_options: dict[str, Any]) -> str:
+    """The device on every node: "cpu" or "cuda", which is the GPU that Ray has assigned."""
+    if options.device not in ("auto", "cpu", "cuda"):
+        raise ValueError(
+            f'`device` must be "auto", "cpu" or "cuda" with backend="ray", which assigns GPUs itself. '
+            f"Received {options.device!r}."
+        )
+    num_gpus = actor_options["num_gpus"]
+    if (options.device == "cpu" and num_gpus) or (options.device == "cuda" and not num_gpus):
+        raise ValueError(
+            f'`device` and `ray_options["num_gpus"]` must agree. Received device={options.device!r} and '
+            f"num_gpus={num_gpus}."
+        )
+    return "cuda" if num_gpus else "cpu"
+
+
+def _wait_for_places(scorers: "list[RayScorer]", limit: float | None) -> "list[RayScorer]":
+    """Wait for actors to be placed; returns the scorers that are, at least one."""
+    begun, warned = time.monotonic(), False
+    while True:
+        placed = [scorer for scorer in scorers if scorer.worker.wait_until_available(TICK / len(scorers))]
+        waited = time.monotonic() - begun
+        if len(placed) == len(scorers):
+            return placed
+        if waited > PATIENCE and not warned:
+            warned = True
+            logger.warning(
+                "The Ray cluster runs %d of %d scoring actors so far. The others start when it has room.",
+                len(placed),
+                len(scorers),
+            )
+        if placed and waited > PATIENCE:
+            return placed
+        if not placed and limit is not None and waited > limit:
+            raise RuntimeError(
+                f"The Ray cluster had no room for a scoring actor for {limit:g} seconds. Free resources, ask for less "
+                'in `ray_options`, or pass worker_timeouts={"schedule": seconds}.'
+            )
+
+
+class RayScorer(RestartingScorer):
+    """A `Scorer` whose worker is an actor."""
+
+    def __init__(self, start_worker: "partial[RayWorker]") -> None:
+        self._cluster = Cluster()
+        try:
+            super().__init__(start_worker, PATIENCE)
+        except BaseException:
+            self._cluster.release()
+            raise
+        self._cluster.closes_first(self)
+
+    def close(self) -> None:
+        """Kill the actor and release the cluster share."""
+        super().close()
+        self._cluster.release()

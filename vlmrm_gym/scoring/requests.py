@@ -1,0 +1,100 @@
+"""Requests to the scoring queue, and the batches made from them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vlmrm_gym.rendering import States
+from vlmrm_gym.scoring.interrupts import OneShotEvent
+from vlmrm_gym.scoring.scorer import Batch, Keys, Rewards
+
+
+class Request:
+    """States to score, with one key each; holds their rewards once scored.
+
+    The states are freed once they are scored. A failed request keeps them, and can be submitted again.
+
+    Args:
+        states: N states.
+        keys: int64 (N,): identify the transitions that led to the states, see `transition_keys`.
+
+    Raises:
+        ValueError: Keys of another shape or dtype.
+    """
+
+    def __init__(self, states: States, keys: Keys) -> None:
+        if keys.shape != (len(states),) or keys.dtype != np.int64:
+            raise ValueError(f"`keys` must be int64 ({len(states)},). Received {keys.dtype} {keys.shape}.")
+        self.states: States | None = states
+        self.keys = keys
+        self.nbytes = states.nbytes
+        self.submitted = self.isolate = False
+        self.rewards: Rewards = np.empty((len(states), 0), dtype=np.float32)
+        """float32 (N, K), once `done` without an error."""
+        self.begin()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def begin(self) -> None:
+        """Start a new attempt."""
+        self.num_dispatched = self.num_scored = 0
+        self.failure: BaseException | None = None
+        self.finished = OneShotEvent()
+        """Set when this attempt ends."""
+
+    def done(self) -> bool:
+        """Whether this attempt has succeeded or failed."""
+        return self.finished.is_set()
+
+    def error(self) -> BaseException | None:
+        """Wait for the end of the attempt; returns its error, or None."""
+        self.finished.wait()
+        return self.failure
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Successive states of a request, in one batch."""
+
+    request: Request
+    start: int
+    stop: int
+    states: States
+    attempt: OneShotEvent
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def keys(self) -> Keys:
+        """int64 (stop - start,)."""
+        return self.request.keys[self.start : self.stop]
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the request still needs these rewards: no other part has failed."""
+        return self.request.finished is self.attempt and not self.attempt.is_set()
+
+
+@dataclass(eq=False)
+class Dispatch:
+    """A batch and its parts of requests."""
+
+    parts: list[Part]
+    batch: Batch | None = None
+    """Made once, so that it keeps its crash count if another scorer gets it."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def make_batch(self) -> Batch:
+        """The batch.
+
+        Raises:
+            ValueError: States of differing shapes.
+        """
+        if self.batch is None:
+            keys = np.concatenate([part.keys for part in self.parts])
+            self.batch = Batch(keys, States.concatenate([part.states for part in self.parts]))
+        return self.batch

@@ -1,0 +1,85 @@
+"""Read the files of a run as data, without executing code in them."""
+
+import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
+
+from vlmrm_gym.checks import truncate
+from vlmrm_gym.training.run_folder import RunError
+
+
+@contextmanager
+def reading(what: str, errors: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+    """Turn any error while reading a file into a one-line `RunError`.
+
+    Args:
+        what: The beginning of the message: the file, and what it should be.
+        errors: Exceptions that a bad file can cause.
+
+    Raises:
+        RunError: Reading failed.
+    """
+    try:
+        yield
+    except pickle.UnpicklingError as error:  # its message explains how to execute the file anyway
+        raise RunError(f"{what}: it contains more than numbers and texts, and is not read.") from error
+    except errors as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RunError(f"{what}: {truncate(reason)}") from error
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Silence PyTorch's warnings about pickles, which explain how to execute them anyway."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """Load the tensors, numbers and strings of a file written by `torch.save`.
+
+    Raises:
+        RunError: It contains anything else, or is damaged.
+    """
+    with reading(f"The state {path} cannot be read"), _without_advice():
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def load_replay_buffer(model: Any, path: Path) -> None:
+    """Fill an algorithm's replay buffer from the arrays of a file.
+
+    Raises:
+        RunError: The file is for another buffer, contains objects, or is damaged.
+    """
+    with (
+        reading(f"The replay buffer {path} is not of this run, or damaged"),
+        np.load(path, allow_pickle=False) as state,
+    ):
+        model.replay_buffer.load_state_dict(state)
+
+
+def load_weights(model: BaseAlgorithm, path: Path) -> None:
+    """Load only networks and optimisers from a file saved by Stable-Baselines3.
+
+    Raises:
+        RunError: The file is for another algorithm or network, contains objects, or is damaged.
+    """
+    modules, tensors = model._get_torch_save_params()
+    with reading(f"The policy {path} is no {type(model).__name__} of this run, or damaged"), _without_advice():
+        _, parameters, variables = load_from_zip_file(path, load_data=False, device=model.device)
+        variables = variables or {}
+        if set(parameters) != set(modules) or set(variables) != set(tensors):
+            raise ValueError(f"it must have {[*modules, *tensors]}. Received {[*parameters, *variables]}.")
+        model.set_parameters(parameters)
+        with torch.no_grad():
+            for name in tensors:
+                recursive_getattr(model, name).copy_(variables[name])

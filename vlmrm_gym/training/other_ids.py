@@ -1,0 +1,49 @@
+"""Spaces and time limits of environments of other packages; their default settings depend on these."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import gymnasium as gym
+
+from vlmrm_gym.registration import find_spec
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of an environment."""
+
+    observation_space: gym.spaces.Space[Any]
+    action_space: gym.spaces.Space[Any]
+    episode_length: int | None
+    """The ID's own time limit, in steps."""
+
+
+def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
+    """Make an environment, read its properties, and close it.
+
+    Args:
+        id: A registered ID; for "module:ID" the module is imported first.
+        env_kwargs: Keyword arguments of the environment.
+
+    Raises:
+        gymnasium.error.Error, ImportError: An unknown ID.
+        ValueError: It does not render arrays.
+        Exception: Raised by the environment's constructor.
+    """
+    return _read_traits(id, json.dumps(env_kwargs or {}))
+
+
+@cache
+def _read_traits(id: str, env_kwargs: str) -> Traits:
+    spec = find_spec(id)
+    env = gym.make(spec, **json.loads(env_kwargs))
+    try:
+        modes = env.metadata.get("render_modes", [])
+        if "rgb_array" not in modes:
+            raise ValueError(f'its environments must have the render mode "rgb_array". They have {modes}.')
+        return Traits(env.observation_space, env.action_space, spec.max_episode_steps)
+    finally:
+        env.close()

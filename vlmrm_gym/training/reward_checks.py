@@ -1,0 +1,162 @@
+"""Checks of the reward section of a configuration, without loading a model."""
+
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Any
+
+from vlmrm_gym import envs
+from vlmrm_gym.checks import short_repr, truncate
+from vlmrm_gym.rewards.specification import CLIPOptions, ImportedReward
+from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.scoring.timeouts import Timeouts
+from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.training.config import Config, RewardConfig
+from vlmrm_gym.training.config_file import Key, Problem
+
+
+def check_reward(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
+    """Find errors in the reward section. Imports what `reward.name` and `reward.combine_views` may name.
+
+    Args:
+        config: The configuration.
+        wrong: Keys that are known to be wrong. Nothing that `reward.combine_views` names is imported if it is one.
+    """
+    reward = config.reward
+    if reward.name == "clip":
+        yield from _check_clip(config)
+    elif reward.is_imported:
+        yield from _check_unused_clip_fields(reward)
+        yield from _check_import(reward)
+    elif reward.task_reward_weight or reward.num_workers or reward.overlap:
+        yield Problem.of(
+            "reward.name",
+            "ground_truth is the environment's own reward: task_reward_weight, num_workers and overlap are for other "
+            "rewards. Leave them out.",
+        )
+    if reward.kwargs and not reward.is_imported:
+        yield Problem.of("reward.kwargs", f"is not for {reward.name}, which has keys of its own.")
+    yield from _check_scene(config, check_views=("reward", "combine_views") not in wrong)
+    if reward.devices and not reward.num_workers:
+        yield Problem.of("reward.devices", "is for workers. Set `reward.num_workers`, or use `reward.device`.")
+    yield from _check_backend(reward)
+    try:
+        Timeouts.of(reward.worker_timeouts)
+    except ValueError as error:
+        yield _renamed("worker_timeouts", error)
+
+
+def _check_backend(reward: RewardConfig) -> Iterator[Problem]:
+    if reward.backend == "ray" and find_spec("ray") is None:
+        yield Problem.of("reward.backend", "ray needs Ray: `pip install 'vlmrm-gym[ray]'`.")
+    if reward.ray_options is not None and reward.backend != "ray":
+        yield Problem.of("reward.ray_options", "needs `reward.backend: ray`.")
+    if reward.devices and reward.backend == "ray":
+        rule = "is for `reward.backend: process`. Set `reward.ray_options`, such as {num_gpus: 1}."
+        yield Problem.of("reward.devices", rule)
+
+
+def _check_clip(config: Config) -> Iterator[Problem]:
+    task, reward = config.task, config.reward
+    if reward.prompt is None and (task is None or task.prompt is None):
+        rule = f"is missing: {config.id} has no prompt of its own. Say what the agent should do."
+        yield Problem.of("reward.prompt", rule)
+    baseline = reward.baseline or (task and [task.baseline])
+    if reward.alpha > 0 and baseline is None:
+        yield Problem.of(
+            "reward.baseline",
+            f"is missing: `reward.alpha` above 0 needs it, and {config.id} has none of its own. "
+            "Describe the scene without the goal.",
+        )
+    if reward.prompt is not None and baseline is not None and set(reward.prompt) == set(baseline) and reward.baseline:
+        yield Problem.of(
+            "reward.baseline",
+            f"must differ from `reward.prompt`. Received {short_repr(baseline)} for both. "
+            "Describe the scene without the goal.",
+        )
+    if reward.model != "tiny":
+        from vlmrm_gym.rewards import sources
+
+        try:
+            sources.parse_model_name(reward.model)
+        except (ValueError, OSError) as error:
+            yield _renamed("model", error)
+
+
+def _check_unused_clip_fields(reward: RewardConfig) -> Iterator[Problem]:
+    """Report fields of CLIP used with another reward. With ground_truth, as in published files, they are ignored."""
+    default = RewardConfig()
+    for name in CLIPOptions.__annotations__.keys() | {"prompt"}:
+        if getattr(reward, name) != getattr(default, name):
+            yield Problem.of(
+                f"reward.{name}",
+                f"is for `reward.name` clip, not for {short_repr(reward.name)}. Leave it out, or put what your reward "
+                "needs into `reward.kwargs`.",
+            )
+
+
+def _check_import(reward: RewardConfig) -> Iterator[Problem]:
+    """Check that the callable exists and takes the keyword arguments."""
+    try:
+        found = ImportedReward(path=reward.name).find()
+    except ValueError as error:
+        yield _renamed("name", error, "reward")
+    except Exception as error:
+        rule = f"must be importable. Received {short_repr(reward.name)}, which raised {error!r}."
+        yield Problem.of("reward.name", truncate(rule, 1_000))
+    else:
+        yield from _check_kwargs(found, reward)
+
+
+def _check_kwargs(found: Callable[..., Any], reward: RewardConfig) -> Iterator[Problem]:
+    with suppress(ValueError):  # a callable written in C may have no signature
+        signature = inspect.signature(found)
+        try:
+            signature.bind_partial(**(reward.kwargs or {}))
+        except TypeError as error:
+            rule = f"must fit {short_repr(reward.name)}, which takes {signature}: {error}."
+            yield Problem.of("reward.kwargs", truncate(rule, 1_000))
+
+
+def _check_scene(config: Config, *, check_views: bool) -> Iterator[Problem]:
+    """Check cameras and textures, which only some tasks support."""
+    task, reward = config.task, config.reward
+    has_textures = task is not None and "textured" in inspect.signature(getattr(envs, task.env_cls)).parameters
+    if not reward.textured and not has_textures:
+        yield Problem.of("reward.textured", f"must be true for {config.id}, which has only one look.")
+    if reward.camera is None and reward.combine_views is not None:
+        rule = "is for several cameras. Set `reward.camera` to a list of them or to a named set, or leave it out."
+        yield Problem.of("reward.combine_views", rule)
+    if reward.camera is None or task is None:  # other packages' environments check cameras on construction
+        return
+    if "camera" not in task.kwargs:
+        yield Problem.of("reward.camera", f"is not for {config.id}, which has a fixed view. Leave it out.")
+        return
+    from vlmrm_gym.envs.humanoid_body import plain_model
+    from vlmrm_gym.rendering.views import make_cameras
+
+    try:
+        cameras = make_cameras(plain_model(), reward.camera, PAPER_CAMERA)
+    except (ValueError, TypeError) as error:
+        yield Problem(("reward", "camera"), f"`reward.camera` is no camera: {truncate(str(error), 1_000)}")
+    else:
+        if check_views and reward.combine_views is not None:
+            yield from _check_combination(reward.combine_views, len(cameras))
+
+
+def _check_combination(how: str, num_views: int) -> Iterator[Problem]:
+    """Check that a function exists and combines the rewards of views."""
+    try:
+        CombineViews(how, num_views)
+    except ValueError as error:
+        yield _renamed("combine_views", error)
+    except Exception as error:
+        rule = f"must be importable. Received {short_repr(how)}, which raised {error!r}."
+        yield Problem.of("reward.combine_views", truncate(rule, 1_000))
+
+
+def _renamed(key: str, error: Exception, parameter: str | None = None) -> Problem:
+    """Turn a library error into a problem of this section: its parameter is `reward.<key>` in a configuration."""
+    message = str(error).replace(f"`{parameter or key}`", f"`reward.{key}`")
+    return Problem(("reward", key), truncate(message, 1_000))
