@@ -1,0 +1,211 @@
+"""What a check of a reward finds, as data: measured by `vlmrm_gym.check.measure`, judged by `vlmrm_gym.check.verdict`
+and shown by `vlmrm_gym.check.report`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.check.agreement import Agreement
+from vlmrm_gym.check.signal import Signal
+
+Frame = NDArray[np.uint8]
+"""RGB, uint8 (H, W, 3)."""
+VerdictName = Literal["usable", "exploitable", "weak", "flat", "hopeless", "unknown"]
+"""See `vlmrm_gym.check.verdict`; "unknown" without a judge, labels or a success function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One combination of settings that makes a reward."""
+
+    prompt: str
+    baseline: str | None
+    alpha: float
+    model: str
+    look: str | None
+    """"textured" or "plain"; None if the environment has one look."""
+    camera: str
+    """The camera or cameras, as the user named them; "own" for the environment's."""
+    combine_views: str | None
+    """None if there is one view."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landscape:
+    """Rewards along a line of states (the paper's figure 2)."""
+
+    title: str
+    axis: str
+    """What `positions` are, with their unit."""
+    positions: NDArray[np.float64]
+    """float64 (N,), ascending."""
+    curves: Mapping[str, NDArray[np.float64]]
+    """Rewards, float64 (N,), by the label of the line."""
+    goal: NDArray[np.bool_] | None
+    """bool (N,): which states succeed; None if that is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cheat:
+    """A state that fails the task and is rewarded highly; without a judge, one that is rewarded highly."""
+
+    reward: float
+    frames: NDArray[np.uint8]
+    """The view of every camera, uint8 (V, H, W, 3)."""
+    failed: Mapping[str, float]
+    """The conditions that the state fails, with how far, in units of each condition's margin (above 0); the worst
+    first. Empty if there is no judge that has conditions."""
+    reached: float | None = None
+    """The reward of the most similar failing state that a search over actions reached from an initial state. None: not
+    searched for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheatSearch:
+    """What a search for failing states with high rewards found."""
+
+    left_out: str | None = None
+    """Why there was no search, as a sentence; the other fields are then empty."""
+    judged: bool = False
+    """Whether failures were searched for. Otherwise nothing judges states, and the cheats are what the reward likes."""
+    cheats: Sequence[Cheat] = ()
+    """The best distinct ones, the highest reward first."""
+    true_rewards: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """Rewards of states that succeed, float64 (G,)."""
+    true_frames: NDArray[np.uint8] | None = None
+    """The state that succeeds with the median reward, from every camera: uint8 (V, H, W, 3)."""
+    near_miss: float | None = None
+    """The highest reward of a state that fails by a near miss only."""
+    scored: int = 0
+    """How many failing states were scored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Viewpoints:
+    """How well the reward separates successes from failures, the cheats among them, from cameras all around."""
+
+    left_out: str | None = None
+    """Why this was left out, as a sentence; the other fields are then empty."""
+    azimuths: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """In degrees, float64 (A,)."""
+    elevations: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """In degrees, float64 (E,); negative looks down."""
+    auc: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """float64 (E, A)."""
+    best_frame: Frame | None = None
+    """A success from the best viewpoint."""
+    worst_frame: Frame | None = None
+    """The same from the worst one."""
+    pair: tuple[tuple[float, float], tuple[float, float]] | None = None
+    """The two viewpoints, (azimuth, elevation), under whose minimum the cheats are paid least, relative to successes."""
+    pair_excess: float | None = None
+    """Under that pair: the highest reward of a cheat minus the median reward of successes."""
+    single_excess: float | None = None
+    """The same under the camera that was checked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalCurves:
+    """Rewards along rollouts of untrained behaviour."""
+
+    rewards: NDArray[np.float64]
+    """float64 (N, T)."""
+    behaviours: Sequence[str]
+    """What made each of the N rollouts: "random", "held" or the name of a run."""
+    signal: Signal | None
+    """None if no state that reaches the goal is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """The same measure for a reward that must not agree with the task."""
+
+    name: str
+    auc: float | None
+    """None if it cannot be measured: all rewards alike, which is what one hopes for."""
+    explanation: str
+    """What it would mean if this did as well as the reward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContactSheet:
+    """Frames in the order of their rewards."""
+
+    title: str
+    frames: NDArray[np.uint8]
+    """uint8 (N, H, W, 3); several views are side by side."""
+    rewards: NDArray[np.float64]
+    """float64 (N,)."""
+    success: NDArray[np.bool_] | None
+    """bool (N,); None if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """The numbers that a verdict is made of. None: it could not be measured."""
+
+    auc: float | None = None
+    """How often a success has a higher reward than a failure."""
+    epic: float | None = None
+    """EPIC distance to the labels."""
+    control_auc: float | None = None
+    """The highest AUC of the controls."""
+    cheat_excess: float | None = None
+    """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
+    rewards of successes and of failures. Above 0: cheating pays more than succeeding."""
+    gap: float | None = None
+    """How much of the way to the goal's reward untrained behaviour leaves: see `vlmrm_gym.check.signal.Signal`."""
+    noise: float | None = None
+    """Noise of the reward along rollouts: see `vlmrm_gym.check.signal.Signal`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the measures say about a training."""
+
+    name: VerdictName
+    reasons: Sequence[str]
+    """Sentences, the decisive one first."""
+    next_steps: Sequence[str]
+    """What to try next, sentences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One combination of settings in the table."""
+
+    choice: Choice
+    measures: Measures
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything that a check found. Sections other than `table` are about the first combination of settings."""
+
+    subject: str
+    """The environment's ID or name."""
+    choice: Choice
+    verdict: Verdict
+    measures: Measures
+    landscapes: Sequence[Landscape]
+    agreements: Mapping[str, Agreement]
+    """Agreement with the judge, by where the states are from: "rollouts", "around the poses"."""
+    cheats: CheatSearch
+    viewpoints: Viewpoints
+    signal: SignalCurves
+    controls: Sequence[Control]
+    sheets: Sequence[ContactSheet]
+    table: Sequence[Row]
+    """All combinations, best first."""
+    gains: Sequence[str]
+    """What each choice gains, sentences."""
+    notes: Sequence[str]
+    """What was left out, and why; warnings."""
+    seconds: Mapping[str, float]
+    """Time of each part, in the order in which they ran."""
+    command: str
+    """The command that makes this report again."""
