@@ -1,5 +1,7 @@
-"""What a check of a reward finds, as data: measured by `vlmrm_gym.check.measure`, judged by `vlmrm_gym.check.verdict`
-and shown by `vlmrm_gym.check.report`."""
+"""What a check of a reward finds, as data.
+
+`vlmrm_gym.check.measure` measures it, `vlmrm_gym.check.verdict` judges it, and `vlmrm_gym.check.report` shows it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +102,7 @@ class Viewpoints:
     worst_frame: Frame | None = None
     """The same from the worst one."""
     pair: tuple[tuple[float, float], tuple[float, float]] | None = None
-    """The two viewpoints, (azimuth, elevation), under whose minimum the cheats are paid least, relative to successes."""
+    """The two viewpoints, (azimuth, elevation), under whose minimum cheats are paid least, relative to successes."""
     pair_excess: float | None = None
     """Under that pair: the highest reward of a cheat minus the median reward of successes."""
     single_excess: float | None = None
