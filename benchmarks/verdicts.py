@@ -6,7 +6,7 @@ not stated there. Left out, because no success is reported: Stable-Baselines3's 
 exploration, a first attempt at delayed actor updates, and two settings of DQN that were tried up to 15,000 steps.
 
 With the weights of c2affa6, this code and that of c2affa6, 06dfc5c and c408045 give equal rewards, to the bit, for 40
-states of the three environments in both looks. With those of cd9fe82, rewards of cart-pole differ by up to 0.014 from
+frames of the three environments, in both looks. With those of cd9fe82, rewards of cart-pole differ by up to 0.014 from
 that commit's: it scored frames of 400x600 pixels, which are rendered at the model's size today.
 """
 
