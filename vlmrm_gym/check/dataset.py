@@ -118,7 +118,7 @@ def record_dataset(command: Dataset) -> None:
         settings = {
             **{name: getattr(command, name) for name in ("id", "env", "episodes", "seed", "alpha", "model", "device")},
             "policy": behaviour.name,
-            "policy_digest": behaviour.digest,
+            "policy_weights": behaviour.weights,
             "steps": steps,
             "prompt": [spec.prompt for spec in specs],
             "baseline": specs[0].baseline if specs else None,
@@ -225,8 +225,8 @@ class _Behaviour:
     """"random", "held", or the name of a run."""
     act: Callable[[int], Policy]
     """From the seed of an episode to its policy."""
-    digest: str | None = None
-    """Of the file of a run's policy."""
+    weights: str | None = None
+    """Digest of the file of a run's policy."""
 
 
 def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
@@ -240,7 +240,7 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
     except RunError as error:
         raise InputError(f"`policy` must be random, held or the folder of a run. {error}") from error
     act = run_actions(folder, env, command.id)
-    return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes()).hexdigest())
+    return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
 
 
 def _check_scene(rollout: Rollout) -> None:
