@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vlmrm_gym.rewards.base import RenderSize
 from vlmrm_gym.rewards.clip import CLIPReward, check_frames
 from vlmrm_gym.rewards.specification import CLIP
 
@@ -32,6 +33,8 @@ class MultiPromptReward:
         RuntimeError: The weights cannot be downloaded.
     """
 
+    multi_view = False
+
     def __init__(self, specs: Sequence[CLIP], device: str = "auto") -> None:
         towers = {(spec.model, spec.precision, spec.resize_mode, spec.batch_size) for spec in specs}
         if len(towers) != 1:
@@ -41,6 +44,16 @@ class MultiPromptReward:
             )
         rewards = [cast(CLIPReward, spec.build(device)) for spec in specs]
         self._encoder, self._heads = rewards[0], [reward.head for reward in rewards]
+
+    @property
+    def batch_size(self) -> int:
+        """Maximum number of frames encoded at once."""
+        return self._encoder.batch_size
+
+    @property
+    def render_size(self) -> RenderSize:
+        """From (height, width) of an environment's own frames to the size at which the model needs them."""
+        return self._encoder.render_size
 
     @property
     def microbatch_size(self) -> int:
