@@ -1,5 +1,6 @@
 """A report's summary in the terminal."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -7,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vlmrm_gym.check.results import Report, VerdictName
+from vlmrm_gym.check.results import Choice, Report, VerdictName
 from vlmrm_gym.check.words import MEASURES, SETTINGS, format_number, setting, varying_settings
 
 STYLES: dict[VerdictName, str] = {
@@ -49,18 +50,22 @@ def print_summary(report: Report, console: Console, path: Path) -> None:
 
 
 def _combinations(report: Report) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("Settings", min_width=12)
     table.add_column("Verdict", no_wrap=True)
     for measure in MEASURES.values():
         table.add_column(measure.short, justify="right", no_wrap=True)
     names = varying_settings(report.table)
     for row in report.table[:MAX_ROWS]:
-        prompt, *others = (setting(row.choice, name) for name in names)
-        labelled = (f"{SETTINGS[name].lower()} {value}" for name, value in zip(names[1:], others, strict=True))
         table.add_row(
-            Text(", ".join([prompt, *labelled])),
+            Text(_describe(row.choice, names)),
             Text(row.verdict.name, STYLES[row.verdict.name]),
             *(format_number(getattr(row.measures, name)) for name in MEASURES),
         )
     return table
+
+
+def _describe(choice: Choice, names: Sequence[str]) -> str:
+    """The prompt, and other settings that are not None with their labels."""
+    others = [name for name in names if name != "prompt" and getattr(choice, name) is not None]
+    return ", ".join([choice.prompt, *(f"{SETTINGS[name].lower()} {setting(choice, name)}" for name in others)])

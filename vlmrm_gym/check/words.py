@@ -80,9 +80,9 @@ def format_percent(fraction: float) -> str:
     return f"{percent} %".replace("-", MINUS)
 
 
-def format_degrees(angle: float) -> str:
+def format_degrees(angle: float, unit: str = "°") -> str:
     """An angle in degrees, such as "45°"."""
-    return f"{angle:g}°".replace("-", MINUS)
+    return f"{angle:g}{unit}".replace("-", MINUS)
 
 
 def format_seconds(seconds: float) -> str:

@@ -36,4 +36,25 @@ def render(report: Report) -> str:
     environment.filters.update(
         number=words.format_number, percent=words.format_percent, seconds=words.format_seconds, embed=pictures.embed
     )
-    return environment.get_template("report.html.j2").render(report=report)
+    return environment.get_template("report.html.j2").render(report=report, sections=_sections(report))
+
+
+def _sections(report: Report) -> dict[str, str]:
+    """Titles of the sections by their IDs, in order; without those that have nothing to show."""
+    searched = report.cheats.judged or report.cheats.left_out
+    sections = {
+        "verdict": (True, "Verdict"),
+        "settings": (True, "Settings"),
+        "measures": (True, "Key measures"),
+        "cheats": (True, "Cheats" if searched else "What the reward likes most"),
+        "agreement": (True, "Agreement with success"),
+        "landscape": (report.landscapes, "Landscape"),
+        "signal": (report.signal.rewards.size, "Signal"),
+        "viewpoints": (True, "Viewpoints"),
+        "controls": (report.controls, "Controls"),
+        "sheets": (report.sheets, "Contact sheets"),
+        "combinations": (report.table, "All combinations"),
+        "notes": (report.notes, "Notes"),
+        "command": (True, "Command and times"),
+    }
+    return {name: title for name, (shown, title) in sections.items() if shown}

@@ -39,16 +39,17 @@ def draw_histograms(source: str, agreement: Agreement) -> Chart:
     edges = histograms.edges
     plot = Plot(
         (edges[0], edges[-1]),
-        padded(-below.max() if agreement.failures else 0, above.max() if agreement.successes else 0),
+        padded(-below.max(), above.max()),
         y_format=lambda value: f"{abs(100 * value):.3g} %",
     )
     plot.bars(edges, above, "success fill")
     plot.bars(edges, -below, "failure fill")
     plot.horizontal(0, "axis")
-    legend = [
-        ("success fill", f"{agreement.successes:,} successes (above the line)"),
-        ("failure fill", f"{agreement.failures:,} failures (below the line)"),
-    ]
+    legend = []
+    if agreement.successes:
+        legend.append(("success fill", f"{agreement.successes:,} successes (above the line)"))
+    if agreement.failures:
+        legend.append(("failure fill", f"{agreement.failures:,} failures (below the line)"))
     description = f"Histograms of the rewards of {agreement.successes} successes and {agreement.failures} failures."
     if agreement.threshold is not None:
         plot.vertical(agreement.threshold.reward, "reference dashed")
