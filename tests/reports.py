@@ -32,8 +32,9 @@ def draw_frames(count: int, side: int, rng: np.random.Generator, noise: float = 
         center, radius, color = rng.uniform(0.2, 0.8, 2), rng.uniform(0.05, 0.2), rng.uniform(0, 255, 3)
         frame[:] = 150 + 80 * np.stack([1 - y, 1 - 0.5 * y, 0.6 + 0.4 * x], axis=-1)
         frame[np.hypot(y - center[0], x - center[1]) < radius] = color
-    static = rng.uniform(0, 255, frames.shape)
-    return ((1 - noise) * frames + noise * static).clip(0, 255).astype(np.uint8)
+    if noise:
+        frames = (1 - noise) * frames + noise * rng.uniform(0, 255, frames.shape)
+    return frames.clip(0, 255).astype(np.uint8)
 
 
 def make_choice(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "front-side") -> Choice:
