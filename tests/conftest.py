@@ -1,7 +1,10 @@
 """Shared by all tests. Nothing here or below may download anything."""
 
 import os
+import signal
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background jobs; child processes inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported
 os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported, for its own renderer
 

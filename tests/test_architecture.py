@@ -51,7 +51,7 @@ ALLOWED = {
         "registration",
         "sb3",
     },
-    "check": BASE | {"videos", "rewards"},
+    "check": BASE | {"videos", "rewards", "rendering", "capture", "registration", "training"},
     "listing": BASE | {"gallery", "training"},
     "cli": BASE | {"vlmrm_gym", "rewards", "training", "check", "listing"},
     "bundled_model": BASE | {"check", "metrics", "tiny", "envs", "rendering", "rewards"},
