@@ -45,6 +45,8 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
                     rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))
                     if not sections:
                         sections = check.sections(measured)
+    progress.total = progress.n  # it was an estimate
+    progress.refresh()
     first = rows[0]
     return Report(
         subject=command.id or str(command.env),
