@@ -4,6 +4,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import tomllib
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from vlmrm_gym.check.report import render, write_report
 from vlmrm_gym.check.results import Cheat, CheatSearch, Landscape, Verdict
 from vlmrm_gym.check.words import MINUS
 
+ROOT = Path(__file__).parent.parent
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
 
 
@@ -111,7 +113,7 @@ def test_links_lead_to_headings_of_the_page(page):
     ("section", "texts"),
     [
         ("verdict", ["exploitable", "The best cheat has a reward of 0.830", "Add a second view"]),
-        ("settings", ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "best of 12"]),
+        ("settings", ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "This is the best of 12 combinations"]),
         ("measures", ["0.950", "0.200", "0.610", "0.300", "0.520", "0.071"]),
         ("cheats", ["12,800", "0.740", "Cheat 5", "torso upright 6.310", "reward of 0.690"]),
         ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
@@ -128,6 +130,12 @@ def test_links_lead_to_headings_of_the_page(page):
 def test_sections_show_what_was_found(page, section, texts):
     for text in texts:
         assert text in page.texts[section]
+
+
+def test_a_choice_that_is_not_the_best_is_not_called_so():
+    report = full_report()
+    other = Page(render(dataclasses.replace(report, choice=report.table[3].choice)))
+    assert "This is one of 12 combinations" in other.texts["settings"]
 
 
 def test_what_was_left_out_is_explained():
@@ -213,6 +221,15 @@ def test_every_verdict_has_a_colour(name):
     html = render(dataclasses.replace(minimal_report(), verdict=Verdict(name=name, reasons=[], next_steps=[])))
     assert f'class="verdict verdict-{name}"' in html
     assert re.search(rf"\.verdict-{name}[ ,]", html)
+
+
+def test_the_wheel_has_the_templates():
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    package = ROOT / "vlmrm_gym"
+    included = {path for pattern in setup["package-data"]["vlmrm_gym"] for path in package.glob(pattern)}
+    templates = set((package / "check" / "report" / "templates").iterdir())
+    assert len(templates) == 4
+    assert templates <= included
 
 
 def test_importing_the_report_loads_nothing_heavy():
