@@ -113,7 +113,10 @@ def test_links_lead_to_headings_of_the_page(page):
     ("section", "texts"),
     [
         ("verdict", ["exploitable", "The best cheat has a reward of 0.830", "Add a second view"]),
-        ("settings", ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "This is the best of 12 combinations"]),
+        (
+            "settings",
+            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "the best of 12 combinations"],
+        ),
         ("measures", ["0.950", "0.200", "0.610", "0.300", "0.520", "0.071"]),
         ("cheats", ["12,800", "0.740", "Cheat 5", "torso upright 6.310", "reward of 0.690"]),
         ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
