@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import verdicts
-from benchmarks.verdicts import FILES, TINY, load_outcomes, weights_folder
+from benchmarks import training_outcomes
+from benchmarks.training_outcomes import FILES, TINY, load_outcomes, weights_folder
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.envs.humanoid_body import XML, plain_model
 from vlmrm_gym.envs.humanoid_poses import pose
@@ -22,7 +22,6 @@ from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
 
 ROOT = Path(__file__).parent.parent
 OUTCOMES = load_outcomes()
-TRAINED = [outcome for outcome in OUTCOMES if outcome.steps]
 
 
 def git(*arguments: str) -> str:
@@ -52,7 +51,7 @@ def test_every_humanoid_training_of_the_results_is_in_the_table():
     for task, side, steps, percent, commit in rows:
         same = [
             outcome
-            for outcome in TRAINED
+            for outcome in OUTCOMES
             if f"commit {commit};" in outcome.source
             and outcome.task_id == f"VLMRM/Humanoid-{task}-v0"
             and outcome.camera == cameras[side]
@@ -62,12 +61,12 @@ def test_every_humanoid_training_of_the_results_is_in_the_table():
 
 def test_rewards_that_succeed_and_that_fail_are_in_the_table():
     """Thresholds of a verdict cannot be chosen with one kind alone."""
-    assert {outcome.task_id for outcome in TRAINED if outcome.success == 0} >= {
+    assert {outcome.task_id for outcome in OUTCOMES if outcome.success == 0} >= {
         "VLMRM/Humanoid-arms-raised-v0",
         "VLMRM/Humanoid-hands-on-hips-v0",
         "VLMRM/Humanoid-splits-v0",
     }
-    assert sum(outcome.success >= 0.86 for outcome in TRAINED) > 10
+    assert sum(outcome.success >= 0.86 for outcome in OUTCOMES) > 10
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: outcome.id)
@@ -88,7 +87,7 @@ def test_side_is_where_the_trainings_looked_from():
 @pytest.mark.parametrize("commit", sorted({outcome.weights_commit for outcome in OUTCOMES}))
 def test_weights_are_those_of_the_commit(commit, history, tmp_path, monkeypatch):
     """To the byte; written once, and nothing else is left behind."""
-    monkeypatch.setattr(verdicts, "WEIGHTS", tmp_path / "weights")
+    monkeypatch.setattr(training_outcomes, "WEIGHTS", tmp_path / "weights")
     folder = weights_folder(commit)
     for name in FILES:
         data = (folder / name).read_bytes()
@@ -126,7 +125,7 @@ def test_a_name_that_is_no_hash_is_refused(commit):
 
 def test_a_commit_without_weights_says_what_to_do(tmp_path, monkeypatch):
     """And leaves nothing behind."""
-    monkeypatch.setattr(verdicts, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(training_outcomes, "WEIGHTS", tmp_path)
     with pytest.raises(RuntimeError, match=r"Git has no .*of commit 0000000 here: .*\n?.*git fetch --unshallow"):
         weights_folder("0000000")
     assert not list(tmp_path.iterdir())
@@ -141,7 +140,7 @@ def test_a_commit_without_weights_says_what_to_do(tmp_path, monkeypatch):
         ({"task_id": "VLMRM/Humanoid-kneeling-v0"}, "`task_id` must be one of"),
         ({"look": "photo"}, "`look` must be one of"),
         ({"combine_views": "max"}, "`combine_views` must be one of"),
-        ({"steps": -1}, "`steps` must be an integer of at least 0"),
+        ({"steps": -1}, "`steps` must be an integer of at least 1"),
         ({"seeds": 0}, "`seeds` must be an integer of at least 1"),
         ({"source": ""}, "`source` must not be empty"),
         ({"weights_commit": "c2affa"}, "`weights_commit` must be 7 lower-case hexadecimal digits"),

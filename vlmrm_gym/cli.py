@@ -1,4 +1,4 @@
-"""The command line: `vlmrm-gym train`, `vlmrm-gym evaluate`, `vlmrm-gym score` and `vlmrm-gym tasks`."""
+"""The command line: `vlmrm-gym check`, `train`, `evaluate`, `score`, `dataset` and `tasks`."""
 
 import errno
 import json
@@ -15,6 +15,8 @@ try:
     from rich.table import Table
 
     from vlmrm_gym.check import InputError
+    from vlmrm_gym.check.command import Check, check
+    from vlmrm_gym.check.dataset import Dataset, record_dataset
     from vlmrm_gym.check.score import Score, score
     from vlmrm_gym.listing import Tasks, console, list_tasks
     from vlmrm_gym.training.checks import find_named_code, validate
@@ -99,9 +101,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 2 for bad input, 1 for a failure, 130 after Ctrl-C, 143 after SIGTERM.
     """
     arguments, words = _without_aliases(sys.argv[1:] if arguments is None else arguments)
-    commands: Any = Annotated[Train, tyro.conf.subcommand("train")]
+    commands: Any = Annotated[Check, tyro.conf.subcommand("check")]
+    commands |= Annotated[Train, tyro.conf.subcommand("train")]
     commands |= Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     commands |= Annotated[Score, tyro.conf.subcommand("score")]
+    commands |= Annotated[Dataset, tyro.conf.subcommand("dataset")]
     commands |= Annotated[Tasks, tyro.conf.subcommand("tasks")]
     command = tyro.cli(commands, args=arguments, prog="vlmrm-gym", description=__doc__)
     try:
@@ -110,8 +114,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 _train(command, arguments[1:], words)
             elif isinstance(command, Evaluate):
                 _evaluate(command)
+            elif isinstance(command, Check):
+                check(command)
             elif isinstance(command, Score):
                 score(command)
+            elif isinstance(command, Dataset):
+                record_dataset(command)
             else:
                 list_tasks(command)
     except (ConfigError, InputError, RunError) as error:

@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import numpy as np
 import tyro
@@ -22,6 +22,9 @@ from vlmrm_gym.check.drawing import plot_rewards, reward_video
 from vlmrm_gym.check.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.specification import CLIP
+
+if TYPE_CHECKING:
+    from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
@@ -88,7 +91,7 @@ def score(command: Score) -> None:
     source = open_frames(command.path, command.fps)
     folder = _choose_folder(command)
     _say_sizes(source)
-    reward = _build(list(columns.values()), command.device)
+    reward = load_prompts(list(columns.values()), command.device)
     batches = batch(source.frames(), reward.microbatch_size)
     first = next(batches, None)
     if first is None:
@@ -172,8 +175,16 @@ def _say_sizes(source: Video | Pictures) -> None:
             return
 
 
-def _build(specs: Sequence[CLIP], device: str) -> Any:
-    """Load the model and encode the texts; print what it warns of, once."""
+def load_prompts(specs: Sequence[CLIP], device: str) -> "MultiPromptReward":
+    """Load the model and encode the texts; print what it warns of, once.
+
+    Args:
+        specs: The rewards, of one model.
+        device: Where the model runs.
+
+    Raises:
+        InputError: The model cannot be loaded, or a text is too long.
+    """
     from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
 
     try:

@@ -1,12 +1,13 @@
 """MultiPromptReward: many prompts scored on the same image embeddings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vlmrm_gym.rewards.base import RenderSize
 from vlmrm_gym.rewards.clip import CLIPReward, check_frames
 from vlmrm_gym.rewards.specification import CLIP
 
@@ -32,6 +33,8 @@ class MultiPromptReward:
         RuntimeError: The weights cannot be downloaded.
     """
 
+    multi_view = False
+
     def __init__(self, specs: Sequence[CLIP], device: str = "auto") -> None:
         towers = {(spec.model, spec.precision, spec.resize_mode, spec.batch_size) for spec in specs}
         if len(towers) != 1:
@@ -43,9 +46,24 @@ class MultiPromptReward:
         self._encoder, self._heads = rewards[0], [reward.head for reward in rewards]
 
     @property
+    def batch_size(self) -> int:
+        """Maximum number of frames encoded at once."""
+        return self._encoder.batch_size
+
+    @property
+    def render_size(self) -> RenderSize:
+        """From (height, width) of an environment's own frames to the size at which the model needs them."""
+        return self._encoder.render_size
+
+    @property
     def microbatch_size(self) -> int:
         """Frames of about one second of work on a CPU, a whole batch on a GPU."""
         return self._encoder.microbatch_size
+
+    @property
+    def render_size(self) -> Callable[[int, int], tuple[int, int]]:
+        """The size at which to draw frames of a height and width, in pixels: the one that the model sees."""
+        return self._encoder.render_size
 
     def __call__(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Score frames.

@@ -11,6 +11,9 @@ from vlmrm_gym.check.task_states.base import Numbers, Path, Rows
 SETTLE_SECONDS = 0.045
 """How long a changed state is simulated, without torques: overlapping parts separate, and hardly anything falls."""
 
+_SCALARS = (int(mujoco.mjtJoint.mjJNT_SLIDE), int(mujoco.mjtJoint.mjJNT_HINGE))
+"""Joints whose position is one number."""
+
 
 class MuJoCoStates:
     """`qpos`, then what else a captured state has: float64 (N, S).
@@ -56,7 +59,7 @@ class MuJoCoStates:
     def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
         """See `TaskStates`."""
         changed, model = states.copy(), self._model
-        hinges = np.flatnonzero(model.jnt_limited & (model.jnt_type >= mujoco.mjtJoint.mjJNT_SLIDE))
+        hinges = np.flatnonzero(model.jnt_limited.astype(bool) & np.isin(model.jnt_type, _SCALARS))
         addresses, limits = model.jnt_qposadr[hinges], model.jnt_range[hinges]
         for state, offset in zip(changed, offsets * self._scale, strict=True):
             mujoco.mj_integratePos(model, state[: model.nq], offset, 1.0)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmrm_gym.checks import check_choice, check_integer, check_positive_integer
+from vlmrm_gym.checks import check_choice, check_positive_integer
 from vlmrm_gym.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +57,7 @@ class Outcome:
     algorithm: str
     """The algorithm and its program, then the settings that differ from the program's."""
     steps: int
-    """Environment steps of each training; 0: not trained."""
+    """Environment steps of each training."""
     seeds: int
     """Number of trainings."""
     success: float
@@ -71,7 +71,7 @@ class Outcome:
         check_choice("task_id", self.task_id, [task.id for task in TASKS])
         check_choice("look", self.look or "", ["textured", "plain", ""])
         check_choice("combine_views", self.combine_views or "", ["min", "mean", ""])
-        check_integer("steps", self.steps, minimum=0)
+        check_positive_integer("steps", self.steps)
         check_positive_integer("seeds", self.seeds)
         for name in ("alpha", "success"):
             if not 0 <= getattr(self, name) <= 1:

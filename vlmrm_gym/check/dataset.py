@@ -1,0 +1,278 @@
+"""The command `vlmrm-gym dataset`: rollouts with the rewards of prompts, as a Minari dataset."""
+
+import copy
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import gymnasium as gym
+import numpy as np
+import tyro
+from gymnasium.envs.registration import EnvSpec
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+from tqdm import tqdm
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.check import InputError
+from vlmrm_gym.check.dataset_folder import DatasetFolder, check_spaces, to_buffer
+from vlmrm_gym.check.dataset_summary import print_summary
+from vlmrm_gym.check.environments import make_unscored_env, time_limit
+from vlmrm_gym.check.numbered_video import save_numbered_video
+from vlmrm_gym.check.rollouts import Policy, Rollout, held_actions, play, random_actions, run_actions
+from vlmrm_gym.check.score import load_prompts
+from vlmrm_gym.checks import short_repr
+from vlmrm_gym.registration import find_task
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.training.config_types import Cameras
+from vlmrm_gym.training.run_folder import RunError, RunFolder
+
+DEFAULT_FPS = 30
+"""Frames per second of the videos, if the environment does not say."""
+
+
+@dataclass(kw_only=True)
+class Dataset:
+    """Record rollouts with their rewards as a Minari dataset.
+
+        vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20
+        vlmrm-gym dataset Ant-v5 --out ants --policy held --steps 200 --prompt "an ant robot on its back" --frames
+        vlmrm-gym dataset VLMRM/CartPole-v1 --out best --policy runs/CartPole-v1__DQN__0__1700000000
+
+    Each state is scored once, for all prompts. The rewards of an episode are those of the first prompt; infos have the
+    rewards of all prompts, the environment's own, success and the captured states. Episode i has the seed --seed + i.
+
+    FOLDER/data is the dataset: minari.MinariDataset("FOLDER/data"). FOLDER/labels.csv has the success of every step,
+    empty where the environment does not say it: fill it in by hand, with the videos of --frames.
+
+    After Ctrl-C or a crash, the same command goes on with the episodes that lack.
+    """
+
+    id: Annotated[str | None, tyro.conf.Positional] = None
+    """a registered ID: of this package, or any other that renders, such as Ant-v5, or module:ID"""
+    env: str | None = None
+    """in place of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
+    out: Path
+    """the folder to write"""
+    policy: str = "random"
+    """random, held (one action for a whole episode), or the folder of a run (its best policy, deterministic)"""
+    episodes: int = 10
+    """number of episodes"""
+    steps: int | None = None
+    """steps of an episode, unless the environment ends it before (None: the environment's own time limit)"""
+    seed: int = 0
+    """of the first episode; the others' follow"""
+    prompt: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """what should be seen; repeat --prompt for more of them (none: the task's own)"""
+    baseline: str | None = None
+    """the scene without the goal, for all prompts; used for alpha above 0 (None: the task's)"""
+    alpha: float = 0.0
+    """strength of the goal-baseline regularisation, from 0 to 1"""
+    model: str = "tiny"
+    """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
+    local-dir:folder"""
+    device: str = "auto"
+    """where the model runs: auto, cpu, cuda, cuda:1 or mps"""
+    camera: Cameras | None = None
+    """MuJoCo only: one camera or several, as in reward.camera of a training (None: the task's, else the
+    environment's)"""
+    combine_views: str | None = None
+    """how the rewards of several cameras make one: min, mean, or your own "package.module:function" (None: min)"""
+    frames: bool = False
+    """write a video of each episode, whose frames show the number of their step"""
+    overwrite: bool = False
+    """replace the dataset in a folder that exists, its labels included"""
+
+
+def record_dataset(command: Dataset) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: A setting, the environment, the policy or the output folder cannot be used.
+        RunError: The policy of a run cannot be read.
+        KeyboardInterrupt: Ctrl-C. The finished episodes stay in the folder.
+    """
+    _check_numbers(command)
+    with ExitStack() as opened:
+        env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
+        check_spaces(env)
+        steps = command.steps or time_limit(command.id, env)
+        if steps is None:
+            raise InputError(
+                "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
+            )
+        specs, camera = _make_specs(command), _choose_camera(command)
+        try:
+            view = opened.enter_context(closing(StateView(env, camera)))
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        behaviour = _find_behaviour(command, env)
+        settings = {
+            **{name: getattr(command, name) for name in ("id", "env", "episodes", "seed", "alpha", "model", "device")},
+            "policy": behaviour.name,
+            "policy_weights": behaviour.weights,
+            "steps": steps,
+            "prompt": [spec.prompt for spec in specs],
+            "baseline": specs[0].baseline if specs else None,
+            "camera": camera,
+            "combine_views": command.combine_views,
+            "frames": command.frames,
+        }
+        folder = DatasetFolder(command.out.resolve())
+        folder.check(settings, overwrite=command.overwrite)
+        score = None
+        if specs and (command.overwrite or folder.missing(command.episodes)):
+            score = _make_scorer(command, specs, view, opened)
+
+        def record(episode: int) -> None:
+            seed = command.seed + episode
+            rollout = play(env, view, behaviour.act(seed), seed=seed, steps=steps, behaviour=behaviour.name)
+            _check_scene(rollout)
+            rewards = None if score is None else score(States.concatenate([rollout.initial, rollout.states]))
+            if command.frames:
+                fps = env.metadata.get("render_fps") or DEFAULT_FPS
+                folder.write_video(episode, partial(save_numbered_video, view, rollout.states, episode, fps))
+            folder.add(episode, to_buffer(rollout, seed, rewards), env)
+
+        with folder.locked():
+            folder.begin(settings, overwrite=command.overwrite)
+            _record_missing(folder, command.episodes, record)
+            folder.finish(env, _describe_env(command, env, settings), _metadata(folder, settings), command.seed)
+    print_summary(folder)
+
+
+def _record_missing(folder: DatasetFolder, episodes: int, record: Callable[[int], None]) -> None:
+    missing = folder.missing(episodes)
+    try:
+        with tqdm(total=episodes, initial=episodes - len(missing), unit=" episodes") as progress:
+            for episode in missing:
+                record(episode)
+                progress.update()
+    except KeyboardInterrupt:
+        done = episodes - len(folder.missing(episodes))
+        print(f"{done} of {episodes} episodes are done. The same command goes on with the others.", file=sys.stderr)
+        raise
+
+
+def _check_numbers(command: Dataset) -> None:
+    for name, least in (("episodes", 1), ("steps", 1), ("seed", 0)):
+        value = getattr(command, name)
+        if value is not None and not least <= value < 2**31:
+            raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
+
+
+def _make_specs(command: Dataset) -> list[CLIP]:
+    """The rewards; none without a prompt."""
+    task = None if command.id is None else find_task(command.id)
+    prompts = command.prompt or (() if task is None or task.prompt is None else (task.prompt,))
+    if len(set(prompts)) < len(prompts):
+        raise InputError(f"Each `prompt` must be a different one. Received {', '.join(map(repr, prompts))}.")
+    baseline = command.baseline or (task.baseline if task is not None and command.alpha else None)
+    try:
+        return [CLIP(prompt=prompt, baseline=baseline, alpha=command.alpha, model=command.model) for prompt in prompts]
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def _choose_camera(command: Dataset) -> Any:
+    if command.camera is None:
+        task = None if command.id is None else find_task(command.id)
+        return None if task is None else task.kwargs.get("camera")
+    try:
+        return TypeAdapter(Cameras).validate_python(command.camera)
+    except ValidationError as error:
+        rule = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InputError(f"`camera` {rule}. Received {short_repr(command.camera)}.") from error
+
+
+def _make_scorer(
+    command: Dataset, specs: Sequence[CLIP], view: StateView, opened: ExitStack
+) -> Callable[[States], NDArray[np.float32]]:
+    """A function from B states to their rewards, float32 (B, P)."""
+    try:
+        combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
+        if combine is not None and combine.is_random:
+            raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
+        reward = build_reward(
+            lambda device: load_prompts(specs, device),  # pyright: ignore[reportArgumentType]  (K rewards per frame)
+            view.num_views,
+            combine,
+            command.device,
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    renderer = opened.enter_context(closing(view.make_renderer(reward.render_size)))
+    size = reward.microbatch_size
+
+    def score(states: States) -> NDArray[np.float32]:
+        parts = [states[start : start + size] for start in range(0, len(states), size)]
+        return np.concatenate([reward(part.draw(renderer)) for part in parts])
+
+    return score
+
+
+@dataclass(frozen=True)
+class _Behaviour:
+    name: str
+    """"random", "held", or the name of a run."""
+    act: Callable[[int], Policy]
+    """From the seed of an episode to its policy."""
+    weights: str | None = None
+    """Digest of the file of a run's policy."""
+
+
+def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
+    if command.policy in ("random", "held"):
+        make = random_actions if command.policy == "random" else held_actions
+        # The environment's own generator has the seed alone: these streams are independent of it.
+        return _Behaviour(command.policy, lambda seed: make(env.action_space, np.random.default_rng([seed, 1])))
+    folder = Path(command.policy).resolve()
+    try:
+        policy = RunFolder.open(folder).policy("best")
+    except RunError as error:
+        raise InputError(f"`policy` must be random, held or the folder of a run. {error}") from error
+    act = run_actions(folder, env, command.id)
+    return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
+
+
+def _check_scene(rollout: Rollout) -> None:
+    """Raise an InputError if states are not drawn from their rows alone."""
+    if rollout.states.changes is not None or rollout.initial.changes is not None:
+        raise InputError(
+            "The environment changes its scene (textures, colours or sizes), and a dataset has no place for that. "
+            "Wrap the environment, so that its frames are stored."
+        )
+
+
+def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, Any]) -> EnvSpec | None:
+    """What Minari makes an environment from, scored by the first prompt for IDs of this package; None if unknown."""
+    task = None if command.id is None else find_task(command.id)
+    if task is None:
+        return env.spec
+    if not settings["prompt"]:
+        return None
+    spec = copy.deepcopy(gym.spec(task.id))
+    options = {name: settings[name] for name in ("alpha", "model")} | {"episode_length": settings["steps"]}
+    options |= {name: settings[name] for name in ("baseline", "camera", "combine_views") if settings[name] is not None}
+    spec.kwargs |= {"prompt": settings["prompt"][0], **options}
+    return spec
+
+
+def _metadata(folder: DatasetFolder, settings: dict[str, Any]) -> dict[str, Any]:
+    """Minari's metadata. The ID is the folder's name where that has the form of one."""
+    subject = settings["id"] or settings["env"]
+    made_up = re.sub(r"[^a-zA-Z0-9]+", "-", f"{subject} {settings['policy']}").strip("-") + "-v0"
+    return {
+        "dataset_id": folder.dataset_id or made_up,
+        "algorithm_name": settings["policy"],
+        "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {settings['policy']}.",
+        "prompts": settings["prompt"],
+    }
