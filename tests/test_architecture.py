@@ -51,9 +51,9 @@ ALLOWED = {
         "registration",
         "sb3",
     },
+    "listing": BASE | {"gallery", "training"},
     "check": BASE
     | {"videos", "envs", "rewards", "rendering", "capture", "registration", "gallery", "training", "listing"},
-    "listing": BASE | {"gallery", "training"},
     "cli": BASE | {"vlmrm_gym", "rewards", "training", "check", "listing"},
     "bundled_model": BASE | {"check", "metrics", "tiny", "envs", "rendering", "rewards"},
 }
