@@ -9,9 +9,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import changing_env
 import gymnasium as gym
 import imageio.v3 as iio
 import minari
+import mujoco
 import numpy as np
 import pytest
 from conftest import TASK_PROMPT
@@ -300,6 +302,41 @@ def test_an_environment_of_a_function_with_nested_observations(tmp_path):
     labels = (tmp_path / "out" / "labels.csv").read_text().splitlines()
     assert labels[:2] == ["episode,step,success", "0,0,"]
     assert len(labels) == 1 + 3 + 4 + 4
+
+
+def make_changing():
+    return changing_env.make("geom recoloured", "step")
+
+
+class ChangingModel(changing_env.ChangingEnv):
+    """Has a second body from the second episode on."""
+
+    def reset_model(self):
+        if self.np_random_seed == 1:
+            self.model = changing_env.ChangingEnv(extra='<geom size=".1"/>').model
+            self.data = mujoco.MjData(self.model)
+        return super().reset_model()
+
+
+def test_changes_of_the_scene_are_kept(tmp_path):
+    flags = ["--env", f"{__name__}:make_changing", "--episodes", "2", "--steps", "3", "--frames"]
+    record(tmp_path / "out", *flags)
+    rollouts = read_dataset(tmp_path / "out")
+    env, other = make_changing(), make_changing()
+    with closing(env), closing(other), closing(StateView(other, quality="faithful")) as view:
+        env.reset(seed=0)
+        drawn = view.draw(rollouts[0].states.rows, rollouts[0].states.changes)
+        for frame, action in zip(drawn, rollouts[0].actions, strict=True):
+            env.step(action)
+            np.testing.assert_array_equal(frame, env.render())
+        assert (drawn[0] != drawn[-1]).any()
+    assert names(tmp_path / "out" / "scenes") == ["episode_0000.npz", "episode_0001.npz"]
+
+
+def test_an_environment_with_another_model_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        record(tmp_path / "out", "--env", f"{__name__}:ChangingModel", "--episodes", "2", "--steps", "2")
+    assert "it has another model, or another look" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.dataset_folder import LABELS, DatasetFolder
 from vlmrm_gym.check.rollouts import Rollout
+from vlmrm_gym.check.scene_file import load_changes
 from vlmrm_gym.checks import short_repr, truncate
 from vlmrm_gym.rendering.states import States
 
@@ -59,22 +61,23 @@ def read_dataset(folder: Path) -> list[RecordedRollout]:
     """
     from minari.dataset.minari_storage import MinariStorage
 
-    settings = read_settings(folder)
+    found, settings = DatasetFolder(folder), read_settings(folder)
     try:
-        storage = MinariStorage.read(DatasetFolder(folder).data)
+        storage = MinariStorage.read(found.data)
         episodes = storage.get_episodes(range(storage.total_episodes))
-        return [_to_rollout(episode, settings) for episode in episodes]
-    except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:
+        return [_to_rollout(episode, settings, found.scene_changes(episode["id"])) for episode in episodes]
+    except (OSError, KeyError, ValueError, TypeError, AssertionError, BadZipFile) as error:
         raise InputError(f"The dataset {folder} is damaged: {truncate(str(error) or repr(error))}") from error
 
 
-def _to_rollout(episode: dict[str, Any], settings: dict[str, Any]) -> RecordedRollout:
+def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes: Path) -> RecordedRollout:
     infos = episode["infos"]
+    states = States(infos["state"], load_changes(scene_changes) if scene_changes.exists() else None)
     success, prompt_rewards = infos.get("success"), infos.get("prompt_rewards")
     return RecordedRollout(
         behaviour=settings["policy"],
-        states=States(infos["state"][1:]),
-        initial=States(infos["state"][:1]),
+        states=states[1:],
+        initial=states[:1],
         observations=episode["observations"],
         actions=episode["actions"],
         task_rewards=infos["task_reward"][1:],
