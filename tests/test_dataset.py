@@ -69,7 +69,8 @@ def poles(tmp_path_factory):
 def test_a_dataset_has_what_a_loop_over_scored_environments_sees(poles):
     dataset = minari.MinariDataset(poles / "data")
     assert (dataset.total_episodes, dataset.total_steps) == (4, 60)
-    for number, episode in enumerate(dataset):
+    for number in (0, 3):
+        episode = dataset[number]
         for column, prompt in enumerate([TASK_PROMPT, OTHER]):
             env = gym.make(CARTPOLE, prompt=prompt, episode_length=15)
             observation, _ = env.reset(seed=number)

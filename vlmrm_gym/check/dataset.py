@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import tyro
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
@@ -112,7 +113,7 @@ def record_dataset(command: Dataset) -> None:
         specs, camera = _make_specs(command), _choose_camera(command)
         try:
             view = opened.enter_context(closing(StateView(env, camera)))
-        except ValueError as error:
+        except (DependencyNotInstalled, ValueError) as error:
             raise InputError(str(error)) from error
         behaviour = _find_behaviour(command, env)
         settings = {

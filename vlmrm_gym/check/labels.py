@@ -59,13 +59,18 @@ def read_dataset(folder: Path) -> list[RecordedRollout]:
     Raises:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`, or is damaged.
     """
+    return list(iterate_dataset(folder))
+
+
+def iterate_dataset(folder: Path) -> Iterator[RecordedRollout]:
+    """Read the episodes of a dataset one after the other; see `read_dataset`."""
     from minari.dataset.minari_storage import MinariStorage
 
     found, settings = DatasetFolder(folder), read_settings(folder)
     try:
         storage = MinariStorage.read(found.data)
-        episodes = storage.get_episodes(range(storage.total_episodes))
-        return [_to_rollout(episode, settings, found.scene_changes(episode["id"])) for episode in episodes]
+        for episode in storage.get_episodes(range(storage.total_episodes)):
+            yield _to_rollout(episode, settings, found.scene_changes(episode["id"]))
     except (OSError, KeyError, ValueError, TypeError, AssertionError, BadZipFile) as error:
         raise InputError(f"The dataset {folder} is damaged: {truncate(str(error) or repr(error))}") from error
 
