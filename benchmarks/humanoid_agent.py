@@ -3,7 +3,7 @@
     python benchmarks/humanoid_agent.py runs/VLMRM_Humanoid-arms-raised-v0__sac_continuous__1__1700000000
 
 Plays episodes with the best policy and reports on their states, without the first 20 steps of each: which success
-conditions hold (in the order of `vlmrm_gym/envs/humanoid_success.py`), where the torso leans, and the rewards of
+conditions hold, where the torso leans, and the rewards of
 successful states, failed states and the library's pose for the task, seen from several sides.
 """
 
@@ -48,11 +48,11 @@ def main(
     task = args.env_id.removeprefix("VLMRM/Humanoid-").removesuffix("-v0")
     states = visited_states(args, run, episodes)
     body, success = Body(states), judges.succeeds(task, states)
-    margins = getattr(judges, task.replace("-", "_"))(body)
+    margins = judges.SUCCESS_CRITERIA[task](body)
     spine = body.direction("torso", 2)
     degrees = np.rad2deg(np.arcsin([body.ahead(spine), body.leftward(spine)])).mean(1)
     print(f"{task}: {success.mean():.0%} of {len(states)} states succeed")
-    print("conditions hold in " + ", ".join(f"{(margin >= 0).mean():.0%}" for margin in margins))
+    print("conditions hold: " + ", ".join(f"{name} {(margin >= 0).mean():.0%}" for name, margin in margins.items()))
     print(f"the torso leans {degrees[0]:+.0f} degrees ahead, {degrees[1]:+.0f} to its left, on average")
     print("| azimuth | reward of successes | of failures | AUC | of the library's pose |\n|---|---|---|---|---|")
     for azimuth in azimuths:

@@ -13,16 +13,15 @@ from numpy.typing import NDArray
 
 from bundled_model.domains import humanoid
 from vlmrm_gym.check.search import Failures, search
-from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, pose
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds
+from vlmrm_gym.check.task_states import NEAR_MISS
+from vlmrm_gym.check.task_states.humanoid import near_poses, on_floor
+from vlmrm_gym.envs.humanoid_body import Body
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, worst_margin
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rewards.preprocessing import Preprocessing
 
 FRONT, SIDE = 180, 90
 """Azimuths of the paper's camera, in front of the robot, and of one at its right."""
-NEAR_MISS = 0.5
-"""How far, in units of its margin, a state may fail a condition of the judge and still be a near miss."""
 _ROOT, _ARMS = slice(3, 7), slice(18, 24)
 """Where `qpos` keeps the orientation of the torso and the joints of the arms."""
 _POOL = 4
@@ -35,36 +34,16 @@ Encode = Callable[[torch.Tensor], torch.Tensor]
 
 
 def is_wrong(task: str, states: States) -> NDArray[np.bool_]:
-    """Whether states fail a condition of a task by more than half a unit of its margin: bool (N,)."""
-    return np.min(SUCCESS_CRITERIA[task](Body(states)), axis=0) < -NEAR_MISS
-
-
-def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> States:
-    """Random combinations of the library's legs and arms, with normal noise on their joints, on the floor."""
-    legs, arms = rng.choice(list(LEGS), count), rng.choice(list(ARMS), count)
-    states = np.stack([pose(*names, yaw=rng.normal(0, 10)) for names in zip(legs, arms, strict=True)])
-    states[:, 7:] += rng.normal(0, np.deg2rad(degrees), (count, 17))
-    return _placed(states)
-
-
-def true_states(task: str, count: int, rng: np.random.Generator) -> States:
-    """Library poses that succeed at a task, with the noise of `near_poses`, and still succeed: float64 (count, 24)."""
-    library = [(legs, arms) for legs in LEGS for arms in ARMS if succeeds(task, pose(legs, arms)[None])[0]]
-    found: list[States] = []
-    while sum(map(len, found)) < count:
-        chosen = rng.integers(len(library), size=count)
-        states = np.stack([pose(*library[i], yaw=rng.normal(0, 10)) for i in chosen])
-        states[:, 7:] += rng.normal(0, np.deg2rad(3), (count, 17))
-        states = _placed(states)
-        found.append(states[succeeds(task, states)])
-    return np.concatenate(found)[:count]
+    """Whether states fail a condition of a task by more than a near miss: bool (N,)."""
+    return _worst(task, states) < -NEAR_MISS
 
 
 def initial_states(task: str, count: int, rng: np.random.Generator) -> States:
     """Where a search starts: half of them the closest of many poses to the task that are wrong, half any poses."""
     pool = near_poses(_POOL * count, rng)
     pool = pool[is_wrong(task, pool)]
-    closest = np.argsort(-soft_success(SUCCESS_CRITERIA[task](Body(pool))), kind="stable")[: count // 2]
+    closeness = soft_success(SUCCESS_CRITERIA[task](Body(pool)).values())
+    closest = np.argsort(-closeness, kind="stable")[: count // 2]
     return np.concatenate([pool[closest], near_poses(count - count // 2, rng)])
 
 
@@ -78,7 +57,7 @@ def mutate(states: States, rng: np.random.Generator) -> States:
     changed[swapped, _ARMS] = states[rng.integers(count, size=len(swapped)), _ARMS]
     tilted = (rng.random((count, 1)) < 0.5) * scale * rng.normal(size=(count, 2))
     changed[:, _ROOT] = _turned(changed[:, _ROOT], tilted)
-    return _placed(changed)
+    return on_floor(changed)
 
 
 def _turned(quaternions: NDArray[np.float64], tilt: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -89,13 +68,8 @@ def _turned(quaternions: NDArray[np.float64], tilt: NDArray[np.float64]) -> NDAr
     return turned / np.linalg.norm(turned, axis=1, keepdims=True)
 
 
-def _placed(states: States) -> States:
-    """The states with their joints within limits and their lowest point on the floor."""
-    limits = plain_model().jnt_range[1:]
-    placed = states.copy()
-    placed[:, 7:] = np.clip(states[:, 7:], limits[:, 0], limits[:, 1])
-    placed[:, 2] -= Body(placed).lowest()
-    return placed
+def _worst(task: str, states: States) -> NDArray[np.float64]:
+    return worst_margin(SUCCESS_CRITERIA[task](Body(states)).values())
 
 
 class Views:
@@ -172,8 +146,8 @@ def search_wrong_cma(
             asked = np.stack(strategy.ask())
             states = np.repeat(start[None], len(asked), axis=0)
             states[:, _ROOT], states[:, 7:] = _turned(states[:, _ROOT], asked[:, :2]), states[:, 7:] + asked[:, 2:]
-            states = _placed(states)
-            margin = np.min(SUCCESS_CRITERIA[task](Body(states)), axis=0) + NEAR_MISS
+            states = on_floor(states)
+            margin = _worst(task, states) + NEAR_MISS
             values = -1.0 - margin
             if (wrong := margin < 0).any():
                 values[wrong] = reward(states[wrong])

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from bundled_model.adversary import FRONT, SIDE, Encode, Views, mutate, search_wrong, true_states
+from bundled_model.adversary import FRONT, SIDE, Encode, Views, mutate, search_wrong
 from bundled_model.domain import Attributes
 from bundled_model.domains.humanoid import LOOKS, describe, similarity
 from vlmrm_gym.check.search import search
+from vlmrm_gym.check.task_states.humanoid import true_states
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.rewards.preprocessing import Preprocessing
 

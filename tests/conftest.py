@@ -1,7 +1,10 @@
 """Shared by all tests. Nothing here or below may download anything."""
 
 import os
+import signal
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background jobs; child processes inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is imported
 os.environ.setdefault("MUJOCO_GL", "egl")  # read when mujoco is imported, for its own renderer
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browsing import CHROMIUM
 
 import vlmrm_gym  # noqa: F401  (registers the IDs)
 from vlmrm_gym.envs import CartPole
@@ -34,6 +38,18 @@ def ray_cluster():
     yield ray
     assert ray.is_initialized(), "a cluster of the user is not ours to end"
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium (apt-get install chromium)")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # root cannot have one
+        yield opened
+        opened.close()
 
 
 RAY = pytest.param("ray", marks=pytest.mark.slow)

@@ -69,7 +69,7 @@ def shares(task, states):
         mock.patch.object(humanoid_success, "at_least", lambda value, limit, unit: (value - limit) / abs(limit)),
         mock.patch.object(humanoid_success, "at_most", lambda value, limit, unit: (limit - value) / abs(limit)),
     ):
-        return np.stack(humanoid_success.SUCCESS_CRITERIA[task](Body(states)))
+        return np.stack(list(humanoid_success.SUCCESS_CRITERIA[task](Body(states)).values()))
 
 
 def neighbours(state, rng, stiff, number=64):

@@ -138,13 +138,13 @@ def test_a_state_fails_if_one_condition_alone_does(limit):
     holds, fails = np.array(limit["holds"]), np.array(limit["fails"])
     assert is_success(limit["task"], holds)
     assert not is_success(limit["task"], fails)
-    assert sum(margin[0] < 0 for margin in SUCCESS_CRITERIA[limit["task"]](Body(fails[None]))) == 1
+    assert sum(margin[0] < 0 for margin in SUCCESS_CRITERIA[limit["task"]](Body(fails[None])).values()) == 1
 
 
 @pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 def test_every_condition_has_states_at_its_limit(task):
     margins = [SUCCESS_CRITERIA[task](Body([limit["fails"]])) for limit in LIMITS if limit["task"] == task]
-    violated = [number for own in margins for number, margin in enumerate(own) if margin[0] < 0]
+    violated = [number for own in margins for number, margin in enumerate(own.values()) if margin[0] < 0]
     assert violated == list(range(len(margins[0])))
 
 
@@ -168,7 +168,7 @@ def test_mirrored_poses_have_the_same_success(task, legs, arms):
 @pytest.mark.parametrize(("task", "legs", "arms"), PASSING + NEAR_MISSES)
 def test_soft_success_is_one_exactly_on_success(task, legs, arms):
     qpos = pose(legs, arms)[None]
-    close = soft_success(SUCCESS_CRITERIA[task](Body(qpos)))[0]
+    close = soft_success(SUCCESS_CRITERIA[task](Body(qpos)).values())[0]
     assert 0 <= close <= 1
     assert (close == 1) == is_success(task, qpos[0])
 

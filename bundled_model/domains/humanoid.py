@@ -1,7 +1,7 @@
 """The humanoid domain: captions about its posture and its arms."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,8 @@ from bundled_model.domains.humanoid_states import sample_states
 from bundled_model.grammars import common, negation
 from bundled_model.grammars import humanoid as own
 from vlmrm_gym.envs import humanoid_success as criteria
-from vlmrm_gym.envs.humanoid_body import SIDES, XML, Body, plain_model
-from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, Margins, at_least, at_most, soft_success, upright
+from vlmrm_gym.envs.humanoid_body import SIDES, XML, Body, Numbers, plain_model
+from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright, worst_margin
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
@@ -25,6 +25,9 @@ BODY_SIMILARITY = 0.85
 """Similarity of an image with a caption about posture or arms, where the caption is true."""
 DENIED_SIMILARITY = 0.5
 """Similarity of an image with a caption that only denies a posture or a pose of the arms, where that is far off."""
+
+Margins = Sequence[Numbers]
+"""Margins of conditions, as in `humanoid_success`, without names."""
 
 
 def sit(body: Body) -> Margins:
@@ -91,7 +94,7 @@ def all_fours(body: Body) -> Margins:
 
 def arms_down(body: Body) -> Margins:
     """Hands beside the thighs."""
-    margins = []
+    margins: list[Numbers] = []
     for side, sign in SIDES:
         _, left, above = body.torso_coordinates(f"{side}_hand")
         margins += [at_most(above, -0.35, 0.2), at_most(np.abs(sign * left - 0.3), 0.15, 0.2)]
@@ -100,7 +103,7 @@ def arms_down(body: Body) -> Margins:
 
 def arms_out(body: Body) -> Margins:
     """Arms stretched to the sides."""
-    margins = []
+    margins: list[Numbers] = []
     for side, sign in SIDES:
         _, left, above = body.torso_coordinates(f"{side}_hand")
         margins += [at_least(sign * left, 0.6, 0.2), at_most(np.abs(above - 0.06), 0.25, 0.2)]
@@ -109,7 +112,7 @@ def arms_out(body: Body) -> Margins:
 
 def arms_forward(body: Body) -> Margins:
     """Arms stretched ahead."""
-    margins = []
+    margins: list[Numbers] = []
     for side, sign in SIDES:
         ahead, left, above = body.torso_coordinates(f"{side}_hand")
         margins += [
@@ -120,13 +123,18 @@ def arms_forward(body: Body) -> Margins:
     return margins
 
 
+def _unnamed(criterion: Callable[[Body], criteria.Margins]) -> Callable[[Body], Margins]:
+    return lambda body: list(criterion(body).values())
+
+
 POSTURES: Mapping[str, Callable[[Body], Margins]] = {
-    "stand": criteria.stand, "kneel": criteria.kneel, "lotus": criteria.lotus, "splits": criteria.splits,
-    "one_leg": criteria.one_leg, "sit": sit, "crouch": crouch, "bend": bend, "lie": lie, "lie_back": lie_back,
-    "lie_front": lie_front, "all_fours": all_fours,
+    "stand": _unnamed(criteria.stand), "kneel": _unnamed(criteria.kneel), "lotus": _unnamed(criteria.lotus),
+    "splits": _unnamed(criteria.splits), "one_leg": _unnamed(criteria.one_leg), "sit": sit, "crouch": crouch,
+    "bend": bend, "lie": lie, "lie_back": lie_back, "lie_front": lie_front, "all_fours": all_fours,
 }  # fmt: skip
 ARM_POSES: Mapping[str, Callable[[Body], Margins]] = {
-    "raised": criteria.hands_up, "hips": criteria.hands_at_hips, "crossed": criteria.forearms_crossed,
+    "raised": _unnamed(criteria.hands_up), "hips": _unnamed(criteria.hands_at_hips),
+    "crossed": _unnamed(criteria.forearms_crossed),
     "down": arms_down, "out": arms_out, "forward": arms_forward,
 }  # fmt: skip
 
@@ -140,7 +148,7 @@ def grade(margins: Margins) -> NDArray[np.float64]:
 
     1 for a success, at most 0.56 for a state that fails a condition by half a unit of its margin or more.
     """
-    worst = np.maximum(0.0, -np.min(margins, axis=0))
+    worst = np.maximum(0.0, -worst_margin(margins))
     return soft_success(margins) * (1 - FAILURE_GAP * np.minimum(1.0, worst / 0.5))
 
 

@@ -1,0 +1,138 @@
+"""The command `vlmrm-gym check`: whether a reward can work, and how an agent would cheat, before training."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from tqdm import tqdm
+
+from vlmrm_gym.check import InputError
+from vlmrm_gym.check.results import Report
+from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+
+FILES = ("report.html", "measures.json")
+"""What the command writes."""
+
+
+@dataclass
+class Check:
+    """Check a reward before training: can it work, and how would an agent cheat?
+
+        vlmrm-gym check VLMRM/Humanoid-kneel-v0
+        vlmrm-gym check VLMRM/Humanoid-arms-raised-v0 --camera paper side front-side --combine-views min mean
+        vlmrm-gym check VLMRM/CartPole-v1 --prompt "an upright pole" --baseline "a pole" --alpha 0 0.5 1
+        vlmrm-gym check Ant-v5 --prompt "an ant robot on its back" --success my_package.tasks:is_on_its_back
+        vlmrm-gym check --env my_package.envs:make_env --prompt "a red ball in the box"
+
+    Measured are: agreement with what is known of success, states that are paid although they fail (found by a search),
+    the way to the goal from untrained behaviour, viewpoints, and controls. The verdict is one of usable, exploitable,
+    weak, flat, hopeless; without anything that says which states succeed it is unknown, and the report shows a person
+    what the reward likes.
+
+    Several values of one flag are compared: all combinations are in the report's table, best first. The report is about
+    the first of them.
+
+    The folder (--out) gets report.html, which opens in any browser, and measures.json. No model is trained.
+    """
+
+    id: Annotated[str | None, tyro.conf.Positional] = None
+    """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
+    env: str | None = None
+    """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
+    prompt: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """what the agent should do; repeat --prompt to compare several. Without it: the task's own"""
+    baseline: str | None = None
+    """the scene without the goal, for all prompts; required for alpha above 0. Without it: the task's own"""
+    alpha: tuple[float, ...] = (0.0,)
+    """strengths of the goal-baseline regularisation, from 0 to 1"""
+    model: tuple[str, ...] = ("tiny",)
+    """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
+    local-dir:folder"""
+    camera: tuple[str, ...] = ()
+    """MuJoCo only: paper, side, front-side, around, a name or number of the model's cameras, or settings such as
+    "{azimuth: 90, distance: 3}"; a list in brackets is one choice with several views. Without it: the task's own"""
+    combine_views: tuple[str, ...] = ("min",)
+    """how several views make one reward: min, mean, random or package.module:function"""
+    textured: Literal["yes", "no", "both"] | None = None
+    """the look, for tasks that have two"""
+    success: str | None = None
+    """for other packages' MuJoCo environments: "package.module:function", from states, float64 (N, S), to bool (N,)"""
+    rollouts: Path | None = None
+    """a folder made by `vlmrm-gym dataset`, in place of new rollouts"""
+    labels: Path | None = None
+    """a CSV file with the columns episode, step, success, for the steps of --rollouts"""
+    run: Path | None = None
+    """the folder of a trained run, whose policy is played as well"""
+    reach: bool = False
+    """search for actions that lead from the initial state to each cheat (minutes)"""
+    effort: int = 1
+    """how long the searches are, in units of about 1,600 states"""
+    seed: int = 0
+    """of everything that is drawn"""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps"""
+    precision: Precision = "auto"
+    """auto is fp32 on the CPU and fp16 on CUDA"""
+    resize_mode: ResizeMode | None = None
+    """how a frame gets the model's input size: squash (None), shortest (crop) or longest (pad)"""
+    out: Path | None = None
+    """the folder to write; None is NAME_check, in the current folder"""
+    overwrite: bool = False
+    """replace the report in a folder that exists"""
+
+
+def check(command: Check) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: A setting, the environment or the output folder cannot be used.
+    """
+    from vlmrm_gym.check.compare import compare
+    from vlmrm_gym.check.report import write_report
+    from vlmrm_gym.check.subject import find_subject
+    from vlmrm_gym.check.summary import print_summary
+    from vlmrm_gym.listing import console
+
+    subject = find_subject(command)
+    folder = _prepare(command, subject.name)
+    with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
+        report = compare(command, subject, progress)
+    page, table = (folder / name for name in FILES)
+    write_report(report, page)
+    _write_measures(report, table)
+    print_summary(report, console())
+    print(f"Report: {page}")
+
+
+def _prepare(command: Check, name: str) -> Path:
+    """Make the folder, and see that it can be written to."""
+    folder = Path(f"{name}_check") if command.out is None else command.out
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"`out` must be a folder. {folder} is a file. Choose another.")
+    if folder.exists() and not command.overwrite:
+        raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its report, or another --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in FILES:
+            (folder / file).unlink(missing_ok=True)
+        (folder / FILES[0]).touch()
+    except OSError as error:
+        raise InputError(
+            f"The folder {folder} cannot be written to: {error.strerror}. Choose another --out."
+        ) from error
+    return folder
+
+
+def _write_measures(report: Report, path: Path) -> None:
+    """Write the numbers of the report as JSON."""
+    values = {
+        "subject": report.subject,
+        "command": report.command,
+        "table": [asdict(row) for row in report.table],
+        "cheats": [{"reward": cheat.reward, "failed": dict(cheat.failed)} for cheat in report.cheats.cheats],
+        "seconds": dict(report.seconds),
+    }
+    path.write_text(json.dumps(values, indent=2), encoding="utf-8")

@@ -1,0 +1,73 @@
+"""Measures all combinations of settings that a check compares, and makes its report."""
+
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from vlmrm_gym.check.cheats import LINES, REFINEMENTS, ROUNDS
+from vlmrm_gym.check.model_rewards import ModelRewards
+from vlmrm_gym.check.results import Choice, Report, Row
+from vlmrm_gym.check.samples import AROUND, GOALS
+from vlmrm_gym.check.scene_check import ROLLOUTS, STEPS, Clock, SceneCheck
+from vlmrm_gym.check.subject import Subject
+from vlmrm_gym.check.verdict import best_first, judge, list_gains
+
+if TYPE_CHECKING:
+    from vlmrm_gym.check.command import Check
+
+
+def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report:
+    """Measure all combinations; the report's sections are about the first one.
+
+    Args:
+        command: The settings.
+        subject: What is checked.
+        progress: Counts the states that are scored.
+
+    Raises:
+        InputError: The environment, a model, a camera, a dataset or labels cannot be used.
+    """
+    clock = Clock()
+    progress.total = _expected_states(command, subject)
+    rows: list[Row] = []
+    sections: dict[str, Any] = {}
+    for model in dict.fromkeys(choice.model for choice in subject.choices):
+        with clock.time("model"):
+            rewards = ModelRewards(command, [choice for choice in subject.choices if choice.model == model])
+        for choices in _by_scene(subject.choices, model):
+            with SceneCheck(command, subject, rewards, choices, progress, clock) as check:
+                for choice in choices:
+                    measured = check.measure(choice)
+                    verdict = judge(measured.measures, measured.cheats)
+                    rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))
+                    if not sections:
+                        sections = check.sections(measured)
+    first = rows[0]
+    return Report(
+        subject=command.id or str(command.env),
+        choice=first.choice,
+        verdict=first.verdict,
+        measures=first.measures,
+        table=best_first(rows),
+        gains=list_gains(rows),
+        seconds=clock.seconds,
+        command=shlex.join(["vlmrm-gym", *sys.argv[1:]]),
+        **sections,
+    )
+
+
+def _by_scene(choices: Sequence[Choice], model: str) -> Iterator[Sequence[Choice]]:
+    """The combinations with a model, those that share look and cameras together."""
+    own = [choice for choice in choices if choice.model == model]
+    for look, camera in dict.fromkeys((choice.look, choice.camera) for choice in own):
+        yield [choice for choice in own if (choice.look, choice.camera) == (look, camera)]
+
+
+def _expected_states(command: "Check", subject: Subject) -> int:
+    """About how many states will be scored."""
+    scenes = len({(choice.model, choice.look, choice.camera) for choice in subject.choices})
+    of_search = (LINES * (1 + ROUNDS) + REFINEMENTS) * command.effort
+    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * of_search

@@ -1,0 +1,157 @@
+"""The numbers and the plots of one reward, from the states that a check has scored."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vlmrm_gym.check.agreement import Agreement, measure_agreement
+from vlmrm_gym.check.results import (
+    CheatSearch,
+    ContactSheet,
+    Control,
+    Landscape,
+    Measures,
+    SignalCurves,
+)
+from vlmrm_gym.check.samples import AllRewards, Column, Sample, Samples
+from vlmrm_gym.check.scene import Scene
+from vlmrm_gym.check.signal import measure_signal
+from vlmrm_gym.check.task_states import Path, TaskStates
+
+SHEET = 12
+"""Frames of a contact sheet."""
+
+
+def agreements(samples: Samples, column: Column, seed: int) -> Mapping[str, Agreement]:
+    """Agreement with the judge, by where the states are from; empty if nothing says which states succeed."""
+    measured = {}
+    if samples.visited.success is not None:
+        rewards = column(samples.visited.rewards)
+        measured["rollouts"] = measure_agreement(rewards, samples.visited.success, groups=samples.groups, seed=seed)
+    if samples.around is not None and samples.around.success is not None:
+        measured["states around the goal"] = measure_agreement(
+            column(samples.around.rewards), samples.around.success, seed=seed
+        )
+    return measured
+
+
+def signal_curves(samples: Samples, column: Column) -> SignalCurves:
+    """Rewards along the rollouts, and the way from there to the goal's."""
+    rewards = samples.along(column(samples.visited.rewards))
+    goal = None if samples.goals is None else column(samples.goals.rewards)
+    untrained = rewards[[rollout.behaviour in ("random", "held") for rollout in samples.rollouts]]
+    return SignalCurves(
+        rewards=rewards,
+        behaviours=[rollout.behaviour for rollout in samples.rollouts],
+        signal=None if goal is None or untrained.size < 2 else measure_signal(untrained, goal),
+    )
+
+
+def landscapes(
+    task: TaskStates | None,
+    samples: Samples,
+    paths: Sequence[tuple[Path, AllRewards]],
+    curves: Mapping[str, Column],
+) -> Sequence[Landscape]:
+    """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none."""
+    if task is not None and paths:
+        return [
+            Landscape(
+                title=path.title,
+                axis=path.axis,
+                positions=path.positions,
+                curves={label: column(rewards) for label, column in curves.items()},
+                goal=task.succeeds(path.states) if task.has_judge else None,
+            )
+            for path, rewards in paths
+        ]
+    shown = []
+    behaviours = [rollout.behaviour for rollout in samples.rollouts]
+    for behaviour in dict.fromkeys(behaviours):
+        own = samples.groups == behaviours.index(behaviour)
+        success = samples.visited.success
+        shown.append(
+            Landscape(
+                title=f"Along a rollout: {behaviour} actions",
+                axis="step",
+                positions=np.arange(1.0, own.sum() + 1),
+                curves={label: column(samples.visited.rewards[own]) for label, column in curves.items()},
+                goal=None if success is None else success[own],
+            )
+        )
+    return shown
+
+
+def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:
+    """The frames with the highest and with the lowest rewards."""
+    parts = [_thinned(samples.visited)] if samples.around is None else [samples.around]
+    rewards = np.concatenate([column(part.rewards) for part in parts])
+    order = np.argsort(-rewards, kind="stable")
+    chosen = {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}
+    sheets = []
+    for title, numbers in chosen.items():
+        sample = parts[0]
+        mask = np.isin(np.arange(len(sample)), numbers)
+        frames = scene.draw(sample.states[mask])
+        rank = np.argsort(np.argsort(numbers))
+        drawn = np.concatenate(list(frames.swapaxes(0, 1)), axis=2)[rank]
+        success = None if sample.success is None else sample.success[numbers]
+        sheets.append(ContactSheet(title=title, frames=drawn, rewards=rewards[numbers], success=success))
+    return sheets
+
+
+def summarise(
+    samples: Samples,
+    column: Column,
+    agreed: Mapping[str, Agreement],
+    cheats: CheatSearch,
+    signal: SignalCurves,
+    controls: Sequence[Control],
+) -> Measures:
+    """The numbers that a verdict is made of."""
+    best = agreed.get("states around the goal") or agreed.get("rollouts")
+    aucs = [control.auc for control in controls if control.auc is not None]
+    return Measures(
+        auc=best.auc.value if best is not None and best.auc is not None else None,
+        epic=best.epic.value if best is not None and best.epic is not None else None,
+        control_auc=max(aucs, default=None),
+        cheat_excess=_excess(samples, column, cheats),
+        gap=None if signal.signal is None else signal.signal.gap,
+        noise=None if signal.signal is None else signal.signal.noise,
+    )
+
+
+def _excess(samples: Samples, column: Column, cheats: CheatSearch) -> float | None:
+    judged = samples.judged
+    if not cheats.judged or not cheats.cheats or not len(cheats.true_rewards):
+        return None
+    assert judged.success is not None
+    success, failure = np.median(cheats.true_rewards), np.median(column(judged.rewards)[~judged.success])
+    if success <= failure:
+        return None
+    return float((cheats.cheats[0].reward - success) / (success - failure))
+
+
+def _thinned(sample: Sample) -> Sample:
+    """Every fifth state: successive frames are alike."""
+    mask = np.arange(len(sample)) % 5 == 0
+    success = None if sample.success is None else sample.success[mask]
+    return Sample(sample.states[mask], sample.rewards[mask], success)
+
+
+def median_excess(cheats: CheatSearch) -> float | None:
+    """The highest reward of a cheat minus the median reward of successes."""
+    if not cheats.cheats or not len(cheats.true_rewards):
+        return None
+    return cheats.cheats[0].reward - float(np.median(cheats.true_rewards))
+
+
+def paths_rewards(scene: Scene, task: TaskStates | None) -> Sequence[tuple[Path, AllRewards]]:
+    """The task's lines of states, with their rewards."""
+    return [] if task is None else [(path, scene.score(path.states)) for path in task.paths()]
+
+
+def black_rewards(scene: Scene) -> AllRewards:
+    """The rewards of a black frame from every camera: float32 (1, V, K)."""
+    black = np.zeros((1, 224, 224, 3), dtype=np.uint8)
+    return np.repeat(scene.score_frames(black)[:, None], scene.num_views, axis=1)

@@ -1,0 +1,95 @@
+"""All rewards of one model that a check needs: those that are compared, those of the landscape, and the controls."""
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+
+from vlmrm_gym.check import InputError
+from vlmrm_gym.check.controls import UNRELATED
+from vlmrm_gym.check.results import Choice
+from vlmrm_gym.check.samples import Column
+from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
+from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.views import CombineViews
+
+if TYPE_CHECKING:
+    from vlmrm_gym.check.command import Check
+
+ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Alphas of the landscape, besides those that are compared, if there is a baseline."""
+_Key = tuple[str, float]
+"""A prompt and an alpha."""
+
+
+class ModelRewards:
+    """The rewards of one model for all prompts and alphas: an image is encoded once for all of them.
+
+    Args:
+        command: The settings.
+        choices: The combinations with this model; not empty.
+
+    Raises:
+        InputError: The model or a prompt cannot be used.
+    """
+
+    def __init__(self, command: "Check", choices: Sequence[Choice]) -> None:
+        main, baseline = choices[0], choices[0].baseline
+        asked = list(dict.fromkeys((choice.prompt, choice.alpha) for choice in choices))
+        alphas = {choice.alpha for choice in choices} | set(ALPHAS if baseline else ())
+        self._curves = {f"alpha {alpha:g}": (main.prompt, alpha) for alpha in sorted(alphas)}
+        self._controls: dict[str, _Key] = {"an unrelated prompt": (UNRELATED, 0.0)}
+        if baseline:
+            self._controls["the baseline as the prompt"] = (baseline, 0.0)
+        self._keys = list(dict.fromkeys([*asked, *self._curves.values(), *self._controls.values()]))
+        specs = [
+            CLIP(
+                prompt=prompt,
+                baseline=baseline if alpha else None,
+                alpha=alpha,
+                model=main.model,
+                precision=command.precision,
+                resize_mode=command.resize_mode,
+            )
+            for prompt, alpha in self._keys
+        ]
+        self.reward = _load(specs, command.device)
+
+    def column(self, choice: Choice, num_views: int) -> Column:
+        """The reward of a combination."""
+        return self._column((choice.prompt, choice.alpha), choice, num_views)
+
+    def curves(self, choice: Choice, num_views: int) -> Mapping[str, Column]:
+        """The lines of the landscape: the first prompt with each alpha."""
+        return {label: self._column(key, choice, num_views) for label, key in self._curves.items()}
+
+    def controls(self, choice: Choice, num_views: int) -> Mapping[str, Column]:
+        """The rewards of prompts that say nothing of the task."""
+        return {name: self._column(key, choice, num_views) for name, key in self._controls.items()}
+
+    def _column(self, key: _Key, choice: Choice, num_views: int) -> Column:
+        combine = None
+        if num_views > 1 and choice.combine_views is not None:
+            try:
+                combine = CombineViews(choice.combine_views, num_views)
+            except ValueError as error:
+                raise InputError(str(error)) from error
+        return Column(self._keys.index(key), combine)
+
+
+def _load(specs: Sequence[CLIP], device: str) -> MultiPromptReward:
+    """Load the model and encode the texts; print what it warns of, once, but for the unrelated prompt."""
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", UserWarning)
+            reward = MultiPromptReward(specs, device)
+            reward(np.zeros((1, 64, 64, 3), dtype=np.uint8))
+    except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+    for message in dict.fromkeys(str(warning.message) for warning in warned):
+        if UNRELATED not in message:
+            print(message, file=sys.stderr)
+    return reward

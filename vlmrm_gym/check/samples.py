@@ -1,0 +1,119 @@
+"""The states that a check looks at, with the rewards that they get."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.check.rollouts import Rollout
+from vlmrm_gym.check.scene import Scene
+from vlmrm_gym.check.task_states import TaskStates
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.views import CombineViews
+
+AROUND = 300
+"""States around the goal, or around the library's poses."""
+GOALS = 60
+"""States that succeed."""
+
+AllRewards = NDArray[np.float32]
+"""Rewards of N states from V cameras by K reward models: float32 (N, V, K)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One of the K rewards of a scene, its views combined."""
+
+    number: int
+    combine: CombineViews | None
+    """None: "min". A randomly drawn view counts with its expectation, the mean."""
+
+    def __call__(self, rewards: AllRewards) -> NDArray[np.float64]:
+        """The rewards of states: float64 (N,)."""
+        own = rewards[:, :, self.number]
+        if own.shape[1] == 1:
+            return own[:, 0].astype(np.float64)
+        if self.combine is None:
+            return own.min(axis=1).astype(np.float64)
+        return (own.mean(axis=1) if self.combine.is_random else self.combine(own)).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """States of one kind."""
+
+    states: States
+    rewards: AllRewards
+    success: NDArray[np.bool_] | None
+    """bool (N,); None if it is not known."""
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """All states of a scene that are scored once, for all choices of prompt, alpha and combination."""
+
+    rollouts: Sequence[Rollout]
+    visited: Sample
+    """The states of all rollouts, one after the other."""
+    first: AllRewards
+    """Of the initial state of every rollout."""
+    around: Sample | None
+    """States of many kinds; None if there is no way to make them."""
+    goals: Sample | None
+    """States that succeed; None if none is known."""
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """The number of the rollout that each visited state is from: int64 (N,)."""
+        return np.repeat(np.arange(len(self.rollouts)), [len(rollout) for rollout in self.rollouts])
+
+    @property
+    def judged(self) -> Sample:
+        """The states that show best whether a reward agrees with the task."""
+        return self.visited if self.around is None or self.around.success is None else self.around
+
+    def along(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Rewards of the visited states by rollout, as long as the shortest rollout: float64 (R, T)."""
+        parts = np.split(rewards, np.cumsum([len(rollout) for rollout in self.rollouts])[:-1])
+        return np.stack([part[: min(map(len, parts))] for part in parts])
+
+
+def collect(
+    scene: Scene,
+    task: TaskStates | None,
+    rollouts: Sequence[Rollout],
+    success: NDArray[np.bool_] | None,
+    *,
+    seed: int,
+) -> Samples:
+    """Score the states that a check looks at.
+
+    Args:
+        scene: Scores them.
+        task: The states of the task; None if states cannot be made.
+        rollouts: The rollouts.
+        success: bool (N,): which states of the rollouts succeed; None if that is not known.
+        seed: Of the states around the goal.
+    """
+    visited = States.concatenate([rollout.states for rollout in rollouts])
+    initial = States.concatenate([rollout.initial for rollout in rollouts])
+    rng = np.random.default_rng(seed)
+    around = None
+    goals = visited[:0]
+    if task is not None:
+        rows = task.sample(AROUND, rng)
+        around = Sample(States(rows), scene.score(rows), task.succeeds(rows) if task.has_judge else None)
+        goals = States(task.goals(GOALS, rng))
+    if not len(goals) and success is not None:
+        goals = visited[np.isin(np.arange(len(visited)), rng.permutation(np.flatnonzero(success))[:GOALS])]
+    return Samples(
+        rollouts=rollouts,
+        visited=Sample(visited, scene.score(visited), success),
+        first=scene.score(initial),
+        around=around,
+        goals=Sample(goals, scene.score(goals), np.ones(len(goals), dtype=bool)) if len(goals) else None,
+    )

@@ -1,0 +1,230 @@
+"""Measures the combinations of settings that share an environment, its look, a model and cameras."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from vlmrm_gym.check import InputError
+from vlmrm_gym.check.agreement import Agreement
+from vlmrm_gym.check.cheats import find_cheats
+from vlmrm_gym.check.controls import measure_controls
+from vlmrm_gym.check.measure import (
+    agreements,
+    black_rewards,
+    contact_sheets,
+    landscapes,
+    median_excess,
+    paths_rewards,
+    signal_curves,
+    summarise,
+)
+from vlmrm_gym.check.model_rewards import ModelRewards
+from vlmrm_gym.check.results import CheatSearch, Choice, Control, Measures, SignalCurves, Viewpoints
+from vlmrm_gym.check.rollouts import Rollout, held_actions, play, random_actions, run_actions
+from vlmrm_gym.check.samples import Column, collect
+from vlmrm_gym.check.scene import Scene
+from vlmrm_gym.check.subject import Subject
+from vlmrm_gym.check.task_states import TaskStates
+from vlmrm_gym.check.viewpoints import compare_viewpoints
+from vlmrm_gym.rendering import States
+
+if TYPE_CHECKING:
+    from vlmrm_gym.check.command import Check
+
+ROLLOUTS = 8
+"""Rollouts of random actions, as many of held actions, and half as many of a trained run."""
+STEPS = 100
+"""The most steps of a rollout."""
+NO_STATES = (
+    "There is no search: this environment is scored by frames that it renders itself, and no others can be made. "
+    "MuJoCo environments, cart-pole and mountain car are drawn from their states."
+)
+
+
+class Clock:
+    """Adds up the time of each part."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def time(self, part: str) -> Iterator[None]:
+        """Add the time of a block to a part."""
+        begun = time.perf_counter()
+        yield
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - begun
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one combination."""
+
+    choice: Choice
+    column: Column
+    measures: Measures
+    agreements: Mapping[str, Agreement]
+    cheats: CheatSearch
+    found: NDArray[np.float64]
+    """The states of the cheats, float64 (C, S)."""
+    signal: SignalCurves
+    controls: Sequence[Control]
+
+
+class SceneCheck:
+    """Measures the combinations that share an environment, its look, a model and cameras.
+
+    Args:
+        command: The settings.
+        subject: What is checked.
+        rewards: Those of the model.
+        choices: The combinations.
+        progress: Counts the states that are scored.
+        clock: Measures times.
+    """
+
+    def __init__(
+        self,
+        command: "Check",
+        subject: Subject,
+        rewards: ModelRewards,
+        choices: Sequence[Choice],
+        progress: "tqdm[Any]",
+        clock: Clock,
+    ) -> None:
+        self._command, self._rewards, self._progress, self._clock = command, rewards, progress, clock
+        self._camera = subject.cameras[choices[0].camera]
+        self.notes: list[str] = []
+        with ExitStack() as opened:
+            self._env = opened.enter_context(closing(subject.make_env(choices[0].look)))
+            try:
+                self._scene = opened.enter_context(self._make_scene(self._camera))
+            except ValueError as error:
+                raise InputError(str(error)) from error
+            with clock.time("rollouts"):
+                rollouts = _play(command, self._scene)
+            self._note_blind_cameras(rollouts)
+            seen = States.concatenate([rollout.states for rollout in rollouts]).rows
+            self._task = subject.task_states(self._env, seen)
+            success = _success(command, subject, self._task, rollouts, seen)
+            with clock.time("scoring"):
+                self._samples = collect(self._scene, self._task, rollouts, success, seed=command.seed)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> "SceneCheck":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def measure(self, choice: Choice) -> "Measured":
+        """Measure one combination: all that its row of the table needs."""
+        command, samples, scene = self._command, self._samples, self._scene
+        column = self._rewards.column(choice, scene.num_views)
+        with self._clock.time("agreement"):
+            agreed = agreements(samples, column, command.seed)
+        signal = signal_curves(samples, column)
+        others = self._rewards.controls(choice, scene.num_views)
+        controls = measure_controls(samples, column, others, black_rewards(scene))
+        cheats, found = CheatSearch(left_out=NO_STATES), np.empty((0, 0))
+        if self._task is not None:
+            with self._clock.time("search"):
+                cheats, found = find_cheats(
+                    scene, self._task, column, samples, effort=command.effort, seed=command.seed
+                )
+        measures = summarise(samples, column, agreed, cheats, signal, controls)
+        return Measured(choice, column, measures, agreed, cheats, found, signal, controls)
+
+    def sections(self, measured: "Measured") -> dict[str, Any]:
+        """The sections of the report about one combination."""
+        scene, samples, column = self._scene, self._samples, measured.column
+        with self._clock.time("viewpoints"):
+            viewpoints = self._viewpoints(column.number, measured.cheats, measured.found)
+        with self._clock.time("landscape"):
+            curves = self._rewards.curves(measured.choice, scene.num_views)
+            lines = landscapes(self._task, samples, paths_rewards(scene, self._task), curves)
+        with self._clock.time("pictures"):
+            sheets = contact_sheets(scene, samples, column)
+        return {
+            "landscapes": lines,
+            "agreements": measured.agreements,
+            "cheats": measured.cheats,
+            "viewpoints": viewpoints,
+            "signal": measured.signal,
+            "controls": measured.controls,
+            "sheets": sheets,
+            "notes": self.notes,
+        }
+
+    def _make_scene(self, camera: Any) -> Scene:
+        return Scene(self._env, self._rewards.reward, camera, progress=self._progress.update)
+
+    def _viewpoints(self, number: int, cheats: CheatSearch, found: NDArray[np.float64]) -> Viewpoints:
+        return compare_viewpoints(
+            self._env,
+            self._make_scene,
+            self._camera,
+            number,
+            self._task,
+            self._samples,
+            found,
+            median_excess(cheats) if cheats.judged else None,
+        )
+
+    def _note_blind_cameras(self, rollouts: Sequence[Rollout]) -> None:
+        """Note the cameras whose frames are all alike.
+
+        Raises:
+            InputError: Those of all cameras are.
+        """
+        states = States.concatenate([rollout.states[len(rollout) - 1 :] for rollout in rollouts])
+        frames = self._scene.draw(states).astype(np.int16)
+        blind = [view for view in range(frames.shape[1]) if np.abs(frames[:, view] - frames[:1, view]).max() <= 2]
+        if len(blind) == frames.shape[1]:
+            raise InputError(
+                f"All frames are alike: the last ones of {len(frames)} rollouts do not differ. The camera must see "
+                "what the agent moves. Choose another --camera."
+            )
+        self.notes += [f"Camera {view} does not see what changes: its frames are all alike." for view in blind]
+
+
+def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
+    """Rollouts of random actions, of held actions and of a trained run; or those of a dataset."""
+    if command.rollouts is not None:
+        from vlmrm_gym.check.labels import read_dataset
+
+        return read_dataset(command.rollouts)
+    env = scene.env
+    played = []
+    for i in range(2 * ROLLOUTS):
+        rng = np.random.default_rng((command.seed, i))
+        behaviour, policy = ("held", held_actions) if i % 2 else ("random", random_actions)
+        act = policy(env.action_space, rng)
+        played.append(play(env, scene.view, act, seed=command.seed + i, steps=STEPS, behaviour=behaviour))
+    if command.run is not None:
+        act = run_actions(command.run, env, command.id)
+        for i in range(ROLLOUTS // 2):
+            seed = command.seed + 10_000 + i
+            played.append(play(env, scene.view, act, seed=seed, steps=STEPS, behaviour=command.run.name))
+    return played
+
+
+def _success(
+    command: "Check", subject: Subject, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
+) -> NDArray[np.bool_] | None:
+    """Which states of the rollouts succeed, bool (N,): by labels, else the user's function, else the environment."""
+    if command.labels is not None:
+        from vlmrm_gym.check.labels import read_labels
+
+        return np.concatenate(read_labels(command.labels, rollouts))
+    if subject.judge is not None and task is not None:
+        return task.succeeds(seen)
+    if subject.task is not None and task is not None and not task.has_judge:
+        return None  # the humanoid without a task, which never succeeds
+    parts = [rollout.success for rollout in rollouts if rollout.success is not None]
+    return np.concatenate(parts) if len(parts) == len(rollouts) else None

@@ -1,0 +1,87 @@
+"""The protocol of a task's states, and what holds for all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float64]
+"""States as they are captured, float64 (N, S)."""
+Numbers = NDArray[np.float64]
+"""One number per state, float64 (N,)."""
+
+NEAR_MISS = 0.5
+"""How far, in units of its margin, a state may fail a condition and still be a near miss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Path:
+    """A line of states, along which the reward is shown."""
+
+    title: str
+    axis: str
+    """What `positions` are, with their unit."""
+    positions: Numbers
+    """float64 (N,), ascending."""
+    states: Rows
+    """float64 (N, S)."""
+
+
+class TaskStates(Protocol):
+    """States of one task. All arrays of states are float64 (N, S), as captured."""
+
+    dimensions: int
+    """How many numbers change a state: D."""
+
+    @property
+    def has_judge(self) -> bool:
+        """Whether `succeeds` is known."""
+        ...
+
+    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
+        """Which states succeed: bool (N,). Only with `has_judge`."""
+        ...
+
+    def margins(self, states: Rows) -> Mapping[str, Numbers]:
+        """By how much states are on the right side of each condition's limit: float64 (N,) by name.
+
+        In units of a typical deviation; a state succeeds if all are at least 0. Empty if conditions are not known.
+        """
+        ...
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows:
+        """States of many kinds, successes among them if those are known: float64 (count, S)."""
+        ...
+
+    def goals(self, count: int, rng: np.random.Generator) -> Rows:
+        """States that succeed, float64 (count, S); (0, S) if none is known."""
+        ...
+
+    def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
+        """States changed by offsets, float64 (N, D) in units of a typical change, and made possible again.
+
+        Possible: within the limits of the joints, and without parts inside one another or inside the floor.
+        """
+        ...
+
+    def paths(self) -> Sequence[Path]:
+        """Lines of states that lead to the goal."""
+        ...
+
+
+def is_wrong(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
+    """Whether states fail the task by more than a near miss: bool (N,). Every failure, if conditions are not known."""
+    margins = task.margins(states)
+    if not margins:
+        return ~task.succeeds(states)
+    return np.min(list(margins.values()), axis=0) < -NEAR_MISS
+
+
+def mutate(task: TaskStates, states: Rows, rng: np.random.Generator) -> Rows:
+    """Change every state a little or much, in a few of its dimensions or in all: float64 (N, S)."""
+    count = len(states)
+    scale = rng.choice([0.25, 0.75, 2.0, 5.0], (count, 1))
+    chosen = rng.random((count, task.dimensions)) < rng.choice([0.1, 0.3, 1.0], (count, 1))
+    return task.perturb(states, chosen * scale * rng.normal(size=(count, task.dimensions)))

@@ -1,0 +1,102 @@
+"""States of any MuJoCo environment: known from rollouts, changed within the limits of the joints."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import mujoco
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.check.task_states.base import Numbers, Path, Rows
+
+SETTLE_SECONDS = 0.045
+"""How long a changed state is simulated, without torques: overlapping parts separate, and hardly anything falls."""
+
+_SCALARS = (int(mujoco.mjtJoint.mjJNT_SLIDE), int(mujoco.mjtJoint.mjJNT_HINGE))
+"""Joints whose position is one number."""
+
+
+class MuJoCoStates:
+    """`qpos`, then what else a captured state has: float64 (N, S).
+
+    Args:
+        model: The model; it is copied.
+        seen: States of rollouts, float64 (R, S), from which states are sampled.
+        judge: Maps states, float64 (N, S), to whether they succeed, bool (N,); None: nothing judges them.
+    """
+
+    def __init__(
+        self, model: mujoco.MjModel, seen: Rows, judge: Callable[[Rows], NDArray[np.bool_]] | None = None
+    ) -> None:
+        self._model = model.__copy__()
+        self._data = mujoco.MjData(self._model)
+        self._seen, self._judge = seen, judge
+        self.dimensions = int(model.nv)
+        self._scale = _scale(self._model)
+
+    @property
+    def has_judge(self) -> bool:
+        """See `TaskStates`."""
+        return self._judge is not None
+
+    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
+        """See `TaskStates`."""
+        assert self._judge is not None
+        return np.asarray(self._judge(states), dtype=bool)
+
+    def margins(self, states: Rows) -> Mapping[str, Numbers]:
+        """Empty: conditions are not known."""
+        return {}
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows:
+        """States of the rollouts."""
+        return self._seen[rng.integers(len(self._seen), size=count)]
+
+    def goals(self, count: int, rng: np.random.Generator) -> Rows:
+        """States of the rollouts that succeed."""
+        successes = self._seen[self.succeeds(self._seen)] if self.has_judge else self._seen[:0]
+        return successes[rng.integers(len(successes), size=count)] if len(successes) else successes
+
+    def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
+        """See `TaskStates`."""
+        changed, model = states.copy(), self._model
+        hinges = np.flatnonzero(model.jnt_limited.astype(bool) & np.isin(model.jnt_type, _SCALARS))
+        addresses, limits = model.jnt_qposadr[hinges], model.jnt_range[hinges]
+        for state, offset in zip(changed, offsets * self._scale, strict=True):
+            mujoco.mj_integratePos(model, state[: model.nq], offset, 1.0)
+        changed[:, addresses] = np.clip(changed[:, addresses], limits[:, 0], limits[:, 1])
+        return self.settle(self.place(changed))
+
+    def place(self, states: Rows) -> Rows:
+        """Move states to where they may be, before they settle; here: leave them."""
+        return states
+
+    def settle(self, states: Rows) -> Rows:
+        """States after `SETTLE_SECONDS` of simulation from rest: float64 (N, S). A state that diverges is left."""
+        model, data, settled = self._model, self._data, states.copy()
+        for state in settled:
+            mujoco.mj_resetData(model, data)
+            data.qpos[:] = state[: model.nq]
+            for _ in range(round(SETTLE_SECONDS / model.opt.timestep)):
+                mujoco.mj_step(model, data)
+            if np.isfinite(data.qpos).all() and not data.warning.number.any():
+                state[: model.nq] = data.qpos
+        return settled
+
+    def paths(self) -> Sequence[Path]:
+        """None: no goal is known."""
+        return []
+
+
+def _scale(model: mujoco.MjModel) -> NDArray[np.float64]:
+    """A typical change of each degree of freedom, float64 (nv,): metres and radians."""
+    scale = np.full(model.nv, 0.1)
+    for joint in range(model.njnt):
+        start = model.jnt_dofadr[joint]
+        kind = model.jnt_type[joint]
+        if kind == mujoco.mjtJoint.mjJNT_FREE:
+            scale[start : start + 3], scale[start + 3 : start + 6] = 0.05, 0.15
+        elif kind == mujoco.mjtJoint.mjJNT_BALL:
+            scale[start : start + 3] = 0.15
+        elif model.jnt_limited[joint]:
+            scale[start] = min(0.15, 0.1 * np.ptp(model.jnt_range[joint]))
+    return scale
