@@ -96,13 +96,13 @@ def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes
     )
 
 
-def read_labels(path: Path, rollouts: Sequence[RecordedRollout]) -> list[NDArray[np.bool_]]:
+def read_labels(path: Path, rollouts: Sequence[Rollout]) -> list[NDArray[np.bool_]]:
     """Read whether each state of a dataset is a success.
 
     Args:
         path: A CSV file with the columns `episode`, `step` and `success` (0, 1, true or false), in any order, and a
             line for every step of every episode. Step 0 is the state after the first action. Other columns are ignored.
-        rollouts: The episodes of the dataset.
+        rollouts: All episodes of the dataset, in order.
 
     Returns:
         bool (T,) for each rollout.
@@ -111,15 +111,18 @@ def read_labels(path: Path, rollouts: Sequence[RecordedRollout]) -> list[NDArray
         InputError: The file cannot be read, lacks a column or the label of a step, or has a line for a step that does
             not exist, two for the same step, or an unreadable value.
     """
-    labels = {one.episode: np.full(len(one), -1, dtype=np.int8) for one in rollouts}
+    labels = [np.full(len(one), -1, dtype=np.int8) for one in rollouts]  # -1: no label yet
     lines: dict[tuple[int, int], int] = {}
     for line, row in _rows(path):
         where = f"{path}, line {line}"
         episode, step = (_number(row[name], name, where) for name in ("episode", "step"))
-        if episode not in labels or step >= len(labels[episode]):
-            what = f"episode {episode}" if episode not in labels else f"step {step} in episode {episode}"
-            steps = "" if episode not in labels else f", whose last step is {len(labels[episode]) - 1}"
-            raise InputError(f"{where}: the dataset has no {what}{steps}. Remove the line.")
+        if episode >= len(labels):
+            raise InputError(f"{where}: the dataset has no episode {episode}. Remove the line.")
+        if step >= len(labels[episode]):
+            raise InputError(
+                f"{where}: the dataset has no step {step} in episode {episode}, whose last step is "
+                f"{len(labels[episode]) - 1}. Remove the line."
+            )
         if (before := lines.setdefault((episode, step), line)) != line:
             raise InputError(f"{where}: episode {episode}, step {step} is in line {before}, too. Leave one.")
         if text := (row["success"] or "").strip().lower():
@@ -128,16 +131,16 @@ def read_labels(path: Path, rollouts: Sequence[RecordedRollout]) -> list[NDArray
                     f"{where}: `success` must be 0, 1, true or false. Received {short_repr(row['success'])}."
                 )
             labels[episode][step] = _VALUES[text]
-    lacking = [(episode, int(step)) for episode, own in labels.items() for step in np.flatnonzero(own < 0)]
+    lacking = [(episode, int(step)) for episode, own in enumerate(labels) for step in np.flatnonzero(own < 0)]
     if lacking:
-        total = sum(len(own) for own in labels.values())
+        total = sum(map(len, labels))
         first = ", ".join(f"step {step} of episode {episode}" for episode, step in lacking[:3])
         more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
         raise InputError(
             f"{path} must have a label for every step. {len(lacking):,} of {total:,} lack one: {first}{more}. Write 0 "
             "or 1 in the column `success`."
         )
-    return [labels[one.episode] == 1 for one in rollouts]
+    return [own == 1 for own in labels]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
