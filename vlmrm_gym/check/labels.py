@@ -68,6 +68,9 @@ def iterate_dataset(folder: Path) -> Iterator[RecordedRollout]:
 
     found, settings = DatasetFolder(folder), read_settings(folder)
     try:
+        if not {"observation_space", "action_space"} <= MinariStorage.read_raw_metadata(found.data).keys():
+            # Minari would make the environment that the metadata describe: code that a stranger's file names.
+            raise KeyError("its metadata have no spaces")
         storage = MinariStorage.read(found.data)
         for episode in storage.get_episodes(range(storage.total_episodes)):
             yield _to_rollout(episode, settings, found.scene_changes(episode["id"]))
