@@ -150,7 +150,10 @@ def test_after_ctrl_c_the_same_command_goes_on(poles, tmp_path, monkeypatch, cap
     assert not (out / "data").exists()
     (out / "episodes" / "00000003.partial").mkdir()  # as after a kill while it wrote
     (out / "data.partial").mkdir()
-    main([*POLES, "--frames", "--out", str(out)])
+    kept = out / "videos" / "episode_0001.mp4"
+    before = kept.stat().st_mtime_ns
+    main([*POLES, "--frames", "--out", str(out), "--overwrite"])  # which would replace a complete one only
+    assert kept.stat().st_mtime_ns == before
     assert_same_data(out, poles)
     assert names(out) == names(poles)
 
@@ -204,9 +207,18 @@ def test_overwrite_replaces_the_dataset_and_nothing_else(tmp_path):
     out = tmp_path / "out"
     record(out, "CartPole-v1", "--episodes", "2", "--steps", "3", "--frames")
     (out / "notes.txt").write_text("mine")
+    (out / "labels.csv").write_text("labelled by hand")
     dataset = record(out, "CartPole-v1", "--episodes", "1", "--steps", "4", "--overwrite")
     assert dataset.total_episodes == 1
     assert names(out) == [".lock", "data", "labels.csv", "notes.txt", "settings.json"]
+    written = (out / "labels.csv").stat().st_mtime_ns
+    record(out, "CartPole-v1", "--episodes", "1", "--steps", "4", "--overwrite")
+    assert (out / "labels.csv").stat().st_mtime_ns > written  # also by one with the same settings
+
+
+def test_a_kill_before_the_settings_were_written_does_not_matter(tmp_path):
+    (tmp_path / "settings.partial.json").write_text('{"for')
+    assert record(tmp_path, "CartPole-v1", "--episodes", "1", "--steps", "2").total_steps == 2
 
 
 def test_two_views_of_a_humanoid_are_combined_as_in_training(tmp_path):

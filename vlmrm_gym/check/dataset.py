@@ -90,7 +90,7 @@ class Dataset:
     frames: bool = False
     """write a video of each episode, whose frames show the number of their step"""
     overwrite: bool = False
-    """replace the dataset in a folder that exists, its labels included"""
+    """replace a dataset that is complete or has other settings, its labels included"""
 
 
 def record_dataset(command: Dataset) -> None:

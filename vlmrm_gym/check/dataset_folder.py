@@ -117,7 +117,7 @@ class DatasetFolder:
                 raise InputError(f"`out` must be a folder. {self.path} is a file. Choose another.")
             return
         before, now = self.settings(), _as_json(settings)
-        if before is None and set(self.path.iterdir()) - {self.path / ".lock"}:
+        if before is None and {path.name for path in self.path.iterdir()} - {".lock", "settings.partial.json"}:
             raise InputError(f"The folder {self.path} has other contents. Choose another --out.")
         if before is None or overwrite:
             return
@@ -130,9 +130,13 @@ class DatasetFolder:
                 )
 
     def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
-        """Write the settings of a new dataset, or clean up after an interruption; see `check`."""
+        """Write the settings of a new dataset, or clean up after an interruption; see `check`.
+
+        An incomplete dataset with the same settings is kept, whatever `overwrite` is.
+        """
         self.check(settings, overwrite=overwrite)
-        if self.settings() is None or overwrite:
+        is_same = self.settings() == _as_json(settings)
+        if not is_same or (overwrite and self.data.exists()):
             for name in _OWN:
                 path = self.path / name
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
