@@ -1,6 +1,9 @@
-"""Pages in a browser: what is wrong with them. The fixture `browser` opens one."""
+"""Pages in a browser: what is wrong with them. The fixture `browser` opens it."""
 
+import re
 import shutil
+
+import numpy as np
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """The system's, as none is downloaded."""
@@ -48,3 +51,10 @@ def look_at(
             problems.append(f"{page}: {seen['excess']} pixels wider than a window of {width}")
     context.close()
     return problems, found
+
+
+def luminance(color: str) -> float:
+    """Relative luminance by the Web Content Accessibility Guidelines."""
+    channels = np.array([int(part) for part in re.findall(r"\d+", color)]) / 255
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])

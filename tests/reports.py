@@ -69,6 +69,7 @@ def full_report(prompt: str = PROMPT, *, verdict: VerdictName = "exploitable", n
         f"alpha {alpha}": 0.4 + alpha / 10 + 0.3 * np.exp(-((positions / (80 - 40 * alpha)) ** 2))
         for alpha in (0.0, 0.5, 1.0)
     }
+    by_prompt = {prompt: np.linspace(0.2, 0.7, 30), "kneeling": np.linspace(0.3, 0.6, 30) ** 2}
     rollouts = np.clip(0.4 + np.cumsum(rng.normal(0, 0.01, (60, 100)), axis=1), 0.2, 0.6)
     azimuths, elevations = np.arange(0, 360, 30.0), np.array([-60.0, -20, 0, 30])
     verdicts = [verdict, *np.roll(VERDICTS, -1), *VERDICTS][:12]
@@ -111,7 +112,7 @@ def full_report(prompt: str = PROMPT, *, verdict: VerdictName = "exploitable", n
                 title="Height of the knees",
                 axis="height (m)",
                 positions=np.linspace(0, 1, 30),
-                curves={"front": np.linspace(0.2, 0.7, 30), "side": np.linspace(0.3, 0.6, 30) ** 2},
+                curves=by_prompt,
                 goal=None,
             ),
         ],

@@ -1,29 +1,25 @@
-"""The report of a check: one file that shows all that was found, also in a browser; and its summary in a terminal."""
+"""The report of a check: one file that shows all that was found, also in a browser."""
 
 import dataclasses
 import re
 import subprocess
 import sys
-from base64 import b64decode
+import tomllib
 from html.parser import HTMLParser
-from io import BytesIO, StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import look_at
-from PIL import Image
-from reports import VERDICTS, draw_frames, full_report, make_choice, minimal_report
-from rich.console import Console
+from browsing import look_at, luminance
+from reports import VERDICTS, draw_frames, full_report, minimal_report
 
 from vlmrm_gym.check.agreement import measure_agreement
-from vlmrm_gym.check.report import charts, pictures, render, write_report
-from vlmrm_gym.check.report.plot import Plot
-from vlmrm_gym.check.results import Cheat, CheatSearch, Landscape, Row, SignalCurves, Verdict
-from vlmrm_gym.check.summary import print_summary
-from vlmrm_gym.check.words import MINUS, MISSING, describe_gap, format_number, format_percent, format_seconds
+from vlmrm_gym.check.report import render, write_report
+from vlmrm_gym.check.results import Cheat, CheatSearch, Landscape, Verdict
+from vlmrm_gym.check.words import MINUS
 
+ROOT = Path(__file__).parent.parent
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
 
 
@@ -61,7 +57,7 @@ def page(full) -> Page:
     return Page(full)
 
 
-NAMES = ("full", "minimal", "hostile")
+NAMES = ("full", "minimal", "hostile", "long")
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +67,7 @@ def folder(full, tmp_path_factory) -> Path:
     (folder / "full.html").write_text(full)
     write_report(minimal_report(), folder / "minimal.html")
     write_report(full_report(HOSTILE), folder / "hostile.html")
+    write_report(full_report("unbroken" * 40), folder / "long.html")
     return folder
 
 
@@ -116,7 +113,10 @@ def test_links_lead_to_headings_of_the_page(page):
     ("section", "texts"),
     [
         ("verdict", ["exploitable", "The best cheat has a reward of 0.830", "Add a second view"]),
-        ("settings", ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "best of 12"]),
+        (
+            "settings",
+            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "the best of 12 combinations"],
+        ),
         ("measures", ["0.950", "0.200", "0.610", "0.300", "0.520", "0.071"]),
         ("cheats", ["12,800", "0.740", "Cheat 5", "torso upright 6.310", "reward of 0.690"]),
         ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
@@ -133,6 +133,12 @@ def test_links_lead_to_headings_of_the_page(page):
 def test_sections_show_what_was_found(page, section, texts):
     for text in texts:
         assert text in page.texts[section]
+
+
+def test_a_choice_that_is_not_the_best_is_not_called_so():
+    report = full_report()
+    other = Page(render(dataclasses.replace(report, choice=report.table[3].choice)))
+    assert "This is one of 12 combinations" in other.texts["settings"]
 
 
 def test_what_was_left_out_is_explained():
@@ -220,149 +226,13 @@ def test_every_verdict_has_a_colour(name):
     assert re.search(rf"\.verdict-{name}[ ,]", html)
 
 
-def test_embedded_pictures_keep_their_looks_and_their_limits():
-    frame = draw_frames(1, 480, np.random.default_rng(0))[0]
-    embedded = pictures.embed(frame[:, :240], 320)
-    assert (embedded.width, embedded.height) == (160, 320)
-    decoded = Image.open(BytesIO(b64decode(embedded.uri.partition(",")[2])))
-    expected = Image.fromarray(frame[:, :240]).resize((160, 320))
-    assert np.abs(np.asarray(decoded, dtype=int) - np.asarray(expected, dtype=int)).mean() < 3
-
-
-def luminance(color: str) -> float:
-    """Relative luminance by the Web Content Accessibility Guidelines."""
-    channels = np.array([int(part) for part in re.findall(r"\d+", color)]) / 255
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-@pytest.mark.parametrize("auc", np.linspace(0, 1, 21))
-def test_numbers_on_the_heat_map_can_be_read(auc):
-    background, text = re.fullmatch(r"background: (.*); color: (.*)", pictures.auc_style(auc)).groups()
-    low, high = sorted([luminance(background), 1.0 if text == "#fff" else 0.0])
-    assert (high + 0.05) / (low + 0.05) > 4.5
-
-
-def test_goal_regions_end_halfway_between_states():
-    positions = np.array([0.0, 1, 2, 3, 4])
-    assert charts.goal_spans(positions, np.array([True, False, True, True, False])) == [(0.0, 0.5), (1.5, 3.5)]
-    assert charts.goal_spans(positions, np.zeros(5, dtype=bool)) == []
-    assert charts.goal_spans(positions, np.ones(5, dtype=bool)) == [(0.0, 4.0)]
-
-
-def numbers(svg: str, attribute: str, css: str) -> np.ndarray:
-    return np.array([float(n) for n in re.findall(rf'class="{css}"[^>]* {attribute}="([^"]*)"', svg)])
-
-
-def test_histograms_show_fractions_of_each_class():
-    """Four successes fill one bin; of two failures each fills another, half as high."""
-    agreement = measure_agreement([1.0, 1, 1, 1, 0, 0.5], [True, True, True, True, False, False], bins=4, resamples=5)
-    svg = charts.draw_histograms("rollouts", agreement).svg
-    above, below = numbers(svg, "height", "success fill"), numbers(svg, "height", "failure fill")
-    assert above.shape == (1,)
-    np.testing.assert_allclose(below, [above[0] / 2] * 2, atol=0.2)
-
-
-def test_lines_span_the_axes():
-    plot = Plot((0, 10), (0, 1), height=100, y_ticks=2)
-    plot.line([0, 10], [0, 1], "x")
-    left, bottom, right, top = (float(n) for n in re.findall(r'points="(.*),(.*) (.*),(.*)"', plot.svg("x"))[0])
-    assert 0 < left < right < 400
-    assert 0 < top < bottom < 100
-    assert re.findall(r'class="y-tick"[^>]*>([^<]*)', plot.svg("x")) == ["0", "0.5", "1"]
-
-
-def test_every_behaviour_has_a_chart_over_the_same_range():
-    rewards = np.array([[0.0, 1.0], [0.0, 0.5], [0.2, 0.4]])
-    drawn = charts.draw_signal(SignalCurves(rewards=rewards, behaviours=["a", "b", "b"], signal=None))
-    assert [chart.title for chart in drawn] == ["a", "b"]
-    assert [str(chart.svg).count("<polyline") for chart in drawn] == [1, 2]
-    ticks = [re.findall(r'class="y-tick"[^>]*>([^<]*)', str(chart.svg)) for chart in drawn]
-    assert ticks[0] == ticks[1]
-
-
-@pytest.mark.parametrize("value", [0.5, -3.0, 1e6, 0.0])
-def test_rewards_that_are_all_alike_are_drawn(value):
-    curves = SignalCurves(rewards=np.full((2, 5), value), behaviours=["random"] * 2, signal=None)
-    landscape = Landscape(title="x", axis="x", positions=np.zeros(1), curves={"a": np.full(1, value)}, goal=None)
-    found = CheatSearch(judged=True, cheats=full_report().cheats.cheats[:0], true_rewards=np.full(4, value), scored=1)
-    agreement = measure_agreement([value] * 4, [True, False] * 2)
-    report = dataclasses.replace(
-        minimal_report(), signal=curves, landscapes=[landscape], cheats=found, agreements={"x": agreement}
-    )
-    assert not re.search(r'"[^"]*\b(nan|inf)\b', render(report))
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, MISSING),
-        (0.0, "0.000"),
-        (-5.6e-17, "0.000"),
-        (0.12345, "0.123"),
-        (-0.5, f"{MINUS}0.500"),
-        (0.000123, "0.00012"),
-        (123456.0, "1.2e+05"),
-    ],
-)
-def test_numbers_are_short(value, text):
-    assert format_number(value) == text
-
-
-def test_percentages_are_not_rounded_to_all_or_nothing():
-    assert [format_percent(x) for x in (0, 0.001, 0.5, 0.999, 1)] == [
-        "0 %",
-        "less than 1 %",
-        "50 %",
-        "more than 99 %",
-        "100 %",
-    ]
-
-
-def test_durations():
-    assert [format_seconds(x) for x in (0.04, 59.94, 59.96, 119.7)] == ["0.0 s", "59.9 s", "1 min 0 s", "2 min 0 s"]
-
-
-@pytest.mark.parametrize(
-    ("gap", "text"), [(1.0, "nothing to climb"), (0.4, "40 %"), (0.0, "has the goal's reward"), (-0.1, "higher")]
-)
-def test_gaps_in_words(gap, text):
-    assert text in describe_gap(gap)
-
-
-def summary(report, path, width=80) -> str:
-    console = Console(width=width, file=StringIO(), highlight=False)
-    print_summary(report, console, path)
-    return console.file.getvalue()
-
-
-def test_the_summary_has_verdict_combinations_and_path(tmp_path):
-    path = tmp_path / ("long" * 40) / "report.html"
-    text = summary(full_report(), path)
-    assert "Verdict: exploitable\n" in text
-    assert "- Add a second view" in text
-    assert text.count("a humanoid robot kneeling,") == 6
-    assert f"Report: {path}\n" in text
-    lines = text.splitlines()
-    assert max(len(line) for line in lines[:-1]) <= 80
-
-
-def test_the_summary_prints_markup_as_it_is(tmp_path):
-    assert "[red]x[/oops]" in summary(full_report("[red]x[/oops]"), tmp_path)
-
-
-def test_the_summary_lists_the_best_combinations_only(tmp_path):
-    report = full_report()
-    row = report.table[0]
-    table = [Row(choice=make_choice(alpha=n / 10), measures=row.measures, verdict=row.verdict) for n in range(14)]
-    text = summary(dataclasses.replace(report, table=table), tmp_path)
-    assert "alpha 1.1" in text
-    assert "alpha 1.2" not in text
-    assert "2 more combinations are in the report." in text
-
-
-def test_the_summary_of_nothing(tmp_path):
-    assert summary(minimal_report(), "x.html") == 'Mine-v0: "x"\nVerdict: unknown\nReport: x.html\n'
+def test_the_wheel_has_the_templates():
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    package = ROOT / "vlmrm_gym"
+    included = {path for pattern in setup["package-data"]["vlmrm_gym"] for path in package.glob(pattern)}
+    templates = set((package / "check" / "report" / "templates").iterdir())
+    assert len(templates) == 4
+    assert templates <= included
 
 
 def test_importing_the_report_loads_nothing_heavy():

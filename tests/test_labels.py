@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vlmrm_gym.check import InputError
-from vlmrm_gym.check.labels import read_dataset, read_labels, read_settings
+from vlmrm_gym.check.labels import check_environment, read_dataset, read_labels, read_settings
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import find_task
 
@@ -144,6 +144,13 @@ def test_a_folder_that_the_command_did_not_make_is_refused(folder, tmp_path):
         (tmp_path / "settings.json").write_text(text)
         with pytest.raises(InputError, match="is not a folder that `vlmrm-gym dataset` made"):
             read_dataset(tmp_path)
+
+
+def test_a_dataset_of_another_environment_is_refused(folder):
+    check_environment(folder, f"vlmrm_gym:{TASK.id}", None)
+    for id, function in (("CartPole-v1", None), (None, TASK.id.replace("/", ":"))):
+        with pytest.raises(InputError, match=f"must be of {id or function}. Received one of {TASK.id}. Pass another"):
+            check_environment(folder, id, function)
 
 
 def test_a_dataset_that_is_not_complete_or_damaged_is_refused(folder, tmp_path):

@@ -1,4 +1,4 @@
-"""The command line: `vlmrm-gym train`, `evaluate`, `score`, `dataset` and `tasks`."""
+"""The command line: `vlmrm-gym check`, `train`, `evaluate`, `score`, `dataset` and `tasks`."""
 
 import errno
 import json
@@ -15,6 +15,7 @@ try:
     from rich.table import Table
 
     from vlmrm_gym.check import InputError
+    from vlmrm_gym.check.command import Check, check
     from vlmrm_gym.check.dataset import Dataset, record_dataset
     from vlmrm_gym.check.score import Score, score
     from vlmrm_gym.listing import Tasks, console, list_tasks
@@ -100,7 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Exit codes: 2 for bad input, 1 for a failure, 130 after Ctrl-C, 143 after SIGTERM.
     """
     arguments, words = _without_aliases(sys.argv[1:] if arguments is None else arguments)
-    commands: Any = Annotated[Train, tyro.conf.subcommand("train")]
+    commands: Any = Annotated[Check, tyro.conf.subcommand("check")]
+    commands |= Annotated[Train, tyro.conf.subcommand("train")]
     commands |= Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     commands |= Annotated[Score, tyro.conf.subcommand("score")]
     commands |= Annotated[Dataset, tyro.conf.subcommand("dataset")]
@@ -112,6 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 _train(command, arguments[1:], words)
             elif isinstance(command, Evaluate):
                 _evaluate(command)
+            elif isinstance(command, Check):
+                check(command)
             elif isinstance(command, Score):
                 score(command)
             elif isinstance(command, Dataset):

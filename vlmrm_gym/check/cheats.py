@@ -1,6 +1,6 @@
 """The search for states that a reward pays although they fail."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,14 @@ REFINED = 3
 """How many of the best distinct states CMA-ES starts from."""
 REFINEMENTS = 600
 """States that CMA-ES makes for each unit of effort."""
+OPTIMUM_ROUNDS = 10
+"""Rounds of the search for what the reward likes most, for each unit of effort."""
+OPTIMA = 50
+"""How many of the highest-paid states it is judged by."""
 SHOWN = 5
 """How many distinct states are shown."""
+DISTANCE = 1.5
+"""Distinct states differ in some value by more than this, in units of that value's spread among all states found."""
 
 
 def find_cheats(
@@ -42,71 +48,98 @@ def find_cheats(
     Returns:
         What was found, and the states of the cheats that are shown, float64 (C, S).
     """
-    failing = _failure(task)
 
     def score(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         return column(scene.score(rows))
 
-    rng = np.random.default_rng(seed)
-    found = search(
-        score,
-        failing,
-        _population(task, samples, column, rng),
-        lambda rows, rng: mutate(task, rows, rng),
-        rounds=ROUNDS * effort,
-        seed=seed,
-    )
-    best = distinct(found, task, REFINED)
-    refined = (
-        refine(
-            score, failing, best, task.perturb, dimensions=task.dimensions, evaluations=REFINEMENTS * effort, seed=seed
-        )
-        if task.dimensions > 1
-        else Failures(states=best[:0], scores=np.empty(0))
-    )
-    every = _merge(found, refined)
-    rows = distinct(every, task, SHOWN)
-    rewards = score(rows) if len(rows) else np.empty(0)
-    frames = scene.draw(rows) if len(rows) else []
-    margins = task.margins(rows) if len(rows) else {}
-    cheats = [
-        Cheat(
-            reward=float(rewards[i]), frames=frames[i], failed=_failed({name: own[i] for name, own in margins.items()})
-        )
-        for i in range(len(rows))
-    ]
+    found = _search(task, score, _population(task, samples, column, np.random.default_rng(seed)), effort, seed)
+    rows = distinct(found, SHOWN)
     true_rewards = np.empty(0) if samples.goals is None else column(samples.goals.rewards)
     return CheatSearch(
         judged=task.has_judge,
-        cheats=cheats,
+        cheats=_describe(scene, task, rows, score(rows)) if len(rows) else [],
         true_rewards=true_rewards,
         true_frames=_median_success(scene, samples, true_rewards),
         near_miss=_near_miss(task, column, samples),
-        scored=len(every.states),
+        scored=len(found.states),
     ), rows
 
 
-def distinct(found: Failures, task: TaskStates, count: int) -> NDArray[np.float64]:
-    """The best states that differ from one another: float64 (at most count, S).
+def optimum_success(
+    scene: Scene, task: TaskStates, column: Column, samples: Samples, *, effort: int, seed: int
+) -> float | None:
+    """Which fraction of the highest-paid states succeeds, if states of all kinds are searched for.
 
-    Two states are alike if no value differs by more than a quarter of that value's spread among all states found.
+    An agent maximises the reward whatever succeeds: this is what it tends to. None without a judge.
     """
+    if not task.has_judge or samples.around is None:
+        return None
+    rng = np.random.default_rng(seed)
+    found = search(
+        lambda rows: column(scene.score(rows)),
+        lambda rows: np.ones(len(rows), dtype=bool),
+        samples.around.states.rows[rng.permutation(len(samples.around))[:LINES]],
+        lambda rows, rng: mutate(task, rows, rng),
+        rounds=OPTIMUM_ROUNDS * effort,
+        seed=seed,
+    )
+    return float(task.succeeds(found.states[:OPTIMA]).mean())
+
+
+def _search(
+    task: TaskStates,
+    score: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    population: NDArray[np.float64],
+    effort: int,
+    seed: int,
+) -> Failures:
+    """An evolution strategy, then CMA-ES from the best states that it found."""
+    failing = failure(task)
+    found = search(
+        score, failing, population, lambda rows, rng: mutate(task, rows, rng), rounds=ROUNDS * effort, seed=seed
+    )
+    if task.dimensions < 2 or not len(found.states):
+        return found  # CMA-ES needs two dimensions
+    refined = refine(
+        score,
+        failing,
+        distinct(found, REFINED),
+        task.perturb,
+        dimensions=task.dimensions,
+        evaluations=REFINEMENTS * effort,
+        seed=seed,
+    )
+    states, scores = np.concatenate([found.states, refined.states]), np.concatenate([found.scores, refined.scores])
+    order = np.argsort(-scores, kind="stable")
+    return Failures(states=states[order], scores=scores[order])
+
+
+def _describe(
+    scene: Scene, task: TaskStates, rows: NDArray[np.float64], rewards: NDArray[np.float64]
+) -> Sequence[Cheat]:
+    frames, margins = scene.draw(rows), task.margins(rows)
+    return [
+        Cheat(reward=float(reward), frames=frames[i], failed=_failed({name: own[i] for name, own in margins.items()}))
+        for i, reward in enumerate(rewards)
+    ]
+
+
+def distinct(found: Failures, count: int) -> NDArray[np.float64]:
+    """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
     if not len(found.states):
         return found.states
     spread = np.maximum(found.states.std(axis=0), 1e-6)
     kept: list[NDArray[np.float64]] = []
     for state in found.states:
-        if all(np.abs((state - other) / spread).max() > _DISTANCE for other in kept):
+        if all(np.abs((state - other) / spread).max() > DISTANCE for other in kept):
             kept.append(state)
         if len(kept) == count:
             break
     return np.stack(kept)
 
 
-_DISTANCE = 1.5
-
-
-def _failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
+def failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
+    """What a search calls a failure: more than a near miss. Any state, if nothing judges them."""
     if not task.has_judge:
         return lambda rows: np.ones(len(rows), dtype=bool)
     return lambda rows: is_wrong(task, rows)
@@ -114,22 +147,13 @@ def _failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.boo
 
 def _population(task: TaskStates, samples: Samples, column: Column, rng: np.random.Generator) -> NDArray[np.float64]:
     """Half of them the best failing states seen so far, half any states."""
-    any_states = task.sample(LINES, rng)
-    seen = [any_states] if samples.around is None else [samples.around.states.rows]
-    rewards = None if samples.around is None else column(samples.around.rewards)
-    if rewards is None:
-        return any_states
-    rows = seen[0]
-    failing = _failure(task)(rows)
-    order = np.argsort(-np.where(failing, rewards, -np.inf), kind="stable")[: LINES // 2]
-    return np.concatenate([rows[order], any_states[: LINES - len(order)]])
-
-
-def _merge(first: Failures, second: Failures) -> Failures:
-    states = np.concatenate([first.states, second.states])
-    scores = np.concatenate([first.scores, second.scores])
-    order = np.argsort(-scores, kind="stable")
-    return Failures(states=states[order], scores=scores[order])
+    some = task.sample(LINES, rng)
+    if samples.around is None:
+        return some
+    rows = samples.around.states.rows
+    scores = np.where(failure(task)(rows), column(samples.around.rewards), -np.inf)
+    best = rows[np.argsort(-scores, kind="stable")[: LINES // 2]]
+    return np.concatenate([best, some[: LINES - len(best)]])
 
 
 def _failed(margins: dict[str, np.float64]) -> dict[str, float]:

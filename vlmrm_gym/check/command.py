@@ -103,8 +103,7 @@ def check(command: Check) -> None:
     page, table = (folder / name for name in FILES)
     write_report(report, page)
     _write_measures(report, table)
-    print_summary(report, console())
-    print(f"Report: {page}")
+    print_summary(report, console(), page)
 
 
 def _prepare(command: Check, name: str) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from vlmrm_gym.check.cheats import LINES, REFINEMENTS, ROUNDS
+from vlmrm_gym.check.cheats import LINES, OPTIMUM_ROUNDS, REFINEMENTS, ROUNDS
 from vlmrm_gym.check.model_rewards import ModelRewards
 from vlmrm_gym.check.results import Choice, Report, Row
 from vlmrm_gym.check.samples import AROUND, GOALS
@@ -45,6 +45,8 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
                     rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))
                     if not sections:
                         sections = check.sections(measured)
+    progress.total = progress.n  # it was an estimate
+    progress.refresh()
     first = rows[0]
     return Report(
         subject=command.id or str(command.env),
@@ -69,5 +71,5 @@ def _by_scene(choices: Sequence[Choice], model: str) -> Iterator[Sequence[Choice
 def _expected_states(command: "Check", subject: Subject) -> int:
     """About how many states will be scored."""
     scenes = len({(choice.model, choice.look, choice.camera) for choice in subject.choices})
-    of_search = (LINES * (1 + ROUNDS) + REFINEMENTS) * command.effort
+    of_search = (LINES * (2 + ROUNDS + OPTIMUM_ROUNDS) + REFINEMENTS) * command.effort
     return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * of_search

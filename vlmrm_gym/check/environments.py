@@ -14,7 +14,9 @@ from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.other_ids import read_traits
 
 
-def make_unscored_env(id: str | None, function: str | None, episode_length: int | None = None) -> gym.Env[Any, Any]:
+def make_unscored_env(
+    id: str | None, function: str | None, episode_length: int | None = None, *, textured: bool | None = None
+) -> gym.Env[Any, Any]:
     """Make the environment that a user names, without a reward of a model.
 
     Args:
@@ -22,6 +24,7 @@ def make_unscored_env(id: str | None, function: str | None, episode_length: int 
         function: "package.module:attribute", a function without arguments that returns an environment, or a class.
         episode_length: Steps after which an episode is truncated, instead of the ID's own time limit. It is not for
             `function`.
+        textured: The look, for tasks of this package that have two; None: the task's own.
 
     Raises:
         InputError: Not exactly one of `id` and `function` is given, or the environment cannot be made or does not
@@ -34,7 +37,8 @@ def make_unscored_env(id: str | None, function: str | None, episode_length: int 
         return _call(function)
     assert id is not None
     if (task := find_task(id)) is not None:
-        env_kwargs = split_env_kwargs(task.env_cls, dict(task.kwargs))
+        look = {} if textured is None else {"textured": textured}
+        env_kwargs = split_env_kwargs(task.env_cls, {**task.kwargs, **look})
         return make_base_env(task.env_cls, episode_length or task.episode_length, "rgb_array", env_kwargs)
     try:
         find_spec(id)

@@ -53,6 +53,25 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
+def check_environment(folder: Path, id: str | None, function: str | None) -> None:
+    """See that a dataset is of an environment.
+
+    Args:
+        folder: The folder of the dataset.
+        id: The environment's ID, or None.
+        function: What made the environment, "package.module:attribute", or None.
+
+    Raises:
+        InputError: It is of another one, or `read_settings` rejects the folder.
+    """
+    settings = read_settings(folder)
+    theirs, ours = (
+        (one or "").removeprefix("vlmrm_gym:") for one in (settings["id"] or settings["env"], id or function)
+    )
+    if theirs != ours:
+        raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
+
+
 def read_dataset(folder: Path) -> list[RecordedRollout]:
     """Read all episodes of a dataset.
 

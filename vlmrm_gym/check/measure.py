@@ -107,6 +107,7 @@ def summarise(
     cheats: CheatSearch,
     signal: SignalCurves,
     controls: Sequence[Control],
+    optimum: float | None,
 ) -> Measures:
     """The numbers that a verdict is made of."""
     best = agreed.get("states around the goal") or agreed.get("rollouts")
@@ -116,6 +117,7 @@ def summarise(
         epic=best.epic.value if best is not None and best.epic is not None else None,
         control_auc=max(aucs, default=None),
         cheat_excess=_excess(samples, column, cheats),
+        optimum_success=optimum,
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,
     )

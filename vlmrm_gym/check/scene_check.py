@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.agreement import Agreement
-from vlmrm_gym.check.cheats import find_cheats
+from vlmrm_gym.check.cheats import failure, find_cheats, optimum_success
 from vlmrm_gym.check.controls import measure_controls
 from vlmrm_gym.check.measure import (
     agreements,
@@ -25,6 +25,7 @@ from vlmrm_gym.check.measure import (
     summarise,
 )
 from vlmrm_gym.check.model_rewards import ModelRewards
+from vlmrm_gym.check.reach import reach
 from vlmrm_gym.check.results import CheatSearch, Choice, Control, Measures, SignalCurves, Viewpoints
 from vlmrm_gym.check.rollouts import Rollout, held_actions, play, random_actions, run_actions
 from vlmrm_gym.check.samples import Column, collect
@@ -41,6 +42,8 @@ ROLLOUTS = 8
 """Rollouts of random actions, as many of held actions, and half as many of a trained run."""
 STEPS = 100
 """The most steps of a rollout."""
+REACH_ROLLOUTS = 800
+"""Rollouts of a search for the actions that lead to a cheat, for each unit of effort."""
 NO_STATES = (
     "There is no search: this environment is scored by frames that it renders itself, and no others can be made. "
     "MuJoCo environments, cart-pole and mountain car are drawn from their states."
@@ -131,20 +134,23 @@ class SceneCheck:
         signal = signal_curves(samples, column)
         others = self._rewards.controls(choice, scene.num_views)
         controls = measure_controls(samples, column, others, black_rewards(scene))
-        cheats, found = CheatSearch(left_out=NO_STATES), np.empty((0, 0))
+        cheats, found, optimum = CheatSearch(left_out=NO_STATES), np.empty((0, 0)), None
         if self._task is not None:
+            options: Any = {"effort": command.effort, "seed": command.seed}
             with self._clock.time("search"):
-                cheats, found = find_cheats(
-                    scene, self._task, column, samples, effort=command.effort, seed=command.seed
-                )
-        measures = summarise(samples, column, agreed, cheats, signal, controls)
+                cheats, found = find_cheats(scene, self._task, column, samples, **options)
+                optimum = optimum_success(scene, self._task, column, samples, **options)
+        measures = summarise(samples, column, agreed, cheats, signal, controls, optimum)
         return Measured(choice, column, measures, agreed, cheats, found, signal, controls)
 
     def sections(self, measured: "Measured") -> dict[str, Any]:
         """The sections of the report about one combination."""
-        scene, samples, column = self._scene, self._samples, measured.column
+        scene, samples, column, cheats = self._scene, self._samples, measured.column, measured.cheats
+        if self._command.reach and self._task is not None:
+            with self._clock.time("reach"):
+                cheats = self._reach(self._task, measured)
         with self._clock.time("viewpoints"):
-            viewpoints = self._viewpoints(column.number, measured.cheats, measured.found)
+            viewpoints = self._viewpoints(column.number, cheats, measured.found)
         with self._clock.time("landscape"):
             curves = self._rewards.curves(measured.choice, scene.num_views)
             lines = landscapes(self._task, samples, paths_rewards(scene, self._task), curves)
@@ -153,7 +159,7 @@ class SceneCheck:
         return {
             "landscapes": lines,
             "agreements": measured.agreements,
-            "cheats": measured.cheats,
+            "cheats": cheats,
             "viewpoints": viewpoints,
             "signal": measured.signal,
             "controls": measured.controls,
@@ -163,6 +169,26 @@ class SceneCheck:
 
     def _make_scene(self, camera: Any) -> Scene:
         return Scene(self._env, self._rewards.reward, camera, progress=self._progress.update)
+
+    def _reach(self, task: TaskStates, measured: "Measured") -> CheatSearch:
+        """The cheats with what a search over actions reached of them."""
+        assert self._samples.around is not None
+        reached = [
+            reach(
+                self._env,
+                self._scene.view,
+                target,
+                self._samples.around.states.rows.std(axis=0),
+                lambda rows: measured.column(self._scene.score(rows)),
+                failure(task),
+                steps=STEPS,
+                rollouts=REACH_ROLLOUTS * self._command.effort,
+                seed=self._command.seed,
+            )
+            for target in tqdm(measured.found, desc="reach", unit=" cheats", leave=False)
+        ]
+        cheats = [replace(cheat, reached=reward) for cheat, reward in zip(measured.cheats.cheats, reached, strict=True)]
+        return replace(measured.cheats, cheats=cheats)
 
     def _viewpoints(self, number: int, cheats: CheatSearch, found: NDArray[np.float64]) -> Viewpoints:
         return compare_viewpoints(
@@ -196,8 +222,9 @@ class SceneCheck:
 def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
     """Rollouts of random actions, of held actions and of a trained run; or those of a dataset."""
     if command.rollouts is not None:
-        from vlmrm_gym.check.labels import read_dataset
+        from vlmrm_gym.check.labels import check_environment, read_dataset
 
+        check_environment(command.rollouts, command.id, command.env)
         return read_dataset(command.rollouts)
     env = scene.env
     played = []
@@ -219,9 +246,10 @@ def _success(
 ) -> NDArray[np.bool_] | None:
     """Which states of the rollouts succeed, bool (N,): by labels, else the user's function, else the environment."""
     if command.labels is not None:
-        from vlmrm_gym.check.labels import read_labels
+        from vlmrm_gym.check.labels import RecordedRollout, read_labels
 
-        return np.concatenate(read_labels(command.labels, rollouts))
+        recorded = [rollout for rollout in rollouts if isinstance(rollout, RecordedRollout)]
+        return np.concatenate(read_labels(command.labels, recorded))
     if subject.judge is not None and task is not None:
         return task.succeeds(seen)
     if subject.task is not None and task is not None and not task.has_judge:

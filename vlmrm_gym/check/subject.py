@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,11 @@ import numpy as np
 import yaml
 
 from vlmrm_gym.check import InputError
+from vlmrm_gym.check.environments import make_unscored_env
 from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.task_states import TaskStates
 from vlmrm_gym.checks import check_positive_integer, short_repr
-from vlmrm_gym.registration import find_task, make_base_env, make_external_env, split_env_kwargs
+from vlmrm_gym.registration import find_task
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.tasks import Task
@@ -78,20 +78,14 @@ def find_subject(command: "Check") -> Subject:
     """
     _check_settings(command)
     task = find_task(command.id) if command.id else None
-    make: Callable[[str | None], gym.Env[Any, Any]]
-    if task is not None:
-        make = partial(_make_own, task)
-        if command.success is not None and task.env_cls != "Humanoid":
-            raise InputError(f"`success` is for MuJoCo environments. Received {command.success!r} for {task.id}.")
-    elif command.id is not None:
-        make = partial(_make_other, command.id)
-    else:
-        assert command.env is not None
-        make = partial(_call, _find(command.env, "env"))
+    if command.success is not None and task is not None and task.env_cls != "Humanoid":
+        raise InputError(f"`success` is for MuJoCo environments. Received {command.success!r} for {task.id}.")
     choices, cameras = _choices(command, task)
     return Subject(
         name=(command.id or str(command.env)).split("/")[-1].replace(":", "."),
-        make_env=make,
+        make_env=lambda look: make_unscored_env(
+            command.id, command.env, textured=None if look is None else look == "textured"
+        ),
         task=task,
         judge=None if command.success is None else _find(command.success, "success"),
         choices=choices,
@@ -159,29 +153,6 @@ def _parse_camera(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError(f"`camera` cannot be read: {short_repr(text)}. Pass a name, or {{azimuth: 90}}.") from error
-
-
-def _make_own(task: Task, look: str | None) -> gym.Env[Any, Any]:
-    kwargs = dict(task.kwargs)
-    if look is not None:
-        kwargs["textured"] = look == "textured"
-    return make_base_env(task.env_cls, task.episode_length, "rgb_array", split_env_kwargs(task.env_cls, kwargs))
-
-
-def _make_other(id: str, look: str | None) -> gym.Env[Any, Any]:
-    try:
-        return make_external_env(id)
-    except (gym.error.Error, ImportError, ValueError) as error:
-        raise InputError(
-            f"`id` must be a registered ID whose environments render. {short_repr(id)}: {error}"
-        ) from error
-
-
-def _call(function: Callable[[], Any], look: str | None) -> gym.Env[Any, Any]:
-    env = function()
-    if not isinstance(env, gym.Env):
-        raise InputError(f"`env` must return a Gymnasium environment. Received {type(env).__name__}.")
-    return env
 
 
 def _find(path: str, parameter: str) -> Callable[..., Any]:

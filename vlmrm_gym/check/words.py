@@ -46,6 +46,12 @@ MEASURES = {
         "How far the best cheat is above the median success; 1 is the distance between the medians of successes and "
         "failures. Above 0, cheating pays more than succeeding.",
     ),
+    "optimum_success": MeasureText(
+        "Success of the highest-paid",
+        "Best",
+        "Fraction of the highest-paid states that succeed, if all kinds of states are searched for. An agent tends to "
+        "these.",
+    ),
     "gap": MeasureText(
         "Gap to the goal",
         "Gap",
