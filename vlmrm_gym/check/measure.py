@@ -52,10 +52,19 @@ def landscapes(
     samples: Samples,
     paths: Sequence[tuple[Path, AllRewards]],
     curves: Mapping[str, Column],
+    main: Column,
 ) -> Sequence[Landscape]:
-    """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none."""
+    """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
+
+    Args:
+        task: The states of the task; None if states cannot be made.
+        samples: The rollouts.
+        paths: The lines of states, with their rewards.
+        curves: The rewards of plots with a line for each alpha, by label.
+        main: The reward of plots with a line for each path.
+    """
     if task is not None and paths:
-        return [
+        own = [
             Landscape(
                 title=path.title,
                 axis=path.axis,
@@ -64,7 +73,9 @@ def landscapes(
                 goal=task.succeeds(path.states) if task.has_judge else None,
             )
             for path, rewards in paths
+            if path.line is None
         ]
+        return [*own, *_shared_plots(paths, main)]
     shown = []
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     for behaviour in dict.fromkeys(behaviours):
@@ -80,6 +91,23 @@ def landscapes(
             )
         )
     return shown
+
+
+def _shared_plots(paths: Sequence[tuple[Path, AllRewards]], main: Column) -> Sequence[Landscape]:
+    """Plots of which every path is a line."""
+    shared = [(path, rewards) for path, rewards in paths if path.line is not None]
+    titles = dict.fromkeys(path.title for path, _ in shared)
+    grouped = [[(path, rewards) for path, rewards in shared if path.title == title] for title in titles]
+    return [
+        Landscape(
+            title=lines[0][0].title,
+            axis=lines[0][0].axis,
+            positions=lines[0][0].positions,
+            curves={str(path.line): main(rewards) for path, rewards in lines},
+            goal=None,
+        )
+        for lines in grouped
+    ]
 
 
 def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:

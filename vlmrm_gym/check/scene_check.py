@@ -153,7 +153,7 @@ class SceneCheck:
             viewpoints = self._viewpoints(column.number, cheats, measured.found)
         with self._clock.time("landscape"):
             curves = self._rewards.curves(measured.choice, scene.num_views)
-            lines = landscapes(self._task, samples, paths_rewards(scene, self._task), curves)
+            lines = landscapes(self._task, samples, paths_rewards(scene, self._task), curves, column)
         with self._clock.time("pictures"):
             sheets = contact_sheets(scene, samples, column)
         return {

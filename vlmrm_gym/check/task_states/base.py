@@ -27,6 +27,8 @@ class Path:
     """float64 (N,), ascending."""
     states: Rows
     """float64 (N, S)."""
+    line: str | None = None
+    """Label, if paths of one title are lines of one plot. None: a plot of its own, with a line for each alpha."""
 
 
 class TaskStates(Protocol):
