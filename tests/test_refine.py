@@ -32,7 +32,7 @@ def run(score, starts, evaluations=400, seed=0, **options):
     return refine(score, failing, np.array(starts), perturb, **options)
 
 
-BESIDE = [HOLE + [0.8, -0.7, 0.9]]
+BESIDE = [HOLE + np.array([0.8, -0.7, 0.9])]
 
 
 def test_it_climbs_into_a_planted_hole():

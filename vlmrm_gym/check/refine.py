@@ -22,7 +22,8 @@ def refine(
 ) -> Failures:
     """Look near failing states for failing states with a higher score.
 
-    From one start after the other, each with an equal share of the evaluations, CMA-ES (Hansen 2016, arXiv 1604.00772) varies the offsets that change the state.
+    From one start after the other, each with an equal share of the evaluations, CMA-ES (Hansen 2016, arXiv 1604.00772)
+    varies the offsets that change the state.
     States that do not fail are never scored, and rank below all that do.
 
     Args:
