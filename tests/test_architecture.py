@@ -51,8 +51,9 @@ ALLOWED = {
         "registration",
         "sb3",
     },
-    "check": BASE | {"videos", "rewards", "rendering", "capture", "registration", "training"},
     "listing": BASE | {"gallery", "training"},
+    "check": BASE
+    | {"videos", "envs", "rewards", "rendering", "capture", "registration", "gallery", "training", "listing"},
     "cli": BASE | {"vlmrm_gym", "rewards", "training", "check", "listing"},
     "bundled_model": BASE | {"check", "metrics", "tiny", "envs", "rendering", "rewards"},
 }

@@ -9,9 +9,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import changing_env
 import gymnasium as gym
 import imageio.v3 as iio
 import minari
+import mujoco
 import numpy as np
 import pytest
 from conftest import TASK_PROMPT
@@ -67,7 +69,8 @@ def poles(tmp_path_factory):
 def test_a_dataset_has_what_a_loop_over_scored_environments_sees(poles):
     dataset = minari.MinariDataset(poles / "data")
     assert (dataset.total_episodes, dataset.total_steps) == (4, 60)
-    for number, episode in enumerate(dataset):
+    for number in (0, 3):
+        episode = dataset[number]
         for column, prompt in enumerate([TASK_PROMPT, OTHER]):
             env = gym.make(CARTPOLE, prompt=prompt, episode_length=15)
             observation, _ = env.reset(seed=number)
@@ -147,7 +150,10 @@ def test_after_ctrl_c_the_same_command_goes_on(poles, tmp_path, monkeypatch, cap
     assert not (out / "data").exists()
     (out / "episodes" / "00000003.partial").mkdir()  # as after a kill while it wrote
     (out / "data.partial").mkdir()
-    main([*POLES, "--frames", "--out", str(out)])
+    kept = out / "videos" / "episode_0001.mp4"
+    before = kept.stat().st_mtime_ns
+    main([*POLES, "--frames", "--out", str(out), "--overwrite"])  # which would replace a complete one only
+    assert kept.stat().st_mtime_ns == before
     assert_same_data(out, poles)
     assert names(out) == names(poles)
 
@@ -201,9 +207,18 @@ def test_overwrite_replaces_the_dataset_and_nothing_else(tmp_path):
     out = tmp_path / "out"
     record(out, "CartPole-v1", "--episodes", "2", "--steps", "3", "--frames")
     (out / "notes.txt").write_text("mine")
+    (out / "labels.csv").write_text("labelled by hand")
     dataset = record(out, "CartPole-v1", "--episodes", "1", "--steps", "4", "--overwrite")
     assert dataset.total_episodes == 1
     assert names(out) == [".lock", "data", "labels.csv", "notes.txt", "settings.json"]
+    written = (out / "labels.csv").stat().st_mtime_ns
+    record(out, "CartPole-v1", "--episodes", "1", "--steps", "4", "--overwrite")
+    assert (out / "labels.csv").stat().st_mtime_ns > written  # also by one with the same settings
+
+
+def test_a_kill_before_the_settings_were_written_does_not_matter(tmp_path):
+    (tmp_path / "settings.partial.json").write_text('{"for')
+    assert record(tmp_path, "CartPole-v1", "--episodes", "1", "--steps", "2").total_steps == 2
 
 
 def test_two_views_of_a_humanoid_are_combined_as_in_training(tmp_path):
@@ -300,6 +315,41 @@ def test_an_environment_of_a_function_with_nested_observations(tmp_path):
     labels = (tmp_path / "out" / "labels.csv").read_text().splitlines()
     assert labels[:2] == ["episode,step,success", "0,0,"]
     assert len(labels) == 1 + 3 + 4 + 4
+
+
+def make_changing():
+    return changing_env.make("geom recoloured", "step")
+
+
+class ChangingModel(changing_env.ChangingEnv):
+    """Has a second body from the second episode on."""
+
+    def reset_model(self):
+        if self.np_random_seed == 1:
+            self.model = changing_env.ChangingEnv(extra='<geom size=".1"/>').model
+            self.data = mujoco.MjData(self.model)
+        return super().reset_model()
+
+
+def test_changes_of_the_scene_are_kept(tmp_path):
+    flags = ["--env", f"{__name__}:make_changing", "--episodes", "2", "--steps", "3", "--frames"]
+    record(tmp_path / "out", *flags)
+    rollouts = read_dataset(tmp_path / "out")
+    env, other = make_changing(), make_changing()
+    with closing(env), closing(other), closing(StateView(other, quality="faithful")) as view:
+        env.reset(seed=0)
+        drawn = view.draw(rollouts[0].states.rows, rollouts[0].states.changes)
+        for frame, action in zip(drawn, rollouts[0].actions, strict=True):
+            env.step(action)
+            np.testing.assert_array_equal(frame, env.render())
+        assert (drawn[0] != drawn[-1]).any()
+    assert names(tmp_path / "out" / "scenes") == ["episode_0000.npz", "episode_0001.npz"]
+
+
+def test_an_environment_with_another_model_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        record(tmp_path / "out", "--env", f"{__name__}:ChangingModel", "--episodes", "2", "--steps", "2")
+    assert "it has another model, or another look" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

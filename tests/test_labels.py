@@ -1,10 +1,13 @@
 """Datasets read back, and labels that a person gave."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
 from vlmrm_gym.check import InputError
-from vlmrm_gym.check.labels import read_dataset, read_labels, read_settings
+from vlmrm_gym.check.labels import check_environment, read_dataset, read_labels, read_settings
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import find_task
 
@@ -143,6 +146,13 @@ def test_a_folder_that_the_command_did_not_make_is_refused(folder, tmp_path):
             read_dataset(tmp_path)
 
 
+def test_a_dataset_of_another_environment_is_refused(folder):
+    check_environment(folder, f"vlmrm_gym:{TASK.id}", None)
+    for id, function in (("CartPole-v1", None), (None, TASK.id.replace("/", ":"))):
+        with pytest.raises(InputError, match=f"must be of {id or function}. Received one of {TASK.id}. Pass another"):
+            check_environment(folder, id, function)
+
+
 def test_a_dataset_that_is_not_complete_or_damaged_is_refused(folder, tmp_path):
     (tmp_path / "settings.json").write_bytes((folder / "settings.json").read_bytes())
     with pytest.raises(InputError, match="is not complete"):
@@ -154,3 +164,17 @@ def test_a_dataset_that_is_not_complete_or_damaged_is_refused(folder, tmp_path):
     (tmp_path / "data" / "main_data.hdf5").write_bytes((folder / "data" / "main_data.hdf5").read_bytes()[:3000])
     with pytest.raises(InputError, match="is damaged"):
         read_dataset(tmp_path)
+
+
+def test_reading_a_dataset_makes_no_environment(folder, tmp_path):
+    copied, made = tmp_path / "poles", tmp_path / "made"
+    shutil.copytree(folder, copied)
+    file = copied / "data" / "metadata.json"
+    metadata = json.loads(file.read_text())
+    spec = json.loads(metadata["env_spec"]) | {"entry_point": "pathlib:Path.mkdir", "kwargs": {"self": str(made)}}
+    file.write_text(json.dumps({**metadata, "env_spec": json.dumps(spec)}))
+    assert len(read_dataset(copied)) == 2  # the spec is not used
+    file.write_text(json.dumps({"env_spec": json.dumps(spec), "data_format": "hdf5"}))
+    with pytest.raises(InputError, match="is damaged: 'its metadata have no spaces'"):
+        read_dataset(copied)
+    assert not made.exists()

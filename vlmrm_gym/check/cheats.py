@@ -68,7 +68,7 @@ def find_cheats(
 def optimum_success(
     scene: Scene, task: TaskStates, column: Column, samples: Samples, *, effort: int, seed: int
 ) -> float | None:
-    """Which fraction of the highest-paid states succeeds, if states of all kinds are searched for.
+    """Which fraction of the highest-paid states succeeds, or all but succeeds, if all kinds of states are searched.
 
     An agent maximises the reward whatever succeeds: this is what it tends to. None without a judge.
     """
@@ -83,7 +83,7 @@ def optimum_success(
         rounds=OPTIMUM_ROUNDS * effort,
         seed=seed,
     )
-    return float(task.succeeds(found.states[:OPTIMA]).mean())
+    return 1 - float(is_wrong(task, found.states[:OPTIMA]).mean())
 
 
 def _search(

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import tyro
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
@@ -25,11 +26,11 @@ from vlmrm_gym.check.dataset_folder import DatasetFolder, check_spaces, to_buffe
 from vlmrm_gym.check.dataset_summary import print_summary
 from vlmrm_gym.check.environments import make_unscored_env, time_limit
 from vlmrm_gym.check.numbered_video import save_numbered_video
-from vlmrm_gym.check.rollouts import Policy, Rollout, held_actions, play, random_actions, run_actions
+from vlmrm_gym.check.rollouts import Policy, held_actions, play, random_actions, run_actions
 from vlmrm_gym.check.score import load_prompts
 from vlmrm_gym.checks import short_repr
 from vlmrm_gym.registration import find_task
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import SceneChange, States
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.training.config_types import Cameras
@@ -89,7 +90,7 @@ class Dataset:
     frames: bool = False
     """write a video of each episode, whose frames show the number of their step"""
     overwrite: bool = False
-    """replace the dataset in a folder that exists, its labels included"""
+    """replace a dataset that is complete or has other settings, its labels included"""
 
 
 def record_dataset(command: Dataset) -> None:
@@ -112,7 +113,7 @@ def record_dataset(command: Dataset) -> None:
         specs, camera = _make_specs(command), _choose_camera(command)
         try:
             view = opened.enter_context(closing(StateView(env, camera)))
-        except ValueError as error:
+        except (DependencyNotInstalled, ValueError) as error:
             raise InputError(str(error)) from error
         behaviour = _find_behaviour(command, env)
         settings = {
@@ -135,8 +136,11 @@ def record_dataset(command: Dataset) -> None:
         def record(episode: int) -> None:
             seed = command.seed + episode
             rollout = play(env, view, behaviour.act(seed), seed=seed, steps=steps, behaviour=behaviour.name)
-            _check_scene(rollout)
-            rewards = None if score is None else score(States.concatenate([rollout.initial, rollout.states]))
+            states = States.concatenate([rollout.initial, rollout.states])
+            rewards = None if score is None else score(states)
+            if states.changes is not None:
+                _check_changes(states.changes)
+                folder.write_scene_changes(episode, states.changes)
             if command.frames:
                 fps = env.metadata.get("render_fps") or DEFAULT_FPS
                 folder.write_video(episode, partial(save_numbered_video, view, rollout.states, episode, fps))
@@ -243,12 +247,12 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
     return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
 
 
-def _check_scene(rollout: Rollout) -> None:
-    """Raise an InputError if states are not drawn from their rows alone."""
-    if rollout.states.changes is not None or rollout.initial.changes is not None:
+def _check_changes(changes: Sequence[SceneChange | None]) -> None:
+    """Raise an InputError unless the states can be drawn from their fields."""
+    if any(change is not None and change.frame is not None for change in changes):
         raise InputError(
-            "The environment changes its scene (textures, colours or sizes), and a dataset has no place for that. "
-            "Wrap the environment, so that its frames are stored."
+            "The environment cannot be drawn from its states any more: it has another model, or another look. A "
+            "dataset has no place for that. Make a dataset of each."
         )
 
 

@@ -3,6 +3,7 @@
 settings.json          the command's settings, with defaults filled in
 episodes/<episode>/    finished episodes, until the dataset is complete
 data/                  the complete Minari dataset
+scenes/episode_*.npz   scene changes, of episodes in which the environment changed its scene
 videos/episode_*.mp4   a video of each episode, on request
 labels.csv             success of every step, for a person to fill in or to correct
 """
@@ -25,7 +26,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.rollouts import Rollout
+from vlmrm_gym.check.scene_file import save_changes
 from vlmrm_gym.checks import short_repr
+from vlmrm_gym.rendering.states import SceneChange
 from vlmrm_gym.training.files import atomic_write, sync
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ FORMAT = "vlmrm_gym dataset 1"
 """What settings.json says about the folder's layout."""
 LABELS = ("episode", "step", "success")
 """Columns of labels.csv."""
-_OWN = ("data", "data.partial", "episodes", "videos", "labels.csv", "settings.json")
+_OWN = ("data", "data.partial", "episodes", "scenes", "videos", "labels.csv", "settings.json")
 """What the command writes; settings.json is removed last."""
 
 
@@ -114,7 +117,7 @@ class DatasetFolder:
                 raise InputError(f"`out` must be a folder. {self.path} is a file. Choose another.")
             return
         before, now = self.settings(), _as_json(settings)
-        if before is None and set(self.path.iterdir()) - {self.path / ".lock"}:
+        if before is None and {path.name for path in self.path.iterdir()} - {".lock", "settings.partial.json"}:
             raise InputError(f"The folder {self.path} has other contents. Choose another --out.")
         if before is None or overwrite:
             return
@@ -127,9 +130,13 @@ class DatasetFolder:
                 )
 
     def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
-        """Write the settings of a new dataset, or clean up after an interruption; see `check`."""
+        """Write the settings of a new dataset, or clean up after an interruption; see `check`.
+
+        An incomplete dataset with the same settings is kept, whatever `overwrite` is.
+        """
         self.check(settings, overwrite=overwrite)
-        if self.settings() is None or overwrite:
+        is_same = self.settings() == _as_json(settings)
+        if not is_same or (overwrite and self.data.exists()):
             for name in _OWN:
                 path = self.path / name
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -137,7 +144,7 @@ class DatasetFolder:
             atomic_write(self.path / "settings.json", lambda path: path.write_text(text, encoding="utf-8"))
         for unfinished in (*self.path.glob("data.partial"), *self.path.glob("episodes/*.partial")):
             shutil.rmtree(unfinished)
-        for unfinished in self.path.glob("videos/*.partial.mp4"):
+        for unfinished in (*self.path.glob("videos/*.partial.mp4"), *self.path.glob("scenes/*.partial.npz")):
             unfinished.unlink()
         if self.data.exists():
             shutil.rmtree(self.path / "episodes", ignore_errors=True)
@@ -145,6 +152,15 @@ class DatasetFolder:
     def missing(self, episodes: int) -> list[int]:
         """The episodes that are not finished."""
         return [] if self.data.exists() else [i for i in range(episodes) if not self._episode(i).exists()]
+
+    def scene_changes(self, episode: int) -> Path:
+        """The file of an episode's scene changes, see `scene_file`. It exists if the environment changed its scene."""
+        return self.path / "scenes" / f"episode_{episode:04d}.npz"
+
+    def write_scene_changes(self, episode: int, changes: Sequence[SceneChange | None]) -> None:
+        """Write the scene changes of an episode's states, the initial one first."""
+        self.scene_changes(episode).parent.mkdir(exist_ok=True)
+        atomic_write(self.scene_changes(episode), lambda path: save_changes(path, changes))
 
     def write_video(self, episode: int, write: Callable[[Path], object]) -> None:
         """Write the video of an episode atomically."""
@@ -235,8 +251,11 @@ def to_buffer(rollout: Rollout, seed: int, prompt_rewards: NDArray[np.float32] |
 
 
 def check_spaces(env: gym.Env[Any, Any]) -> None:
-    """Raise an InputError unless Minari can store an environment's observations and actions."""
-    from minari.serialization import serialize_space
+    """Raise an InputError unless Minari is installed and can store an environment's observations and actions."""
+    try:
+        from minari.serialization import serialize_space
+    except ImportError as error:
+        raise InputError(f'Datasets need Minari: pip install "vlmrm-gym[train]" ({error}).') from error
 
     for name, space in (("observations", env.observation_space), ("actions", env.action_space)):
         try:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.dataset_folder import LABELS, DatasetFolder
 from vlmrm_gym.check.rollouts import Rollout
+from vlmrm_gym.check.scene_file import load_changes
 from vlmrm_gym.checks import short_repr, truncate
 from vlmrm_gym.rendering.states import States
 
@@ -51,30 +53,58 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
+def check_environment(folder: Path, id: str | None, function: str | None) -> None:
+    """See that a dataset is of an environment.
+
+    Args:
+        folder: The folder of the dataset.
+        id: The environment's ID, or None.
+        function: What made the environment, "package.module:attribute", or None.
+
+    Raises:
+        InputError: It is of another one, or `read_settings` rejects the folder.
+    """
+    settings = read_settings(folder)
+    theirs, ours = (
+        (one or "").removeprefix("vlmrm_gym:") for one in (settings["id"] or settings["env"], id or function)
+    )
+    if theirs != ours:
+        raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
+
+
 def read_dataset(folder: Path) -> list[RecordedRollout]:
     """Read all episodes of a dataset.
 
     Raises:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`, or is damaged.
     """
+    return list(iterate_dataset(folder))
+
+
+def iterate_dataset(folder: Path) -> Iterator[RecordedRollout]:
+    """Read the episodes of a dataset one after the other; see `read_dataset`."""
     from minari.dataset.minari_storage import MinariStorage
 
-    settings = read_settings(folder)
+    found, settings = DatasetFolder(folder), read_settings(folder)
     try:
-        storage = MinariStorage.read(DatasetFolder(folder).data)
-        episodes = storage.get_episodes(range(storage.total_episodes))
-        return [_to_rollout(episode, settings) for episode in episodes]
-    except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:
+        if not {"observation_space", "action_space"} <= MinariStorage.read_raw_metadata(found.data).keys():
+            # Minari would make the environment that the metadata describe: code that a stranger's file names.
+            raise KeyError("its metadata have no spaces")
+        storage = MinariStorage.read(found.data)
+        for episode in storage.get_episodes(range(storage.total_episodes)):
+            yield _to_rollout(episode, settings, found.scene_changes(episode["id"]))
+    except (OSError, KeyError, ValueError, TypeError, AssertionError, BadZipFile) as error:
         raise InputError(f"The dataset {folder} is damaged: {truncate(str(error) or repr(error))}") from error
 
 
-def _to_rollout(episode: dict[str, Any], settings: dict[str, Any]) -> RecordedRollout:
+def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes: Path) -> RecordedRollout:
     infos = episode["infos"]
+    states = States(infos["state"], load_changes(scene_changes) if scene_changes.exists() else None)
     success, prompt_rewards = infos.get("success"), infos.get("prompt_rewards")
     return RecordedRollout(
         behaviour=settings["policy"],
-        states=States(infos["state"][1:]),
-        initial=States(infos["state"][:1]),
+        states=states[1:],
+        initial=states[:1],
         observations=episode["observations"],
         actions=episode["actions"],
         task_rewards=infos["task_reward"][1:],
@@ -88,13 +118,13 @@ def _to_rollout(episode: dict[str, Any], settings: dict[str, Any]) -> RecordedRo
     )
 
 
-def read_labels(path: Path, rollouts: Sequence[RecordedRollout]) -> list[NDArray[np.bool_]]:
+def read_labels(path: Path, rollouts: Sequence[Rollout]) -> list[NDArray[np.bool_]]:
     """Read whether each state of a dataset is a success.
 
     Args:
         path: A CSV file with the columns `episode`, `step` and `success` (0, 1, true or false), in any order, and a
             line for every step of every episode. Step 0 is the state after the first action. Other columns are ignored.
-        rollouts: The episodes of the dataset.
+        rollouts: All episodes of the dataset, in order.
 
     Returns:
         bool (T,) for each rollout.
@@ -103,15 +133,18 @@ def read_labels(path: Path, rollouts: Sequence[RecordedRollout]) -> list[NDArray
         InputError: The file cannot be read, lacks a column or the label of a step, or has a line for a step that does
             not exist, two for the same step, or an unreadable value.
     """
-    labels = {one.episode: np.full(len(one), -1, dtype=np.int8) for one in rollouts}
+    labels = [np.full(len(one), -1, dtype=np.int8) for one in rollouts]  # -1: no label yet
     lines: dict[tuple[int, int], int] = {}
     for line, row in _rows(path):
         where = f"{path}, line {line}"
         episode, step = (_number(row[name], name, where) for name in ("episode", "step"))
-        if episode not in labels or step >= len(labels[episode]):
-            what = f"episode {episode}" if episode not in labels else f"step {step} in episode {episode}"
-            steps = "" if episode not in labels else f", whose last step is {len(labels[episode]) - 1}"
-            raise InputError(f"{where}: the dataset has no {what}{steps}. Remove the line.")
+        if episode >= len(labels):
+            raise InputError(f"{where}: the dataset has no episode {episode}. Remove the line.")
+        if step >= len(labels[episode]):
+            raise InputError(
+                f"{where}: the dataset has no step {step} in episode {episode}, whose last step is "
+                f"{len(labels[episode]) - 1}. Remove the line."
+            )
         if (before := lines.setdefault((episode, step), line)) != line:
             raise InputError(f"{where}: episode {episode}, step {step} is in line {before}, too. Leave one.")
         if text := (row["success"] or "").strip().lower():
@@ -120,16 +153,16 @@ def read_labels(path: Path, rollouts: Sequence[RecordedRollout]) -> list[NDArray
                     f"{where}: `success` must be 0, 1, true or false. Received {short_repr(row['success'])}."
                 )
             labels[episode][step] = _VALUES[text]
-    lacking = [(episode, int(step)) for episode, own in labels.items() for step in np.flatnonzero(own < 0)]
+    lacking = [(episode, int(step)) for episode, own in enumerate(labels) for step in np.flatnonzero(own < 0)]
     if lacking:
-        total = sum(len(own) for own in labels.values())
+        total = sum(map(len, labels))
         first = ", ".join(f"step {step} of episode {episode}" for episode, step in lacking[:3])
         more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
         raise InputError(
             f"{path} must have a label for every step. {len(lacking):,} of {total:,} lack one: {first}{more}. Write 0 "
             "or 1 in the column `success`."
         )
-    return [labels[one.episode] == 1 for one in rollouts]
+    return [own == 1 for own in labels]
 
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:

@@ -159,7 +159,8 @@ class Measures:
     """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: cheating pays more than succeeding."""
     optimum_success: float | None = None
-    """Fraction of the highest-paid states, searched for among successes and failures alike, that succeed."""
+    """Fraction of the highest-paid states, searched for among successes and failures alike, that succeed, or fail by a
+    near miss only."""
     gap: float | None = None
     """How much of the way to the goal's reward untrained behaviour leaves: see `vlmrm_gym.check.signal.Signal`."""
     noise: float | None = None

@@ -222,8 +222,9 @@ class SceneCheck:
 def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
     """Rollouts of random actions, of held actions and of a trained run; or those of a dataset."""
     if command.rollouts is not None:
-        from vlmrm_gym.check.labels import read_dataset
+        from vlmrm_gym.check.labels import check_environment, read_dataset
 
+        check_environment(command.rollouts, command.id, command.env)
         return read_dataset(command.rollouts)
     env = scene.env
     played = []

@@ -9,22 +9,32 @@
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from vlmrm_gym.check.results import CheatSearch, Choice, Measures, Row, Verdict, VerdictName
 from vlmrm_gym.check.words import SETTINGS, format_number, format_percent, setting
 
-HOPELESS_AUC = 0.65
-"""An AUC below this is hopeless."""
-CONTROL_DISTANCE = 0.1
-"""As is one that is not above the best control's by this."""
-WEAK_AUC = 0.9
-"""An AUC below this is weak."""
-EXPLOITABLE_SUCCESS = 0.3
-"""A reward is exploitable if a smaller fraction of the states that it pays most succeeds, and cheats pay more."""
-EXPLOITABLE_EXCESS = 0.0
-"""By how much the best cheat must be paid more than the median success, in the units of `Measures.cheat_excess`."""
-FLAT_GAP = 0.6
-"""A gap above this is flat."""
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Limits of the verdicts."""
+
+    hopeless_auc: float = 0.65
+    """An AUC below this is hopeless."""
+    control_distance: float = 0.1
+    """As is one that is not above the best control's by this."""
+    weak_auc: float = 0.9
+    """An AUC below this is weak."""
+    exploitable_success: float = 0.3
+    """A reward is exploitable if `Measures.optimum_success` is below this, and its best cheat is paid too much:"""
+    exploitable_excess: float = 0.0
+    """if `Measures.cheat_excess` is above this."""
+    flat_gap: float = 0.6
+    """A gap above this is flat."""
+
+
+THRESHOLDS = Thresholds()
+"""Those that the command uses."""
 ORDER: Sequence[VerdictName] = ("usable", "unknown", "flat", "exploitable", "weak", "hopeless")
 """From the best verdict to the worst."""
 
@@ -49,22 +59,19 @@ def judge(measures: Measures, cheats: CheatSearch) -> Verdict:
     return Verdict(name=name, reasons=reasons, next_steps=next_steps)
 
 
-def classify(measures: Measures) -> VerdictName:
+def classify(measures: Measures, thresholds: Thresholds = THRESHOLDS) -> VerdictName:
     """The verdict's name: the first of hopeless, weak, exploitable and flat that holds."""
-    if measures.auc is None:
+    auc, success, excess = measures.auc, measures.optimum_success, measures.cheat_excess
+    if auc is None:
         return "unknown"
-    if measures.auc < HOPELESS_AUC or measures.auc < (measures.control_auc or 0.0) + CONTROL_DISTANCE:
+    if auc < thresholds.hopeless_auc or auc < (measures.control_auc or 0.0) + thresholds.control_distance:
         return "hopeless"
-    if measures.auc < WEAK_AUC:
+    if auc < thresholds.weak_auc:
         return "weak"
-    if (
-        measures.cheat_excess is not None
-        and measures.optimum_success is not None
-        and measures.cheat_excess > EXPLOITABLE_EXCESS
-        and measures.optimum_success < EXPLOITABLE_SUCCESS
-    ):
+    pays_cheats = excess is not None and excess > thresholds.exploitable_excess
+    if pays_cheats and success is not None and success < thresholds.exploitable_success:
         return "exploitable"
-    if measures.gap is not None and measures.gap > FLAT_GAP:
+    if measures.gap is not None and measures.gap > thresholds.flat_gap:
         return "flat"
     return "usable"
 

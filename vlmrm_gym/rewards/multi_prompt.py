@@ -1,6 +1,6 @@
 """MultiPromptReward: many prompts scored on the same image embeddings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -59,11 +59,6 @@ class MultiPromptReward:
     def microbatch_size(self) -> int:
         """Frames of about one second of work on a CPU, a whole batch on a GPU."""
         return self._encoder.microbatch_size
-
-    @property
-    def render_size(self) -> Callable[[int, int], tuple[int, int]]:
-        """The size at which to draw frames of a height and width, in pixels: the one that the model sees."""
-        return self._encoder.render_size
 
     def __call__(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Score frames.

@@ -1,0 +1,105 @@
+"""Compare the verdicts of `vlmrm-gym check` with what trainings came to.
+
+    python benchmarks/verdict_measures.py   # measures the rewards; minutes each
+    python benchmarks/verdicts.py
+
+Prints, as Markdown, a row for each reward of `verdict_measures.csv`: its measures, the verdict, and the best success of
+the trainings that followed it. A reward *works* if a training came to at least half of the episodes. Then the same
+with every row left out in turn: the thresholds of exploitable and flat are chosen on the other rows, and judge the one
+that was left out.
+"""
+
+import csv
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from benchmarks.training_outcomes import load_outcomes
+from benchmarks.verdict_measures import MEASURES, RewardSetting
+from vlmrm_gym.check.results import Measures
+from vlmrm_gym.check.verdict import THRESHOLDS, Thresholds, classify
+
+WORKS = 0.5
+"""The least success of the best training of a reward that works."""
+GRID: Mapping[str, Sequence[float]] = {
+    "exploitable_success": [0.05 * i for i in range(21)],
+    "exploitable_excess": [-0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3],
+    "flat_gap": [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
+}
+"""Thresholds to choose from, by their names in `Thresholds`."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A reward whose trainings are known."""
+
+    setting: RewardSetting
+    measures: Measures
+    success: float
+    """Of the best training."""
+
+    @property
+    def works(self) -> bool:
+        """Whether a training succeeded."""
+        return self.success >= WORKS
+
+
+def load() -> list[Known]:
+    """All rewards that were measured, with the outcome of their trainings."""
+    best: dict[RewardSetting, float] = {}
+    for outcome in load_outcomes():
+        setting = RewardSetting.of(outcome)
+        best[setting] = max(best.get(setting, 0.0), outcome.success)
+    known = []
+    with MEASURES.open(newline="") as file:
+        for row in csv.DictReader(file):
+            setting = RewardSetting(**{field.name: row[field.name] for field in fields(RewardSetting)})
+            numbers = {field.name: float(text) if (text := row[field.name]) else None for field in fields(Measures)}
+            known.append(Known(setting, Measures(**numbers), best[setting]))
+    return known
+
+
+def is_right(known: Known, thresholds: Thresholds = THRESHOLDS) -> bool:
+    """Whether the verdict says what the trainings came to: usable if the reward works, else anything but usable."""
+    return (classify(known.measures, thresholds) == "usable") == known.works
+
+
+def choose(rows: Sequence[Known]) -> Thresholds:
+    """The thresholds with the most right verdicts; of several such, those in the middle."""
+    candidates = [Thresholds(**dict(zip(GRID, values, strict=True))) for values in itertools.product(*GRID.values())]
+    counts = [sum(is_right(row, candidate) for row in rows) for candidate in candidates]
+    best = [candidate for candidate, count in zip(candidates, counts, strict=True) if count == max(counts)]
+    middle = {name: sorted(getattr(candidate, name) for candidate in best)[len(best) // 2] for name in GRID}
+    chosen = Thresholds(**middle)
+    return chosen if sum(is_right(row, chosen) for row in rows) == max(counts) else best[len(best) // 2]
+
+
+def main() -> None:
+    """Print the tables."""
+    rows = load()
+    names = ["auc", "control_auc", "cheat_excess", "optimum_success", "gap"]
+    print(f"| reward | {' | '.join(names)} | verdict | best training | right | left out |")
+    print("|---" * (len(names) + 5) + "|")
+    right = right_left_out = 0
+    for i, row in enumerate(rows):
+        chosen = choose([*rows[:i], *rows[i + 1 :]])
+        left_out, left_out_right = classify(row.measures, chosen), is_right(row, chosen)
+        setting = row.setting
+        words = [setting.task_id.removeprefix("VLMRM/"), setting.look, setting.camera, setting.combine_views]
+        values = [getattr(row.measures, name) for name in names]
+        numbers = " | ".join("" if value is None else f"{value:.2f}" for value in values)
+        print(
+            f"| {', '.join(filter(None, words))} ({setting.weights_commit}) | {numbers} | "
+            f"{classify(row.measures)} | {row.success:.0%} | {'yes' if is_right(row) else 'no'} | "
+            f"{left_out}, {'right' if left_out_right else 'wrong'} |"
+        )
+        right += is_right(row)
+        right_left_out += left_out_right
+    print(
+        f"\n{right} of {len(rows)} right; with each row left out {right_left_out}. "
+        f"{sum(row.works for row in rows)} of them work. Chosen on all rows: {choose(rows)}"
+    )
+
+
+if __name__ == "__main__":
+    main()
