@@ -43,7 +43,9 @@ def signal_curves(samples: Samples, column: Column) -> SignalCurves:
     return SignalCurves(
         rewards=rewards,
         behaviours=[rollout.behaviour for rollout in samples.rollouts],
-        signal=None if goal is None or not untrained.size or untrained.shape[1] < 2 else measure_signal(untrained, goal),
+        signal=None
+        if goal is None or not untrained.size or untrained.shape[1] < 2
+        else measure_signal(untrained, goal),
     )
 
 

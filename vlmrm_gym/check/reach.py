@@ -52,7 +52,7 @@ def reach(
     """
     import cma  # pyright: ignore[reportMissingImports] (extra "train")
 
-    blocks, decode = -(-steps // BLOCK), _decoder(env.action_space)
+    blocks, decode = -(-steps // BLOCK), action_decoder(env.action_space)
     size = int(np.prod(env.action_space.shape or (1,)))
     weights = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-6)
     seen: list[tuple[float, NDArray[np.float64]]] = []
@@ -74,8 +74,12 @@ def reach(
     return float(score(np.stack([row for _, row in seen])).max()) if seen else None
 
 
-def _decoder(space: gym.Space[Any]) -> Callable[[NDArray[np.float64]], Any]:
-    """From unbounded numbers, float64 (A,), 0 in the middle, to an action."""
+def action_decoder(space: gym.Space[Any]) -> Callable[[NDArray[np.float64]], Any]:
+    """A function from unbounded numbers, float64 (A,), 0 in the middle, to an action.
+
+    Raises:
+        InputError: The actions are neither a bounded `Box` nor `Discrete`.
+    """
     if isinstance(space, spaces.Discrete):
         return lambda numbers: int(space.start + min(space.n - 1, np.floor(space.n * _squash(numbers[0]))))
     if isinstance(space, spaces.Box) and space.is_bounded():
