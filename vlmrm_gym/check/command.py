@@ -142,7 +142,10 @@ def _write_measures(report: Report, path: Path) -> None:
         "subject": report.subject,
         "command": report.command,
         "table": [asdict(row) for row in report.table],
-        "cheats": [{"reward": cheat.reward, "failed": dict(cheat.failed)} for cheat in report.cheats.cheats],
+        "cheats": [
+            {"reward": cheat.reward, "failed": dict(cheat.failed), "reached": cheat.reached}
+            for cheat in report.cheats.cheats
+        ],
         "seconds": dict(report.seconds),
     }
     path.write_text(json.dumps(values, indent=2), encoding="utf-8")
