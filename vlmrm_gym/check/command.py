@@ -1,9 +1,13 @@
 """The command `vlmrm-gym check`: whether a reward can work, and how an agent would cheat, before training."""
 
 import json
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Literal
 
 import tyro
@@ -71,7 +75,7 @@ class Check:
     effort: int = 1
     """how long the searches are, in units of about 1,600 states"""
     seed: int = 0
-    """of everything that is drawn"""
+    """of everything that is drawn, from 0"""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps"""
     precision: Precision = "auto"
@@ -95,34 +99,41 @@ def check(command: Check) -> None:
     from vlmrm_gym.check.subject import find_subject
     from vlmrm_gym.check.summary import print_summary
     from vlmrm_gym.listing import console
+    from vlmrm_gym.training.files import atomic_write
 
     subject = find_subject(command)
-    folder = _prepare(command, subject.name)
-    with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
-        report = compare(command, subject, progress)
-    page, table = (folder / name for name in FILES)
-    write_report(report, page)
-    _write_measures(report, table)
+    with _open_folder(command, subject.name) as folder:
+        with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
+            report = compare(command, subject, progress)
+        page, table = (folder / name for name in FILES)
+        atomic_write(page, lambda path: write_report(report, path))
+        atomic_write(table, lambda path: _write_measures(report, path))
     print_summary(report, console(), page)
 
 
-def _prepare(command: Check, name: str) -> Path:
-    """Make the folder, and see that it can be written to."""
+@contextmanager
+def _open_folder(command: Check, name: str) -> Iterator[Path]:
+    """Make the folder, and see that it can be written to. A new one is removed again if the check fails."""
     folder = Path(f"{name}_check") if command.out is None else command.out
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"`out` must be a folder. {folder} is a file. Choose another.")
-    if folder.exists() and not command.overwrite:
-        raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its report, or another --out.")
     try:
+        is_new = not folder.exists()
+        if not is_new and not folder.is_dir():
+            raise InputError(f"`out` must be a folder. {folder} is a file. Choose another.")
+        if not is_new and not command.overwrite:
+            raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its report, or another --out.")
         folder.mkdir(parents=True, exist_ok=True)
-        for file in FILES:
-            (folder / file).unlink(missing_ok=True)
-        (folder / FILES[0]).touch()
+        with TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise InputError(
             f"The folder {folder} cannot be written to: {error.strerror}. Choose another --out."
         ) from error
-    return folder
+    try:
+        yield folder
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _write_measures(report: Report, path: Path) -> None:
@@ -131,7 +142,10 @@ def _write_measures(report: Report, path: Path) -> None:
         "subject": report.subject,
         "command": report.command,
         "table": [asdict(row) for row in report.table],
-        "cheats": [{"reward": cheat.reward, "failed": dict(cheat.failed)} for cheat in report.cheats.cheats],
+        "cheats": [
+            {"reward": cheat.reward, "failed": dict(cheat.failed), "reached": cheat.reached}
+            for cheat in report.cheats.cheats
+        ],
         "seconds": dict(report.seconds),
     }
     path.write_text(json.dumps(values, indent=2), encoding="utf-8")

@@ -43,7 +43,9 @@ def signal_curves(samples: Samples, column: Column) -> SignalCurves:
     return SignalCurves(
         rewards=rewards,
         behaviours=[rollout.behaviour for rollout in samples.rollouts],
-        signal=None if goal is None or untrained.size < 2 else measure_signal(untrained, goal),
+        signal=None
+        if goal is None or not untrained.size or untrained.shape[1] < 2
+        else measure_signal(untrained, goal),
     )
 
 
@@ -156,6 +158,8 @@ def _excess(samples: Samples, column: Column, cheats: CheatSearch) -> float | No
     if not cheats.judged or not cheats.cheats or not len(cheats.true_rewards):
         return None
     assert judged.success is not None
+    if judged.success.all():
+        return None
     success, failure = np.median(cheats.true_rewards), np.median(column(judged.rewards)[~judged.success])
     if success <= failure:
         return None

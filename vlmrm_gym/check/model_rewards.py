@@ -73,10 +73,7 @@ class ModelRewards:
     def _column(self, key: _Key, choice: Choice, num_views: int) -> Column:
         combine = None
         if num_views > 1 and choice.combine_views is not None:
-            try:
-                combine = CombineViews(choice.combine_views, num_views)
-            except ValueError as error:
-                raise InputError(str(error)) from error
+            combine = CombineViews(choice.combine_views, num_views)
         return Column(self._keys.index(key), combine)
 
 

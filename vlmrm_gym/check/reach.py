@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
+from vlmrm_gym.check.refine import random_options
 from vlmrm_gym.check.rollouts import play
 
 BLOCK = 10
 """Steps for which an action is held."""
 CANDIDATES = 20
-"""Of the states on the way, how many of those closest to the target are scored."""
+"""Of the failing states on the way, how many of those closest to the target are scored."""
 
 
 def reach(
@@ -51,7 +52,7 @@ def reach(
     """
     import cma  # pyright: ignore[reportMissingImports] (extra "train")
 
-    blocks, decode = -(-steps // BLOCK), _decoder(env.action_space)
+    blocks, decode = -(-steps // BLOCK), action_decoder(env.action_space)
     size = int(np.prod(env.action_space.shape or (1,)))
     weights = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-6)
     seen: list[tuple[float, NDArray[np.float64]]] = []
@@ -61,22 +62,24 @@ def reach(
         rollout = play(env, view, lambda observation: next(actions), seed=seed, steps=steps, behaviour="search")
         rows = rollout.states.rows
         distances = np.linalg.norm((rows - target) * weights, axis=1)
-        seen.extend(zip(distances.tolist(), rows, strict=True))
+        seen.extend((float(distances[i]), rows[i]) for i in np.flatnonzero(is_failure(rows)))
         seen.sort(key=lambda pair: pair[0])
         del seen[CANDIDATES:]
         return float(distances.min())
 
-    strategy = cma.CMAEvolutionStrategy(np.zeros(blocks * size), 1.0, {"seed": seed + 1, "verbose": -9})
+    strategy = cma.CMAEvolutionStrategy(np.zeros(blocks * size), 1.0, random_options(np.random.default_rng(seed)))
     for _ in range(max(1, rollouts // strategy.popsize)):
         asked = strategy.ask()
         strategy.tell(asked, [distance(np.asarray(genome)) for genome in asked])
-    rows = np.stack([row for _, row in seen])
-    rows = rows[is_failure(rows)]
-    return float(score(rows).max()) if len(rows) else None
+    return float(score(np.stack([row for _, row in seen])).max()) if seen else None
 
 
-def _decoder(space: gym.Space[Any]) -> Callable[[NDArray[np.float64]], Any]:
-    """From unbounded numbers, float64 (A,), 0 in the middle, to an action."""
+def action_decoder(space: gym.Space[Any]) -> Callable[[NDArray[np.float64]], Any]:
+    """A function from unbounded numbers, float64 (A,), 0 in the middle, to an action.
+
+    Raises:
+        InputError: The actions are neither a bounded `Box` nor `Discrete`.
+    """
     if isinstance(space, spaces.Discrete):
         return lambda numbers: int(space.start + min(space.n - 1, np.floor(space.n * _squash(numbers[0]))))
     if isinstance(space, spaces.Box) and space.is_bounded():

@@ -1,14 +1,12 @@
 """Climbing to the highest reward near states that a search has found, by CMA-ES (package `cma`)."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.check.search import Failures, States
-
-GENERATIONS = 12
-"""Generations of each start."""
 
 
 def refine(
@@ -24,7 +22,8 @@ def refine(
 ) -> Failures:
     """Look near failing states for failing states with a higher score.
 
-    From one start after the other, CMA-ES (Hansen 2016, arXiv 1604.00772) varies the offsets that change the state.
+    From one start after the other, each with an equal share of the evaluations, CMA-ES (Hansen 2016, arXiv 1604.00772)
+    varies the offsets that change the state.
     States that do not fail are never scored, and rank below all that do.
 
     Args:
@@ -44,13 +43,9 @@ def refine(
 
     rng = np.random.default_rng(seed)
     seen: list[tuple[States, NDArray[np.float64]]] = [(starts[:0], np.empty(0))]
-    made = 0
     for start in starts:
-        options = {"seed": int(rng.integers(1, 2**31)), "verbose": -9}
-        strategy = cma.CMAEvolutionStrategy(np.zeros(dimensions), step, options)
-        for _ in range(GENERATIONS):
-            if made + strategy.popsize > evaluations:
-                break
+        strategy = cma.CMAEvolutionStrategy(np.zeros(dimensions), step, random_options(rng))
+        for _ in range(evaluations // (len(starts) * strategy.popsize)):
             offsets = np.stack(strategy.ask())
             states = perturb(np.repeat(start[None], len(offsets), axis=0), offsets)
             failing = is_failure(states)
@@ -60,7 +55,11 @@ def refine(
                 seen.append((states[failing], scores[failing]))
             worst = scores[failing].min() if failing.any() else 0.0
             strategy.tell(list(offsets), list(np.where(failing, -scores, 1.0 - worst)))
-            made += len(offsets)
     states, scores = (np.concatenate(part) for part in zip(*seen, strict=True))
     order = np.argsort(-scores, kind="stable")
     return Failures(states=states[order], scores=scores[order])
+
+
+def random_options(rng: np.random.Generator) -> dict[str, Any]:
+    """Options of CMA-ES: it draws from this generator instead of NumPy's global one, and prints nothing."""
+    return {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size), "verbose": -9}

@@ -86,6 +86,7 @@ def collect(
     scene: Scene,
     task: TaskStates | None,
     rollouts: Sequence[Rollout],
+    visited: States,
     success: NDArray[np.bool_] | None,
     *,
     seed: int,
@@ -96,10 +97,10 @@ def collect(
         scene: Scores them.
         task: The states of the task; None if states cannot be made.
         rollouts: The rollouts.
-        success: bool (N,): which states of the rollouts succeed; None if that is not known.
+        visited: Their N states, one after the other.
+        success: bool (N,): which of them succeed; None if that is not known.
         seed: Of the states around the goal.
     """
-    visited = States.concatenate([rollout.states for rollout in rollouts])
     initial = States.concatenate([rollout.initial for rollout in rollouts])
     rng = np.random.default_rng(seed)
     around = None

@@ -45,8 +45,8 @@ STEPS = 100
 REACH_ROLLOUTS = 800
 """Rollouts of a search for the actions that lead to a cheat, for each unit of effort."""
 NO_STATES = (
-    "There is no search: this environment is scored by frames that it renders itself, and no others can be made. "
-    "MuJoCo environments, cart-pole and mountain car are drawn from their states."
+    "There is no search: of this environment only the states of rollouts can be drawn. Others can be made of this "
+    "package's environments, and of MuJoCo environments that Gymnasium's renderer draws."
 )
 
 
@@ -112,11 +112,11 @@ class SceneCheck:
             with clock.time("rollouts"):
                 rollouts = _play(command, self._scene)
             self._note_blind_cameras(rollouts)
-            seen = States.concatenate([rollout.states for rollout in rollouts]).rows
-            self._task = subject.task_states(self._env, seen)
-            success = _success(command, subject, self._task, rollouts, seen)
+            visited = States.concatenate([rollout.states for rollout in rollouts])
+            self._task = subject.task_states(self._env, visited.rows)
+            success = _success(command, subject, self._task, rollouts, visited.rows)
             with clock.time("scoring"):
-                self._samples = collect(self._scene, self._task, rollouts, success, seed=command.seed)
+                self._samples = collect(self._scene, self._task, rollouts, visited, success, seed=command.seed)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> "SceneCheck":
@@ -208,13 +208,14 @@ class SceneCheck:
         Raises:
             InputError: Those of all cameras are.
         """
-        states = States.concatenate([rollout.states[len(rollout) - 1 :] for rollout in rollouts])
+        ends = [(rollout.initial, rollout.states[len(rollout) - 1 :]) for rollout in rollouts]
+        states = States.concatenate([state for both in ends for state in both])
         frames = self._scene.draw(states).astype(np.int16)
         blind = [view for view in range(frames.shape[1]) if np.abs(frames[:, view] - frames[:1, view]).max() <= 2]
         if len(blind) == frames.shape[1]:
             raise InputError(
-                f"All frames are alike: the last ones of {len(frames)} rollouts do not differ. The camera must see "
-                "what the agent moves. Choose another --camera."
+                f"All frames are alike: the first and last ones of {len(rollouts)} rollouts do not differ. The camera "
+                "must see what the agent moves. Choose another --camera."
             )
         self.notes += [f"Camera {view} does not see what changes: its frames are all alike." for view in blind]
 
@@ -225,7 +226,16 @@ def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
         from vlmrm_gym.check.labels import check_environment, read_dataset
 
         check_environment(command.rollouts, command.id, command.env)
-        return read_dataset(command.rollouts)
+        recorded = read_dataset(command.rollouts)
+        scene.env.reset(seed=command.seed)
+        scene.view.reset()
+        theirs, ours = recorded[0].states.rows.shape[1:], scene.view.capture()[0].shape
+        if theirs != ours:
+            raise InputError(
+                f"The dataset {command.rollouts} must have states of the shape {ours}, as this environment has. Theirs "
+                f"have {theirs}. Make it again: vlmrm-gym dataset"
+            )
+        return recorded
     env = scene.env
     played = []
     for i in range(2 * ROLLOUTS):
@@ -244,15 +254,15 @@ def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
 def _success(
     command: "Check", subject: Subject, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
-    """Which states of the rollouts succeed, bool (N,): by labels, else the user's function, else the environment."""
+    """Which states of the rollouts succeed, bool (N,): by labels, else the task's judge, else the environment."""
     if command.labels is not None:
         from vlmrm_gym.check.labels import RecordedRollout, read_labels
 
         recorded = [rollout for rollout in rollouts if isinstance(rollout, RecordedRollout)]
         return np.concatenate(read_labels(command.labels, recorded))
-    if subject.judge is not None and task is not None:
+    if task is not None and task.has_judge:
         return task.succeeds(seen)
-    if subject.task is not None and task is not None and not task.has_judge:
+    if subject.task is not None:
         return None  # the humanoid without a task, which never succeeds
     parts = [rollout.success for rollout in rollouts if rollout.success is not None]
     return np.concatenate(parts) if len(parts) == len(rollouts) else None

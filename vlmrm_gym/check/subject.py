@@ -1,6 +1,7 @@
 """What is checked: an environment, what is known of its success, and all combinations of settings of its reward."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -8,15 +9,20 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import yaml
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
 
+from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.environments import make_unscored_env
+from vlmrm_gym.check.reach import action_decoder
 from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.task_states import TaskStates
-from vlmrm_gym.checks import check_positive_integer, short_repr
+from vlmrm_gym.checks import check_positive_integer, short_repr, truncate
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.tasks import Task
 
 if TYPE_CHECKING:
@@ -54,16 +60,10 @@ class Subject:
             env: The environment.
             seen: States of rollouts.
         """
-        import mujoco
-
-        from vlmrm_gym.capture import is_drawn_from_states
-
-        if not is_drawn_from_states(env):
-            return None
         if self.task is not None and self.judge is None:
             return _own_states(self.task)
-        model = getattr(env.unwrapped, "model", None)
-        if not isinstance(model, mujoco.MjModel):
+        model = _drawn_model(env)
+        if model is None:
             return None
         from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
 
@@ -71,24 +71,34 @@ class Subject:
 
 
 def find_subject(command: "Check") -> Subject:
-    """Find what a command is about.
+    """Find what a command is about, and see that all its settings can be used, before anything is scored.
 
     Raises:
-        InputError: A setting cannot be used.
+        InputError: A setting or the environment cannot be used.
     """
     _check_settings(command)
     task = find_task(command.id) if command.id else None
-    if command.success is not None and task is not None and task.env_cls != "Humanoid":
-        raise InputError(f"`success` is for MuJoCo environments. Received {command.success!r} for {task.id}.")
-    choices, cameras = _choices(command, task)
+    looks = _looks(command, task)
+    cameras: dict[str, Any] = {name: _parse_camera(name) for name in command.camera}
+    if not cameras:
+        cameras = {"own": None if task is None else task.kwargs.get("camera")}
+
+    def make_env(look: str | None) -> gym.Env[Any, Any]:
+        return make_unscored_env(command.id, command.env, textured=None if look is None else look == "textured")
+
+    judge = None if command.success is None else checked_judge(command.success)
+    with closing(make_env(looks[0])) as env:
+        if judge is not None:
+            _try_judge(judge, env, command)
+        if command.reach:
+            action_decoder(env.action_space)
+        combinations = _combinations(command, {name: _count_views(env, camera) for name, camera in cameras.items()})
     return Subject(
         name=(command.id or str(command.env)).split("/")[-1].replace(":", "."),
-        make_env=lambda look: make_unscored_env(
-            command.id, command.env, textured=None if look is None else look == "textured"
-        ),
+        make_env=make_env,
         task=task,
-        judge=None if command.success is None else _find(command.success, "success"),
-        choices=choices,
+        judge=judge,
+        choices=_choices(command, task, looks, combinations),
         cameras=cameras,
     )
 
@@ -102,39 +112,73 @@ def _check_settings(command: "Check") -> None:
         raise InputError("`run` and `rollouts` cannot both be passed. Play the run into the dataset: --policy RUN.")
     for name in ("prompt", "alpha", "model", "camera", "combine_views"):
         values = getattr(command, name)
+        if not values and name in ("alpha", "model", "combine_views"):
+            raise InputError(f"`{name}` must have at least one value. Received none. Leave the flag out.")
         if len(set(values)) < len(values):
             raise InputError(f"Each `{name}` must be a different one. Received {', '.join(map(repr, values))}.")
+    from vlmrm_gym.rewards.models import resolve_device
+    from vlmrm_gym.rewards.sources import parse_model_name
+
     try:
         check_positive_integer("effort", command.effort)
-    except ValueError as error:
+        resolve_device(command.device)
+        for model in command.model:
+            parse_model_name(model)
+    except (OSError, ValueError) as error:
         raise InputError(str(error)) from error
-    if command.seed < 0:
-        raise InputError(f"`seed` must be 0 or more. Received {command.seed}.")
+    if not 0 <= command.seed < 2**31:
+        raise InputError(f"`seed` must be from 0 to {2**31 - 1}. Received {command.seed}.")
 
 
-def _choices(command: "Check", task: Task | None) -> tuple[Sequence[Choice], Mapping[str, Any]]:
-    """All combinations, those of the first values first; and cameras by name."""
+def _looks(command: "Check", task: Task | None) -> Sequence[str | None]:
+    if task is not None and "textured" in task.kwargs:
+        return LOOKS[command.textured]
+    if command.textured is not None:
+        raise InputError(f"`textured` is for tasks with two looks. Received {command.textured!r}. Leave it out.")
+    return (None,)
+
+
+def _combinations(command: "Check", num_views: Mapping[str, int]) -> Mapping[str, Sequence[str | None]]:
+    """The values of `combine_views` by camera; None for a camera that has one view.
+
+    Args:
+        command: The settings.
+        num_views: Numbers of views by the name of the camera.
+    """
+    if max(num_views.values()) == 1 and command.combine_views != ("min",):
+        raise InputError(
+            f"`combine_views` is for several views. Received {', '.join(map(repr, command.combine_views))} for one. "
+            "Leave it out, or pass several cameras, such as --camera front-side."
+        )
+    for how, views in product(command.combine_views, num_views.values()):
+        if views > 1:
+            try:
+                CombineViews(how, views)
+            except ValueError as error:
+                raise InputError(str(error)) from error
+    return {name: command.combine_views if views > 1 else (None,) for name, views in num_views.items()}
+
+
+def _choices(
+    command: "Check",
+    task: Task | None,
+    looks: Sequence[str | None],
+    combinations: Mapping[str, Sequence[str | None]],
+) -> Sequence[Choice]:
+    """All combinations, those of the first values first."""
     prompts = command.prompt or ((task.prompt,) if task is not None and task.prompt else ())
     if not prompts:
         raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
-    baseline = command.baseline or (None if task is None else task.baseline)
-    looks: Sequence[str | None] = LOOKS[command.textured]
-    if task is None or "textured" not in task.kwargs:
-        if command.textured is not None:
-            raise InputError(f"`textured` is for tasks with two looks. Received {command.textured!r}. Leave it out.")
-        looks = (None,)
-    cameras: dict[str, Any] = {name: _parse_camera(name) for name in command.camera}
-    if not cameras:
-        cameras = {"own": None if task is None else task.kwargs.get("camera")}
+    baseline = command.baseline
+    if baseline is None and task is not None:
+        baseline = task.baseline
     choices = []
-    for model, prompt, alpha, look, camera, combine in product(
-        command.model, prompts, command.alpha, looks, cameras, command.combine_views
-    ):
+    for model, prompt, alpha, look, camera in product(command.model, prompts, command.alpha, looks, combinations):
         try:
             CLIP(prompt=prompt, baseline=baseline, alpha=alpha, model=model)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from error
-        choices.append(
+        choices += [
             Choice(
                 prompt=prompt,
                 baseline=baseline,
@@ -144,8 +188,17 @@ def _choices(command: "Check", task: Task | None) -> tuple[Sequence[Choice], Map
                 camera=camera,
                 combine_views=combine,
             )
-        )
-    return choices, cameras
+            for combine in combinations[camera]
+        ]
+    return choices
+
+
+def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:
+    try:
+        with closing(StateView(env, camera, pin=False)) as view:
+            return view.num_views
+    except (DependencyNotInstalled, ValueError) as error:
+        raise InputError(str(error)) from error
 
 
 def _parse_camera(text: str) -> Any:
@@ -155,11 +208,57 @@ def _parse_camera(text: str) -> Any:
         raise InputError(f"`camera` cannot be read: {short_repr(text)}. Pass a name, or {{azimuth: 90}}.") from error
 
 
-def _find(path: str, parameter: str) -> Callable[..., Any]:
+def checked_judge(path: str) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
+    """The user's function from states to success, which raises an `InputError` if it does not keep to the rule.
+
+    Args:
+        path: "package.module:function".
+
+    Raises:
+        InputError: It does not exist.
+    """
     try:
-        return find_callable(path, parameter)
-    except ValueError as error:
-        raise InputError(str(error)) from error
+        function = find_callable(path, "success")
+    except Exception as error:  # importing a module may raise anything
+        raise InputError(str(error) or f"`success`: importing {path!r} raised {error!r}.") from error
+    rule = "`success` must map states, float64 (N, S), to bool (N,)"
+
+    def judge(states: NDArray[np.float64]) -> NDArray[np.bool_]:
+        try:
+            success = np.asarray(function(states.copy()))
+        except Exception as error:
+            raise InputError(f"{rule}. {path!r} raised {type(error).__name__}: {truncate(str(error))}") from error
+        if success.shape != (len(states),) or success.dtype != bool:
+            raise InputError(f"{rule}. {path!r} returned {success.dtype} {success.shape} for states {states.shape}.")
+        return success
+
+    return judge
+
+
+def _try_judge(judge: Callable[[NDArray[np.float64]], Any], env: gym.Env[Any, Any], command: "Check") -> None:
+    """Judge the initial state, twice.
+
+    Raises:
+        InputError: The function does not keep to its rule, or states of this environment cannot be made.
+    """
+    if _drawn_model(env) is None:
+        raise InputError(
+            "`success` is for MuJoCo environments that are drawn from their states. Received "
+            f"{command.success!r} for {command.id or command.env}. Label rollouts: vlmrm-gym dataset, then --labels."
+        )
+    env.reset(seed=command.seed)
+    with closing(StateView(env, pin=False)) as view:
+        view.reset()
+        state, _ = view.capture()
+    judge(np.stack([state, state]))
+
+
+def _drawn_model(env: gym.Env[Any, Any]) -> Any:
+    """The `mujoco.MjModel` of an environment that is drawn from its states; None for any other one."""
+    import mujoco
+
+    model = getattr(env.unwrapped, "model", None)
+    return model if isinstance(model, mujoco.MjModel) and is_drawn_from_states(env) else None
 
 
 def _own_states(task: Task) -> TaskStates:

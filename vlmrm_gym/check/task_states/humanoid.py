@@ -79,7 +79,7 @@ def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> Ro
 def true_states(task: str, count: int, rng: np.random.Generator) -> Rows:
     """Library poses that succeed at a task, with noise of 3 degrees on their joints, and still succeed."""
     library = [(legs, arms) for legs in LEGS for arms in ARMS if succeeds(task, pose(legs, arms)[None])[0]]
-    found: list[Rows] = []
+    found = [np.empty((0, plain_model().nq))]
     while sum(map(len, found)) < count:
         chosen = rng.integers(len(library), size=count)
         states = np.stack([pose(*library[i], yaw=rng.normal(0, 10)) for i in chosen])

@@ -11,6 +11,11 @@ from vlmrm_gym.check.task_states.base import Numbers, Path, Rows
 SETTLE_SECONDS = 0.045
 """How long a changed state is simulated, without torques: overlapping parts separate, and hardly anything falls."""
 
+DEEPEST = 0.05
+"""How far parts may be inside one another or inside the floor, in metres: contacts are soft."""
+BEYOND = 0.1
+"""How far a joint may be beyond its limits, in radians or metres: limits are soft, too."""
+
 _SCALARS = (int(mujoco.mjtJoint.mjJNT_SLIDE), int(mujoco.mjtJoint.mjJNT_HINGE))
 """Joints whose position is one number."""
 
@@ -32,6 +37,8 @@ class MuJoCoStates:
         self._seen, self._judge = seen, judge
         self.dimensions = int(model.nv)
         self._scale = _scale(self._model)
+        joints = np.flatnonzero(model.jnt_limited.astype(bool) & np.isin(model.jnt_type, _SCALARS))
+        self._limited, self._limits = model.jnt_qposadr[joints], model.jnt_range[joints].T
 
     @property
     def has_judge(self) -> bool:
@@ -57,30 +64,36 @@ class MuJoCoStates:
         return successes[rng.integers(len(successes), size=count)] if len(successes) else successes
 
     def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
-        """See `TaskStates`."""
-        changed, model = states.copy(), self._model
-        hinges = np.flatnonzero(model.jnt_limited.astype(bool) & np.isin(model.jnt_type, _SCALARS))
-        addresses, limits = model.jnt_qposadr[hinges], model.jnt_range[hinges]
+        """See `TaskStates`. A change that leads to an impossible state is not made."""
+        changed, nq = states.copy(), self._model.nq
         for state, offset in zip(changed, offsets * self._scale, strict=True):
-            mujoco.mj_integratePos(model, state[: model.nq], offset, 1.0)
-        changed[:, addresses] = np.clip(changed[:, addresses], limits[:, 0], limits[:, 1])
-        return self.settle(self.place(changed))
+            mujoco.mj_integratePos(self._model, state[:nq], offset, 1.0)
+        changed[:, self._limited] = np.clip(changed[:, self._limited], *self._limits)
+        changed = self.place(changed)
+        for before, after in zip(states, changed, strict=True):
+            settled = self._settle(after[:nq])
+            after[:nq] = before[:nq] if settled is None else settled
+        return changed
 
     def place(self, states: Rows) -> Rows:
         """Move states to where they may be, before they settle; here: leave them."""
         return states
 
-    def settle(self, states: Rows) -> Rows:
-        """States after `SETTLE_SECONDS` of simulation from rest: float64 (N, S). A state that diverges is left."""
-        model, data, settled = self._model, self._data, states.copy()
-        for state in settled:
-            mujoco.mj_resetData(model, data)
-            data.qpos[:] = state[: model.nq]
-            for _ in range(round(SETTLE_SECONDS / model.opt.timestep)):
-                mujoco.mj_step(model, data)
-            if np.isfinite(data.qpos).all() and not data.warning.number.any():
-                state[: model.nq] = data.qpos
-        return settled
+    def _settle(self, qpos: Numbers) -> Numbers | None:
+        """The state after `SETTLE_SECONDS` of simulation from rest, float64 (nq,); None if that is impossible."""
+        model, data = self._model, self._data
+        mujoco.mj_resetData(model, data)
+        data.qpos[:] = qpos
+        for _ in range(round(SETTLE_SECONDS / model.opt.timestep)):
+            mujoco.mj_step(model, data)
+        mujoco.mj_fwdPosition(model, data)
+        if data.warning.number.any() or not np.isfinite(data.qpos).all():
+            return None  # it diverged
+        low, high = self._limits
+        values = data.qpos[self._limited]
+        if (values < low - BEYOND).any() or (values > high + BEYOND).any():
+            return None
+        return None if (data.contact.dist < -DEEPEST).any() else data.qpos.copy()
 
     def paths(self) -> Sequence[Path]:
         """None: no goal is known."""

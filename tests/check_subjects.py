@@ -1,0 +1,96 @@
+"""Environments and success functions that checks are about, for tests; the command imports them by name."""
+
+import gymnasium as gym
+import numpy as np
+
+from vlmrm_gym.envs import CartPole
+
+
+class Framed(gym.Wrapper):
+    """Draws a border: its frames are no longer those of its states."""
+
+    def render(self):
+        frame = self.env.render()[::4, ::4].copy()
+        frame[:2] = 128
+        return frame
+
+
+def framed_cart_pole():
+    """Cart-pole whose frames are stored, since a wrapper changes them."""
+    return Framed(CartPole("rgb_array"))
+
+
+class OneStep(gym.Env):
+    """Every episode ends after one step, which shows the action as a grey value."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+    observation_space = gym.spaces.Box(0, 1, (1,), np.float64)
+    action_space = gym.spaces.Discrete(5)
+    shown = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.shown = 0
+        return np.zeros(1), {}
+
+    def step(self, action):
+        self.shown = int(action)
+        return np.zeros(1), 0.0, True, False, {"success": self.shown == 4}
+
+    def render(self):
+        return np.full((32, 32, 3), 50 * self.shown, dtype=np.uint8)
+
+
+def one_step():
+    return OneStep()
+
+
+def no_env():
+    return "an environment"
+
+
+def silent_env():
+    return gym.make("CartPole-v1")
+
+
+def with_other_actions():
+    """Cart-pole whose actions no search can vary."""
+    env = gym.make("CartPole-v1", render_mode="rgb_array")
+    env.action_space = gym.spaces.MultiDiscrete([2])
+    return env
+
+
+def is_low(states):
+    """Ant-v5: the torso is lower than it is at the beginning."""
+    return states[:, 2] < 0.6
+
+
+def is_nearly_upright(states):
+    """InvertedPendulum-v5: what all states of rollouts are, which end at 0.2 radians."""
+    return np.abs(states[:, 1]) < 0.5
+
+
+def is_upright(states):
+    return np.abs(states[:, 1]) < 0.02
+
+
+def of_all_states(states):
+    return True
+
+
+def of_numbers(states):
+    return states[:, 0]
+
+
+def of_each_value(states):
+    return states > 0
+
+
+def raises(states):
+    raise KeyError("no such state")
+
+
+def middle(rewards):
+    """A combination of views of the wrong shape."""
+    return rewards[:, :1]
