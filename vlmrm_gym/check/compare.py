@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from vlmrm_gym.check.cheats import LINES, OPTIMUM_ROUNDS, REFINEMENTS, ROUNDS
+from vlmrm_gym.check import cheats, climb
 from vlmrm_gym.check.model_rewards import ModelRewards
 from vlmrm_gym.check.results import Choice, Report, Row
 from vlmrm_gym.check.samples import AROUND, GOALS
@@ -71,5 +71,5 @@ def _by_scene(choices: Sequence[Choice], model: str) -> Iterator[Sequence[Choice
 def _expected_states(command: "Check", subject: Subject) -> int:
     """About how many states will be scored."""
     scenes = len({(choice.model, choice.look, choice.camera) for choice in subject.choices})
-    of_search = (LINES * (2 + ROUNDS + OPTIMUM_ROUNDS) + REFINEMENTS) * command.effort
-    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * of_search
+    of_search = cheats.LINES * (1 + cheats.ROUNDS) + cheats.REFINEMENTS + climb.LINES * (1 + climb.ROUNDS)
+    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * of_search * command.effort

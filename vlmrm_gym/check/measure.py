@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vlmrm_gym.check.agreement import Agreement, measure_agreement
+from vlmrm_gym.check.climb import Climb
 from vlmrm_gym.check.results import (
     CheatSearch,
     ContactSheet,
@@ -137,7 +138,7 @@ def summarise(
     cheats: CheatSearch,
     signal: SignalCurves,
     controls: Sequence[Control],
-    optimum: float | None,
+    climbed: Climb | None,
 ) -> Measures:
     """The numbers that a verdict is made of."""
     best = agreed.get("states around the goal") or agreed.get("rollouts")
@@ -147,7 +148,8 @@ def summarise(
         epic=best.epic.value if best is not None and best.epic is not None else None,
         control_auc=max(aucs, default=None),
         cheat_excess=_excess(samples, column, cheats),
-        optimum_success=optimum,
+        climb_success=None if climbed is None else climbed.success,
+        climb_progress=None if climbed is None else climbed.progress,
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,
     )
