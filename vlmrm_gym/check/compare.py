@@ -39,7 +39,7 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
             rewards = ModelRewards(command, [choice for choice in subject.choices if choice.model == model])
         for choices in _by_scene(subject.choices, model):
             with SceneCheck(command, subject, rewards, choices, progress, clock) as check:
-                for choice in choices:
+                for choice in check.choices:
                     measured = check.measure(choice)
                     verdict = judge(measured.measures, measured.cheats)
                     rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))
@@ -47,14 +47,14 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
                         sections = check.sections(measured)
     progress.total = progress.n  # it was an estimate
     progress.refresh()
-    first = rows[0]
+    first, table = rows[0], best_first(rows)
     return Report(
         subject=command.id or str(command.env),
         choice=first.choice,
         verdict=first.verdict,
         measures=first.measures,
-        table=best_first(rows),
-        gains=list_gains(rows),
+        table=table,
+        gains=list_gains(table),
         seconds=clock.seconds,
         command=shlex.join(["vlmrm-gym", *sys.argv[1:]]),
         **sections,

@@ -110,6 +110,10 @@ class SceneCheck:
                 self._scene = opened.enter_context(self._make_scene(self._camera))
             except ValueError as error:
                 raise InputError(str(error)) from error
+            self.choices = choices
+            """The combinations; those that differ only in how several views are combined are one if there is one view."""
+            if self._scene.num_views == 1:
+                self.choices = list(dict.fromkeys(replace(choice, combine_views=None) for choice in choices))
             with clock.time("rollouts"):
                 rollouts = _play(command, self._scene)
             self._note_blind_cameras(rollouts)
