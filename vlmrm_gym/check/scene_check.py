@@ -111,7 +111,7 @@ class SceneCheck:
             except ValueError as error:
                 raise InputError(str(error)) from error
             self.choices = choices
-            """The combinations; those that differ only in how several views are combined are one if there is one view."""
+            """The combinations. From one view, those that differ only in how views are combined are one."""
             if self._scene.num_views == 1:
                 self.choices = list(dict.fromkeys(replace(choice, combine_views=None) for choice in choices))
             with clock.time("rollouts"):
