@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.metrics import all_alike
 
@@ -36,7 +37,7 @@ class Signal:
     """
 
 
-def measure_signal(rewards: ArrayLike | Sequence[ArrayLike], goal: ArrayLike) -> Signal:
+def measure_signal(rewards: NDArray[Any] | Sequence[ArrayLike], goal: ArrayLike) -> Signal:
     """Compare the rewards along rollouts of untrained behaviour with the reward of the goal.
 
     Args:
