@@ -2,11 +2,12 @@
 
 from contextlib import closing
 
+import mujoco
 import numpy as np
 import pytest
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, optimum_success
+from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states, optimum_success
 from vlmrm_gym.check.measure import median_excess
 from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.rollouts import play, random_actions
@@ -198,3 +199,25 @@ def test_rewards_of_a_state_view_and_a_scene_are_of_the_same_frames(poles):
         states = samples.visited.states.rows
         drawn = view.draw(states)
     np.testing.assert_array_equal(scene.draw(states)[:, 0], drawn)
+
+
+def test_a_search_begins_with_possible_states():
+    """Random poses may have parts inside one another, which a camera may not show."""
+    task, model = HumanoidStates("arms-crossed"), plain_model()
+    env = Humanoid("rgb_array", task="arms-crossed", textured=False)
+    with closing(env), Scene(env, HoleReward()) as scene:
+        act = random_actions(env.action_space, np.random.default_rng(0))
+        rollout = play(env, scene.view, act, seed=0, steps=2, behaviour="random")
+        samples = collect(scene, task, [rollout], rollout.states, None, seed=0)
+    assert depth(model, samples.around.states.rows).max() > 0.05
+    assert depth(model, first_states(task, samples, HONEST, 0)).max() < 0.05
+
+
+def depth(model, states):
+    """How deep the parts of states are inside one another or inside the floor, in metres: float64 (N,)."""
+    data, depths = mujoco.MjData(model), []
+    for state in states:
+        data.qpos[:] = state
+        mujoco.mj_forward(model, data)
+        depths.append(max([0.0, *(-contact.dist for contact in data.contact)]))
+    return np.array(depths)
