@@ -215,6 +215,23 @@ def test_labels_of_recorded_rollouts_say_which_states_succeed(dataset, tmp_path)
     assert opposite["auc"] == pytest.approx(1 - own["auc"])
 
 
+def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
+    data = tmp_path / "poles"
+    main(["dataset", CARTPOLE, "--out", str(data), "--episodes", "4", "--steps", "40"])
+    flags = [CARTPOLE, *POLES, "--rollouts", str(data)]
+    turned = label(tmp_path / "turned.csv", data, lambda own: 1 - int(own))
+    judged = check(tmp_path / "judged", *flags)[0]
+    labelled = check(tmp_path / "labelled", *flags, "--labels", str(data / "labels.csv"))[0]
+    opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
+    auc = [one["table"][0]["measures"]["auc"] for one in (labelled, opposite)]
+    assert auc[0] == pytest.approx(1 - auc[1])
+    assert any(cheat["failed"] for cheat in judged["cheats"])
+    for one in (labelled, opposite):  # nothing says which other states fail
+        assert one["cheats"]
+        assert not any(cheat["failed"] for cheat in one["cheats"])
+        assert one["table"][0]["measures"]["cheat_excess"] is None
+
+
 @pytest.mark.parametrize(("value", "all_are"), [("1", "successes"), ("0", "failures")])
 def test_labels_of_one_class_are_explained(dataset, tmp_path, value, all_are):
     labels = label(tmp_path / "labels.csv", dataset, lambda own: value)
@@ -290,6 +307,10 @@ def fails(capsys, *arguments):
         ([CARTPOLE, "--combine-views", "mean"], "`combine_views` is for several views. Received 'mean'"),
         ([CARTPOLE, "--success", "check_subjects:is_upright"], "`success` is for MuJoCo environments"),
         ([CARTPOLE, "--labels", "labels.csv"], "`labels` needs --rollouts"),
+        (
+            [*PENDULUM, "--rollouts", "a", "--labels", "b", "--success", "check_subjects:is_upright"],
+            "`labels` and `success` cannot both be passed",
+        ),
         ([CARTPOLE, "--rollouts", "a", "--run", "b"], "`run` and `rollouts` cannot both be passed"),
         ([STANDING, "--camera", "sid"], "`camera`: this model has no camera 'sid'.*Named sets: 'paper', 'side'"),
         ([STANDING, "--camera", "paper", "sid"], "`camera`: this model has no camera 'sid'"),

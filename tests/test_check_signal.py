@@ -33,6 +33,12 @@ def test_closed_forms(rewards, goal, noise, gap):
     assert (found.noise, found.gap) == pytest.approx((noise, gap))
 
 
+def test_rollouts_may_have_different_lengths():
+    found = measure_signal([[0.0, 0.5], [0.5, 0.75, 0.5, 0.25]], 1.0)
+    assert (found.low, found.high, found.gap) == (0, 0.75, 0.25)  # the best state is beyond the shortest rollout
+    assert found.noise == pytest.approx((0.5 + 3 * 0.25) / 4 / 0.75)
+
+
 def test_independent_uniform_rewards_change_by_a_third_of_their_range():
     assert measure_signal(np.random.default_rng(0).random((100, 500)), 1.0).noise == pytest.approx(1 / 3, abs=0.01)
 
@@ -63,6 +69,8 @@ def test_scale_and_offset_change_no_relative_measure(seed, scale, offset):
     [
         ([1.0, 2.0], 1.0, r"shape \(N, T\).*Received shape \(2,\)"),
         ([[1.0]], 1.0, "T at least 2"),
+        ([[1.0, 2.0], [1.0]], 1.0, r"T at least 2. Received 2 of the shapes \[\(2,\), \(1,\)\]"),
+        ([], 1.0, "N at least 1"),
         ([[1.0, np.inf]], 1.0, "not all finite"),
         ([[1.0, 2.0]], [], "`goal` must be one finite number or several"),
         ([[1.0, 2.0]], np.nan, "Received nan"),

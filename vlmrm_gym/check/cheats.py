@@ -48,7 +48,7 @@ def find_cheats(
     def score(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         return column(scene.score(rows))
 
-    found = _search(task, score, _population(task, samples, column, np.random.default_rng(seed)), effort, seed)
+    found = _search(task, score, first_states(task, samples, column, seed), effort, seed)
     rows = distinct(found, SHOWN)
     true_rewards = np.empty(0) if samples.goals is None else column(samples.goals.rewards)
     return CheatSearch(
@@ -120,15 +120,20 @@ def failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.bool
     return lambda rows: is_wrong(task, rows)
 
 
-def _population(task: TaskStates, samples: Samples, column: Column, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Half of them the best failing states seen so far, half any states."""
-    some = task.sample(LINES, rng)
+def first_states(task: TaskStates, samples: Samples, column: Column, seed: int) -> NDArray[np.float64]:
+    """What a search begins with: half of them the best failing states seen so far, half any states; all settled."""
+    some = task.sample(LINES, np.random.default_rng(seed))
     if samples.around is None:
-        return some
+        return _settled(task, some)
     rows = samples.around.states.rows
     scores = np.where(failure(task)(rows), column(samples.around.rewards), -np.inf)
     best = rows[np.argsort(-scores, kind="stable")[: LINES // 2]]
-    return np.concatenate([best, some[: LINES - len(best)]])
+    return _settled(task, np.concatenate([best, some[: LINES - len(best)]]))
+
+
+def _settled(task: TaskStates, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """States made possible: parts of poses with random noise may be inside one another."""
+    return task.perturb(rows, np.zeros((len(rows), task.dimensions)))
 
 
 def _failed(margins: dict[str, np.float64]) -> dict[str, float]:

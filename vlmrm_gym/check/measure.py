@@ -38,15 +38,18 @@ def agreements(samples: Samples, column: Column, seed: int) -> Mapping[str, Agre
 
 def signal_curves(samples: Samples, column: Column) -> SignalCurves:
     """Rewards along the rollouts, and the way from there to the goal's."""
-    rewards = samples.along(column(samples.visited.rewards))
+    along = samples.along(column(samples.visited.rewards))
+    behaviours = [rollout.behaviour for rollout in samples.rollouts]
+    untrained = [
+        rewards
+        for rewards, behaviour in zip(along, behaviours, strict=True)
+        if behaviour in ("random", "held") and len(rewards) > 1
+    ]
     goal = None if samples.goals is None else column(samples.goals.rewards)
-    untrained = rewards[[rollout.behaviour in ("random", "held") for rollout in samples.rollouts]]
     return SignalCurves(
-        rewards=rewards,
-        behaviours=[rollout.behaviour for rollout in samples.rollouts],
-        signal=None
-        if goal is None or not untrained.size or untrained.shape[1] < 2
-        else measure_signal(untrained, goal),
+        rewards=np.stack([rewards[: min(map(len, along))] for rewards in along]),
+        behaviours=behaviours,
+        signal=None if goal is None or not untrained else measure_signal(untrained, goal),
     )
 
 

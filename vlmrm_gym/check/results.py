@@ -114,7 +114,7 @@ class SignalCurves:
     """Rewards along rollouts of untrained behaviour."""
 
     rewards: NDArray[np.float64]
-    """float64 (N, T)."""
+    """float64 (N, T): the first T steps of all rollouts, as many as the shortest one has."""
     behaviours: Sequence[str]
     """What made each of the N rollouts: "random", "held" or the name of a run."""
     signal: Signal | None

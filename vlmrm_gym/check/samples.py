@@ -76,10 +76,9 @@ class Samples:
         """The states that show best whether a reward agrees with the task."""
         return self.visited if self.around is None or self.around.success is None else self.around
 
-    def along(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Rewards of the visited states by rollout, as long as the shortest rollout: float64 (R, T)."""
-        parts = np.split(rewards, np.cumsum([len(rollout) for rollout in self.rollouts])[:-1])
-        return np.stack([part[: min(map(len, parts))] for part in parts])
+    def along(self, rewards: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
+        """Rewards of the visited states by rollout, float64 (T,) each."""
+        return np.split(rewards, np.cumsum([len(rollout) for rollout in self.rollouts])[:-1])
 
 
 def collect(

@@ -1,9 +1,11 @@
 """What there is to learn from in the rewards that untrained behaviour sees: range, noise, and the way to the goal."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.metrics import all_alike
 
@@ -35,12 +37,12 @@ class Signal:
     """
 
 
-def measure_signal(rewards: ArrayLike, goal: ArrayLike) -> Signal:
+def measure_signal(rewards: NDArray[Any] | Sequence[ArrayLike], goal: ArrayLike) -> Signal:
     """Compare the rewards along rollouts of untrained behaviour with the reward of the goal.
 
     Args:
         rewards: float (N, T), finite, T at least 2: N rollouts of T steps, of random and of held actions (one action
-            for a whole rollout).
+            for a whole rollout). Or N arrays (T,) of different lengths.
         goal: float (G,) or a number, finite: rewards of states that reach the goal.
 
     Returns:
@@ -49,17 +51,21 @@ def measure_signal(rewards: ArrayLike, goal: ArrayLike) -> Signal:
     Raises:
         ValueError: Shapes differ from those above, or numbers are not finite.
     """
-    along = np.asarray(rewards, dtype=np.float64)
+    along = [np.asarray(own, dtype=np.float64) for own in rewards]
     goals = np.atleast_1d(np.asarray(goal, dtype=np.float64))
-    if along.ndim != 2 or len(along) < 1 or along.shape[1] < 2 or not np.isfinite(along).all():
+    shapes = list(dict.fromkeys(own.shape for own in along))
+    finite = all(np.isfinite(own).all() for own in along)
+    if not along or not finite or any(len(shape) != 1 or shape[0] < 2 for shape in shapes):
+        received = f"shape {(len(along), *shapes[0])}" if len(shapes) == 1 else f"{len(along)} of the shapes {shapes}"
         raise ValueError(
             "`rewards` must be finite numbers of shape (N, T), with N at least 1 and T at least 2. "
-            f"Received shape {along.shape}{'' if np.isfinite(along).all() else ', not all finite'}."
+            f"Received {received}{'' if finite else ', not all finite'}."
         )
     if goals.ndim != 1 or not len(goals) or not np.isfinite(goals).all():
         raise ValueError(f"`goal` must be one finite number or several, (G,). Received {goal!r}.")
-    low, high, target = float(along.min()), float(along.max()), float(np.median(goals))
-    noise = 0.0 if all_alike(along) else float(np.abs(np.diff(along, axis=1)).mean() / (high - low))
+    every, changes = np.concatenate(along), np.concatenate([np.diff(own) for own in along])
+    low, high, target = float(every.min()), float(every.max()), float(np.median(goals))
+    noise = 0.0 if all_alike(every) else float(np.abs(changes).mean() / (high - low))
     problem, gap = None, None
     if all_alike([low, high, target]):
         problem = f"The rewards along the rollouts and of the goal are all alike ({target:g}): the reward pays nothing."

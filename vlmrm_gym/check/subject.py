@@ -18,6 +18,7 @@ from vlmrm_gym.check.environments import make_unscored_env
 from vlmrm_gym.check.reach import action_decoder
 from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.task_states import TaskStates
+from vlmrm_gym.check.task_states.unjudged import Unjudged
 from vlmrm_gym.checks import check_positive_integer, short_repr, truncate
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rewards.custom import find_callable
@@ -49,6 +50,8 @@ class Subject:
     """The task of this package, if it is one."""
     judge: Callable[[Any], Any] | None
     """The user's function from states to success."""
+    has_labels: bool = False
+    """Whether labels of rollouts say what succeeds, in place of the task's own judge."""
     choices: Sequence[Choice] = field(default=())
     cameras: Mapping[str, Any] = field(default_factory=dict)
     """The value of `camera` by the name of each choice."""
@@ -61,7 +64,8 @@ class Subject:
             seen: States of rollouts.
         """
         if self.task is not None and self.judge is None:
-            return _own_states(self.task)
+            task = _own_states(self.task)
+            return Unjudged(task) if self.has_labels else task
         model = _drawn_model(env)
         if model is None:
             return None
@@ -98,6 +102,7 @@ def find_subject(command: "Check") -> Subject:
         make_env=make_env,
         task=task,
         judge=judge,
+        has_labels=command.labels is not None,
         choices=_choices(command, task, looks, combinations),
         cameras=cameras,
     )
@@ -108,6 +113,8 @@ def _check_settings(command: "Check") -> None:
         raise InputError("Pass an ID or --env, one of the two, such as: vlmrm-gym check VLMRM/CartPole-v1")
     if command.labels is not None and command.rollouts is None:
         raise InputError("`labels` needs --rollouts, the dataset whose steps it labels. Make one: vlmrm-gym dataset")
+    if command.labels is not None and command.success is not None:
+        raise InputError("`labels` and `success` cannot both be passed: both say which states succeed. Pass one.")
     if command.rollouts is not None and command.run is not None:
         raise InputError("`run` and `rollouts` cannot both be passed. Play the run into the dataset: --policy RUN.")
     for name in ("prompt", "alpha", "model", "camera", "combine_views"):

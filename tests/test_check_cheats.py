@@ -1,0 +1,223 @@
+"""The search for cheats, with rewards whose holes are known: frames of a real scene, and numbers of the humanoid."""
+
+from contextlib import closing
+
+import mujoco
+import numpy as np
+import pytest
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states, optimum_success
+from vlmrm_gym.check.measure import median_excess
+from vlmrm_gym.check.refine import refine
+from vlmrm_gym.check.rollouts import play, random_actions
+from vlmrm_gym.check.samples import Column, collect
+from vlmrm_gym.check.scene import Scene
+from vlmrm_gym.check.search import Failures, search
+from vlmrm_gym.check.task_states import is_wrong, mutate
+from vlmrm_gym.check.task_states.classic_control import CartPoleStates
+from vlmrm_gym.check.task_states.humanoid import HumanoidStates
+from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
+from vlmrm_gym.envs import CartPole, Humanoid
+from vlmrm_gym.envs.humanoid_body import Body, plain_model
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
+
+POLE = np.array([202, 152, 101])
+"""The colour of the pole."""
+HONEST, WITH_HOLE, INVERTED = (Column(number, None) for number in range(3))
+
+
+class HoleReward:
+    """Three rewards of cart-pole's frames, which see the colour of the pole.
+
+    The first is the height of the pole's end. The second is the same, but twice as much is paid for a pole in a small
+    part of the picture that it reaches when it hangs down on the right: a hole. The third is
+    highest if the pole hangs down.
+    """
+
+    microbatch_size = 64
+
+    @staticmethod
+    def render_size(height, width):
+        return height // 4, width // 4
+
+    def __call__(self, frames):
+        pole = (np.abs(frames.astype(int) - POLE) < 30).all(axis=3)
+        rows = pole.any(axis=2)
+        high = np.where(rows.any(axis=1), 1 - rows.argmax(axis=1) / 100, 0.0)
+        hole = pole[:, 84:90, 125:132].sum(axis=(1, 2)) / 10
+        return np.stack([high, high + 2 * hole, 1 - high], axis=1).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def poles():
+    """A scene of cart-pole, its task and the states that a check scores."""
+    env, task = CartPole("rgb_array"), CartPoleStates()
+    with closing(env), Scene(env, HoleReward()) as scene:
+        act = random_actions(env.action_space, np.random.default_rng(0))
+        rollout = play(env, scene.view, act, seed=0, steps=30, behaviour="random")
+        success = task.succeeds(rollout.states.rows)
+        yield scene, task, collect(scene, task, [rollout], rollout.states, success, seed=0)
+
+
+def find(poles, column, **options):
+    scene, task, samples = poles
+    return find_cheats(scene, task, column, samples, **{"effort": 1, "seed": 0} | options)
+
+
+def test_it_finds_a_hole_in_a_reward_of_frames(poles):
+    scene, task, samples = poles
+    cheats, states = find(poles, WITH_HOLE)
+    assert median_excess(cheats) > 0.5
+    assert WITH_HOLE(samples.around.rewards)[is_wrong(task, samples.around.states.rows)].max() < cheats.cheats[0].reward
+    position, angle = states[0]
+    tip = 300 + 125 * position + 125 * np.sin(angle)  # the column of the pole's end in the environment's own frame
+    assert tip > 480  # the hole is at columns 500 to 528
+    assert np.cos(angle) < 0  # it hangs down
+    for number, cheat in enumerate(cheats.cheats):
+        assert cheat.reward == pytest.approx(float(WITH_HOLE(scene.score(states[number : number + 1]))[0]))
+        assert cheat.frames.shape == (1, 400, 600, 3)
+        np.testing.assert_array_equal(cheat.frames, scene.draw(states[number : number + 1])[0])
+
+
+def test_it_finds_none_in_an_honest_reward(poles):
+    cheats, _ = find(poles, HONEST)
+    assert cheats.cheats[0].reward < np.median(cheats.true_rewards)
+    assert cheats.cheats[0].reward <= cheats.near_miss  # what all but succeeds is paid more
+
+
+def test_what_it_shows_are_failures_with_the_conditions_that_they_fail(poles):
+    _, task, _ = poles
+    for column in (HONEST, WITH_HOLE):
+        cheats, states = find(poles, column)
+        assert cheats.judged
+        assert is_wrong(task, states).all()
+        for cheat, angle in zip(cheats.cheats, np.rad2deg(np.abs(states[:, 1])), strict=True):
+            assert cheat.failed["pole upright"] == pytest.approx((angle - 12) / 20)
+        rewards = [cheat.reward for cheat in cheats.cheats]
+        assert rewards == sorted(rewards, reverse=True)
+
+
+def test_the_seed_decides_what_is_found(poles):
+    first, again, other = (find(poles, WITH_HOLE, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first[1], again[1])
+    assert not np.array_equal(first[1], other[1])
+    assert first[0].scored == again[0].scored
+
+
+def test_more_effort_scores_more_states(poles):
+    scored = [find(poles, HONEST, effort=effort)[0].scored for effort in (1, 2)]
+    assert scored[1] > 1.5 * scored[0]
+    assert scored[0] < 1_700  # 64 * 17 + 600
+
+
+def test_which_fraction_of_the_highest_paid_states_succeeds(poles):
+    scene, task, samples = poles
+    fractions = [optimum_success(scene, task, column, samples, effort=1, seed=0) for column in (HONEST, INVERTED)]
+    assert fractions[0] > 0.9
+    assert fractions[1] < 0.1
+
+
+def test_without_a_judge_it_finds_what_is_paid_most():
+    env = Humanoid("rgb_array", textured=False)
+
+    class Bright(HoleReward):
+        def __call__(self, frames):
+            return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None] / 255
+
+    with closing(env), Scene(env, Bright()) as scene:
+        act = random_actions(env.action_space, np.random.default_rng(0))
+        rollout = play(env, scene.view, act, seed=0, steps=5, behaviour="random")
+        task = MuJoCoStates(env.model, rollout.states.rows)
+        samples = collect(scene, task, [rollout], rollout.states, None, seed=0)
+        column = Column(0, None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("vlmrm_gym.check.cheats.ROUNDS", 2)
+            patch.setattr("vlmrm_gym.check.cheats.REFINEMENTS", 39)
+            cheats, states = find_cheats(scene, task, column, samples, effort=1, seed=0)
+        assert not cheats.judged
+        assert cheats.near_miss is None
+        assert cheats.cheats[0].reward >= column(samples.around.rewards).max()
+        assert all(cheat.failed == {} for cheat in cheats.cheats)
+        assert optimum_success(scene, task, column, samples, effort=1, seed=0) is None
+        assert len(states) == len(cheats.cheats) <= 5
+
+
+def test_distinct_states_differ():
+    states = np.array([[0.0, 0.0], [0.1, 0.1], [0.0, 3.0], [5.0, 5.0], [5.1, 5.0]])
+    found = Failures(states=states, scores=np.arange(5.0)[::-1])
+    assert distinct(found, 5).tolist() == [[0, 0], [5, 5]] or distinct(found, 5).tolist() == [[0, 0], [0, 3], [5, 5]]
+    assert distinct(found, 1).tolist() == [[0, 0]]
+    assert len(distinct(Failures(states=states[:0], scores=np.empty(0)), 3)) == 0
+
+
+def lies(states):
+    """How far the humanoid lies, from 0 to 1."""
+    return np.clip(1 - Body(states).up(), 0, 1)
+
+
+def of_standing(states):
+    """An honest reward: 1 for all that stand, less for what fails conditions of that."""
+    return soft_success(SUCCESS_CRITERIA["stand"](Body(states)).values())
+
+
+def with_a_twist(states):
+    """The same, and 2 for lying with the waist turned far: a hole that no pose of the library is in."""
+    turn = states[:, plain_model().joint("abdomen_z").qposadr[0]]
+    return of_standing(states) + 2 * lies(states) * np.exp(-np.abs(turn - 0.6) / 0.2)
+
+
+@pytest.mark.parametrize(("score", "has_hole"), [(of_standing, False), (with_a_twist, True)])
+def test_a_search_among_the_humanoids_poses_finds_a_hole_where_there_is_one(score, has_hole, rng):
+    task = HumanoidStates("stand")
+    population = task.sample(64, rng)
+    failing = lambda states: is_wrong(task, states)  # noqa: E731
+    found = search(score, failing, population, lambda states, rng: mutate(task, states, rng), rounds=10)
+    refined = refine(
+        score, failing, distinct(found, REFINED), task.perturb, dimensions=task.dimensions, evaluations=400
+    )
+    best = max(found.scores[0], refined.scores[0])
+    assert failing(found.states).all()
+    assert failing(refined.states).all()
+    if has_hole:
+        assert score(population)[failing(population)].max() < 1.6  # the library alone would not have shown it
+        assert best > 1.8
+    else:
+        assert best < 0.9  # 0.5 units of the margin of one condition of three are missing
+
+
+def test_the_views_that_a_column_combines():
+    rewards = np.array([[[1.0, 5.0], [3.0, 4.0]]], dtype=np.float32)
+    assert Column(0, None)(rewards).tolist() == [1]
+    assert Column(1, None)(rewards).tolist() == [4]
+    assert Column(0, None)(rewards[:, 1:]).tolist() == [3]
+
+
+def test_rewards_of_a_state_view_and_a_scene_are_of_the_same_frames(poles):
+    scene, _, samples = poles
+    with closing(CartPole("rgb_array")) as env, closing(StateView(env)) as view:
+        states = samples.visited.states.rows
+        drawn = view.draw(states)
+    np.testing.assert_array_equal(scene.draw(states)[:, 0], drawn)
+
+
+def test_a_search_begins_with_possible_states():
+    """Random poses may have parts inside one another, which a camera may not show."""
+    task, model = HumanoidStates("arms-crossed"), plain_model()
+    env = Humanoid("rgb_array", task="arms-crossed", textured=False)
+    with closing(env), Scene(env, HoleReward()) as scene:
+        act = random_actions(env.action_space, np.random.default_rng(0))
+        rollout = play(env, scene.view, act, seed=0, steps=2, behaviour="random")
+        samples = collect(scene, task, [rollout], rollout.states, None, seed=0)
+    assert depth(model, samples.around.states.rows).max() > 0.05
+    assert depth(model, first_states(task, samples, HONEST, 0)).max() < 0.05
+
+
+def depth(model, states):
+    """How deep the parts of states are inside one another or inside the floor, in metres: float64 (N,)."""
+    data, depths = mujoco.MjData(model), []
+    for state in states:
+        data.qpos[:] = state
+        mujoco.mj_forward(model, data)
+        depths.append(max([0.0, *(-contact.dist for contact in data.contact)]))
+    return np.array(depths)
