@@ -22,9 +22,9 @@ from vlmrm_gym.check.verdict import THRESHOLDS, Thresholds, classify
 WORKS = 0.5
 """The least success of the best training of a reward that works."""
 GRID: Mapping[str, Sequence[float]] = {
-    "exploitable_success": [0.05 * i for i in range(21)],
-    "exploitable_excess": [-0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.3],
-    "flat_gap": [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
+    "exploitable_success": [0.05 * i for i in range(1, 21)],
+    "exploitable_progress": [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0],
+    "flat_progress": [0.05 * i for i in range(21)],
 }
 """Thresholds to choose from, by their names in `Thresholds`."""
 
@@ -77,7 +77,7 @@ def choose(rows: Sequence[Known]) -> Thresholds:
 def main() -> None:
     """Print the tables."""
     rows = load()
-    names = ["auc", "control_auc", "cheat_excess", "optimum_success", "gap"]
+    names = ["auc", "control_auc", "cheat_excess", "climb_success", "climb_progress", "gap"]
     print(f"| reward | {' | '.join(names)} | verdict | best training | right | left out |")
     print("|---" * (len(names) + 5) + "|")
     right = right_left_out = 0

@@ -20,10 +20,6 @@ REFINED = 3
 """How many of the best distinct states CMA-ES starts from."""
 REFINEMENTS = 600
 """States that CMA-ES makes for each unit of effort."""
-OPTIMUM_ROUNDS = 10
-"""Rounds of the search for what the reward likes most, for each unit of effort."""
-OPTIMA = 50
-"""How many of the highest-paid states it is judged by."""
 SHOWN = 5
 """How many distinct states are shown."""
 DISTANCE = 1.5
@@ -63,27 +59,6 @@ def find_cheats(
         near_miss=_near_miss(task, column, samples),
         scored=len(found.states),
     ), rows
-
-
-def optimum_success(
-    scene: Scene, task: TaskStates, column: Column, samples: Samples, *, effort: int, seed: int
-) -> float | None:
-    """Which fraction of the highest-paid states succeeds, or all but succeeds, if all kinds of states are searched.
-
-    An agent maximises the reward whatever succeeds: this is what it tends to. None without a judge.
-    """
-    if not task.has_judge or samples.around is None:
-        return None
-    rng = np.random.default_rng(seed)
-    found = search(
-        lambda rows: column(scene.score(rows)),
-        lambda rows: np.ones(len(rows), dtype=bool),
-        _settled(task, samples.around.states.rows[rng.permutation(len(samples.around))[:LINES]]),
-        lambda rows, rng: mutate(task, rows, rng),
-        rounds=OPTIMUM_ROUNDS * effort,
-        seed=seed,
-    )
-    return 1 - float(is_wrong(task, found.states[:OPTIMA]).mean())
 
 
 def _search(

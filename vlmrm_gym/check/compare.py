@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from vlmrm_gym.check.cheats import LINES, OPTIMUM_ROUNDS, REFINEMENTS, ROUNDS
+from vlmrm_gym.check import cheats, climb
 from vlmrm_gym.check.model_rewards import ModelRewards
 from vlmrm_gym.check.results import Choice, Report, Row
 from vlmrm_gym.check.samples import AROUND, GOALS
@@ -47,14 +47,14 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
                         sections = check.sections(measured)
     progress.total = progress.n  # it was an estimate
     progress.refresh()
-    first = rows[0]
+    first, table = rows[0], best_first(rows)
     return Report(
         subject=command.id or str(command.env),
         choice=first.choice,
         verdict=first.verdict,
         measures=first.measures,
-        table=best_first(rows),
-        gains=list_gains(rows),
+        table=table,
+        gains=list_gains(table),
         seconds=clock.seconds,
         command=shlex.join(["vlmrm-gym", *sys.argv[1:]]),
         **sections,
@@ -71,5 +71,5 @@ def _by_scene(choices: Sequence[Choice], model: str) -> Iterator[Sequence[Choice
 def _expected_states(command: "Check", subject: Subject) -> int:
     """About how many states will be scored."""
     scenes = len({(choice.model, choice.look, choice.camera) for choice in subject.choices})
-    of_search = (LINES * (2 + ROUNDS + OPTIMUM_ROUNDS) + REFINEMENTS) * command.effort
-    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * of_search
+    of_search = cheats.LINES * (1 + cheats.ROUNDS) + cheats.REFINEMENTS + climb.LINES * (1 + climb.ROUNDS)
+    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * of_search * command.effort

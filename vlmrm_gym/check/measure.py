@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vlmrm_gym.check.agreement import Agreement, measure_agreement
+from vlmrm_gym.check.climb import Climb
 from vlmrm_gym.check.results import (
     CheatSearch,
     ContactSheet,
@@ -57,10 +58,19 @@ def landscapes(
     samples: Samples,
     paths: Sequence[tuple[Path, AllRewards]],
     curves: Mapping[str, Column],
+    main: Column,
 ) -> Sequence[Landscape]:
-    """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none."""
+    """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
+
+    Args:
+        task: The states of the task; None if states cannot be made.
+        samples: The rollouts.
+        paths: The lines of states, with their rewards.
+        curves: The rewards of plots with a line for each alpha, by label.
+        main: The reward of plots with a line for each path.
+    """
     if task is not None and paths:
-        return [
+        own = [
             Landscape(
                 title=path.title,
                 axis=path.axis,
@@ -69,7 +79,9 @@ def landscapes(
                 goal=task.succeeds(path.states) if task.has_judge else None,
             )
             for path, rewards in paths
+            if path.line is None
         ]
+        return [*own, *_shared_plots(paths, main)]
     shown = []
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     for behaviour in dict.fromkeys(behaviours):
@@ -85,6 +97,23 @@ def landscapes(
             )
         )
     return shown
+
+
+def _shared_plots(paths: Sequence[tuple[Path, AllRewards]], main: Column) -> Sequence[Landscape]:
+    """Plots of which every path is a line."""
+    shared = [(path, rewards) for path, rewards in paths if path.line is not None]
+    titles = dict.fromkeys(path.title for path, _ in shared)
+    grouped = [[(path, rewards) for path, rewards in shared if path.title == title] for title in titles]
+    return [
+        Landscape(
+            title=lines[0][0].title,
+            axis=lines[0][0].axis,
+            positions=lines[0][0].positions,
+            curves={str(path.line): main(rewards) for path, rewards in lines},
+            goal=None,
+        )
+        for lines in grouped
+    ]
 
 
 def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:
@@ -112,7 +141,7 @@ def summarise(
     cheats: CheatSearch,
     signal: SignalCurves,
     controls: Sequence[Control],
-    optimum: float | None,
+    climbed: Climb | None,
 ) -> Measures:
     """The numbers that a verdict is made of."""
     best = agreed.get("states around the goal") or agreed.get("rollouts")
@@ -122,7 +151,8 @@ def summarise(
         epic=best.epic.value if best is not None and best.epic is not None else None,
         control_auc=max(aucs, default=None),
         cheat_excess=_excess(samples, column, cheats),
-        optimum_success=optimum,
+        climb_success=None if climbed is None else climbed.success,
+        climb_progress=None if climbed is None else climbed.progress,
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,
     )

@@ -158,9 +158,10 @@ class Measures:
     cheat_excess: float | None = None
     """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: cheating pays more than succeeding."""
-    optimum_success: float | None = None
-    """Fraction of the highest-paid states, searched for among successes and failures alike, that succeed, or fail by a
-    near miss only."""
+    climb_success: float | None = None
+    """Of the highest-paid states of a climb, the fraction that succeeds: see `vlmrm_gym.check.climb.Climb`."""
+    climb_progress: float | None = None
+    """How far the climb came to the goal's reward: see `vlmrm_gym.check.climb.Climb`."""
     gap: float | None = None
     """How much of the way to the goal's reward untrained behaviour leaves: see `vlmrm_gym.check.signal.Signal`."""
     noise: float | None = None

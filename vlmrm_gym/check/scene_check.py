@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.agreement import Agreement
-from vlmrm_gym.check.cheats import failure, find_cheats, optimum_success
+from vlmrm_gym.check.cheats import failure, find_cheats
+from vlmrm_gym.check.climb import climb
 from vlmrm_gym.check.controls import measure_controls
 from vlmrm_gym.check.measure import (
     agreements,
@@ -134,13 +135,14 @@ class SceneCheck:
         signal = signal_curves(samples, column)
         others = self._rewards.controls(choice, scene.num_views)
         controls = measure_controls(samples, column, others, black_rewards(scene))
-        cheats, found, optimum = CheatSearch(left_out=NO_STATES), np.empty((0, 0)), None
+        cheats, found, climbed = CheatSearch(left_out=NO_STATES), np.empty((0, 0)), None
         if self._task is not None:
             options: Any = {"effort": command.effort, "seed": command.seed}
             with self._clock.time("search"):
                 cheats, found = find_cheats(scene, self._task, column, samples, **options)
-                optimum = optimum_success(scene, self._task, column, samples, **options)
-        measures = summarise(samples, column, agreed, cheats, signal, controls, optimum)
+            with self._clock.time("climb"):
+                climbed = climb(scene, self._task, column, samples, **options)
+        measures = summarise(samples, column, agreed, cheats, signal, controls, climbed)
         return Measured(choice, column, measures, agreed, cheats, found, signal, controls)
 
     def sections(self, measured: "Measured") -> dict[str, Any]:
@@ -153,7 +155,7 @@ class SceneCheck:
             viewpoints = self._viewpoints(column.number, cheats, measured.found)
         with self._clock.time("landscape"):
             curves = self._rewards.curves(measured.choice, scene.num_views)
-            lines = landscapes(self._task, samples, paths_rewards(scene, self._task), curves)
+            lines = landscapes(self._task, samples, paths_rewards(scene, self._task), curves, column)
         with self._clock.time("pictures"):
             sheets = contact_sheets(scene, samples, column)
         return {

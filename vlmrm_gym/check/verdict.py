@@ -2,8 +2,8 @@
 
 - *hopeless*: the reward does not rank successes above failures (AUC), or no better than a control does.
 - *weak*: it ranks many of them wrongly.
-- *exploitable*: what it pays most are failures.
-- *flat*: untrained behaviour sees next to nothing of the way to the goal's reward.
+- *exploitable*: a climb from initial states leads to failures that are paid as much as successes.
+- *flat*: the climb does not come far.
 - *usable*: none of these.
 - *unknown*: nothing says which states succeed.
 """
@@ -19,18 +19,19 @@ from vlmrm_gym.check.words import SETTINGS, format_number, format_percent, setti
 class Thresholds:
     """Limits of the verdicts."""
 
-    hopeless_auc: float = 0.65
-    """An AUC below this is hopeless."""
-    control_distance: float = 0.1
-    """As is one that is not above the best control's by this."""
+    hopeless_errors: float = 0.7
+    """Hopeless: the reward ranks a success below a failure at least this times as often as the best control, or chance.
+
+    Without a control that is better than chance: if the AUC is at most 0.65.
+    """
     weak_auc: float = 0.9
     """An AUC below this is weak."""
-    exploitable_success: float = 0.3
-    """A reward is exploitable if `Measures.optimum_success` is below this, and its best cheat is paid too much:"""
-    exploitable_excess: float = 0.0
-    """if `Measures.cheat_excess` is above this."""
-    flat_gap: float = 0.6
-    """A gap above this is flat."""
+    exploitable_success: float = 0.5
+    """A reward is exploitable if `Measures.climb_success` is below this, and the climb is paid as much as successes:"""
+    exploitable_progress: float = 0.98
+    """if `Measures.climb_progress` is at least this."""
+    flat_progress: float = 0.5
+    """Flat: the climb's progress is below this."""
 
 
 THRESHOLDS = Thresholds()
@@ -61,19 +62,18 @@ def judge(measures: Measures, cheats: CheatSearch) -> Verdict:
 
 def classify(measures: Measures, thresholds: Thresholds = THRESHOLDS) -> VerdictName:
     """The verdict's name: the first of hopeless, weak, exploitable and flat that holds."""
-    auc, success, excess = measures.auc, measures.optimum_success, measures.cheat_excess
+    auc, success, progress = measures.auc, measures.climb_success, measures.climb_progress
     if auc is None:
         return "unknown"
-    if auc < thresholds.hopeless_auc or auc < (measures.control_auc or 0.0) + thresholds.control_distance:
+    if 1 - auc >= thresholds.hopeless_errors * (1 - max(0.5, measures.control_auc or 0.5)):
         return "hopeless"
     if auc < thresholds.weak_auc:
         return "weak"
-    pays_cheats = excess is not None and excess > thresholds.exploitable_excess
-    if pays_cheats and success is not None and success < thresholds.exploitable_success:
+    if success is None or progress is None:
+        return "usable"
+    if progress >= thresholds.exploitable_progress and success < thresholds.exploitable_success:
         return "exploitable"
-    if measures.gap is not None and measures.gap > thresholds.flat_gap:
-        return "flat"
-    return "usable"
+    return "flat" if progress < thresholds.flat_progress else "usable"
 
 
 def _unknown() -> tuple[list[str], list[str]]:
@@ -111,9 +111,10 @@ def _weak(measures: Measures) -> tuple[list[str], list[str]]:
 def _exploitable(measures: Measures, cheats: CheatSearch) -> tuple[list[str], list[str]]:
     best = cheats.cheats[0]
     reasons = [
+        "A climb from initial states, a little at a time, leads to failures that are paid as much as successes: of its "
+        f"highest-paid states, {_percent(measures.climb_success)} succeed.",
         f"The best failure found is paid {format_number(best.reward)}, a median success "
-        f"{format_number(best.reward - _median_excess(cheats))}: an agent will find it.",
-        f"Of the states that are paid most, {_percent(measures.optimum_success)} succeed.",
+        f"{format_number(best.reward - _median_excess(cheats))}.",
     ]
     if best.failed:
         worst = next(iter(best.failed))
@@ -127,7 +128,10 @@ def _exploitable(measures: Measures, cheats: CheatSearch) -> tuple[list[str], li
 
 def _flat(measures: Measures) -> tuple[list[str], list[str]]:
     return (
-        [f"Untrained behaviour leaves {_percent(measures.gap)} of the way to the goal's reward: little to climb."],
+        [
+            f"A climb from initial states, a little at a time, comes {_progress(measures)} of the way to the goal's "
+            "reward: there is little to climb."
+        ],
         [
             "Explore longer: repeat random actions for several steps, and begin to learn later.",
             "Start episodes near the goal, or train for an intermediate pose first.",
@@ -138,8 +142,11 @@ def _flat(measures: Measures) -> tuple[list[str], list[str]]:
 
 def _usable(measures: Measures) -> tuple[list[str], list[str]]:
     reasons = [f"A success has a higher reward than a failure in {_percent(measures.auc)} of all pairs."]
-    if measures.optimum_success is not None:
-        reasons.append(f"Of the states that are paid most, {_percent(measures.optimum_success)} succeed.")
+    if measures.climb_success is not None:
+        reasons.append(
+            f"A climb from initial states comes {_progress(measures)} of the way to the goal's reward; of its "
+            f"highest-paid states, {_percent(measures.climb_success)} succeed or nearly do."
+        )
     if measures.cheat_excess is not None and measures.cheat_excess > 0:
         reasons.append(
             "Still, the search found failures that are paid more than a median success: watch the first agent for them."
@@ -192,6 +199,10 @@ def _median_excess(cheats: CheatSearch) -> float:
     excess = median_excess(cheats)
     assert excess is not None
     return excess
+
+
+def _progress(measures: Measures) -> str:
+    return format_percent(max(0.0, measures.climb_progress or 0.0))
 
 
 def _percent(fraction: float | None) -> str:

@@ -46,11 +46,16 @@ MEASURES = {
         "How far the best cheat is above the median success; 1 is the distance between the medians of successes and "
         "failures. Above 0, cheating pays more than succeeding.",
     ),
-    "optimum_success": MeasureText(
-        "Success of the highest-paid",
-        "Best",
-        "Fraction of the highest-paid states that succeed, if all kinds of states are searched for. An agent tends to "
-        "these.",
+    "climb_success": MeasureText(
+        "Success of a climb",
+        "Climb",
+        "Initial states are changed a little at a time, and what is paid more is kept: of the highest-paid states, the "
+        "fraction that succeeds or nearly does.",
+    ),
+    "climb_progress": MeasureText(
+        "Progress of the climb",
+        "Progress",
+        "How far that climb came to the median reward of successes. 1 is all the way.",
     ),
     "gap": MeasureText(
         "Gap to the goal",

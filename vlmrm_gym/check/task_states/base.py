@@ -27,6 +27,8 @@ class Path:
     """float64 (N,), ascending."""
     states: Rows
     """float64 (N, S)."""
+    line: str | None = None
+    """Label, if paths of one title are lines of one plot. None: a plot of its own, with a line for each alpha."""
 
 
 class TaskStates(Protocol):
@@ -79,9 +81,11 @@ def is_wrong(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
     return np.min(list(margins.values()), axis=0) < -NEAR_MISS
 
 
-def mutate(task: TaskStates, states: Rows, rng: np.random.Generator) -> Rows:
-    """Change every state a little or much, in a few of its dimensions or in all: float64 (N, S)."""
+def mutate(
+    task: TaskStates, states: Rows, rng: np.random.Generator, scales: Sequence[float] = (0.25, 0.75, 2.0, 5.0)
+) -> Rows:
+    """Change every state by one of several scales, in a few of its dimensions or in all: float64 (N, S)."""
     count = len(states)
-    scale = rng.choice([0.25, 0.75, 2.0, 5.0], (count, 1))
+    scale = rng.choice(scales, (count, 1))
     chosen = rng.random((count, task.dimensions)) < rng.choice([0.1, 0.3, 1.0], (count, 1))
     return task.perturb(states, chosen * scale * rng.normal(size=(count, task.dimensions)))

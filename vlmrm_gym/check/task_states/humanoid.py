@@ -50,18 +50,20 @@ class HumanoidStates(MuJoCoStates):
         return on_floor(placed)
 
     def paths(self) -> Sequence[Path]:
-        """From standing into the task's pose, and into every other posture of the library."""
-        shares = np.linspace(0, 1, 26)
-        targets = {} if self._task is None else {f"From standing to {self._task}": pose(*TASK_POSES[self._task])}
-        return [
-            Path(
-                title=title,
-                axis="way from the initial pose (%)",
-                positions=100 * shares,
-                states=on_floor(_between(pose("stand", "loose"), target, shares)),
-            )
-            for title, target in targets.items()
-        ]
+        """From standing into the task's pose, and into the poses of all tasks as lines of one plot."""
+        own = [] if self._task is None else [_path(f"From standing to {self._task}", self._task)]
+        return [*own, *(_path("From standing into the poses of all tasks", task, line=task) for task in TASK_POSES)]
+
+
+def _path(title: str, task: str, line: str | None = None) -> Path:
+    shares = np.linspace(0, 1, 26)
+    return Path(
+        title=title,
+        axis="way from the initial pose (%)",
+        positions=100 * shares,
+        states=on_floor(_between(pose("stand", "loose"), pose(*TASK_POSES[task]), shares)),
+        line=line,
+    )
 
 
 def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> Rows:
