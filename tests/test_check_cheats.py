@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states, optimum_success
+from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states
+from vlmrm_gym.check.climb import climb
 from vlmrm_gym.check.measure import median_excess
 from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.rollouts import play, random_actions
@@ -111,11 +112,13 @@ def test_more_effort_scores_more_states(poles):
     assert scored[0] < 1_700  # 64 * 17 + 600
 
 
-def test_which_fraction_of_the_highest_paid_states_succeeds(poles):
+def test_where_a_climb_from_initial_states_leads(poles):
     scene, task, samples = poles
-    fractions = [optimum_success(scene, task, column, samples, effort=1, seed=0) for column in (HONEST, INVERTED)]
-    assert fractions[0] > 0.9
-    assert fractions[1] < 0.1
+    honest, inverted = (climb(scene, task, column, samples, effort=1, seed=0) for column in (HONEST, INVERTED))
+    assert honest.success > 0.9
+    assert inverted.success < 0.1
+    assert honest.progress == 1  # the pole stands at the beginning
+    assert climb(scene, task, INVERTED, samples, effort=1, seed=0) == inverted
 
 
 def test_without_a_judge_it_finds_what_is_paid_most():
@@ -139,7 +142,7 @@ def test_without_a_judge_it_finds_what_is_paid_most():
         assert cheats.near_miss is None
         assert cheats.cheats[0].reward >= column(samples.around.rewards).max()
         assert all(cheat.failed == {} for cheat in cheats.cheats)
-        assert optimum_success(scene, task, column, samples, effort=1, seed=0) is None
+        assert climb(scene, task, column, samples, effort=1, seed=0) is None
         assert len(states) == len(cheats.cheats) <= 5
 
 

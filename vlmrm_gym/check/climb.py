@@ -28,7 +28,8 @@ class Climb:
     success: float
     """Fraction of the highest-paid states that succeed, or fail by a near miss only."""
     progress: float
-    """How far the highest reward is on the way from the initial states' median to that of successes, at most 1."""
+    """How far the highest reward is on the way from the initial states' median to that of successes, at most 1. If
+    initial states are paid as much as successes: 1."""
 
 
 def climb(scene: Scene, task: TaskStates, column: Column, samples: Samples, *, effort: int, seed: int) -> Climb | None:
@@ -60,10 +61,9 @@ def climb(scene: Scene, task: TaskStates, column: Column, samples: Samples, *, e
         seed=seed,
     )
     start, goal = np.median(column(samples.first)), np.median(column(samples.goals.rewards))
-    way = max(float(goal - start), 1e-6)
     return Climb(
         success=1 - float(is_wrong(task, found.states[:BEST]).mean()),
-        progress=min(1.0, float(found.scores[0] - start) / way),
+        progress=1.0 if goal <= start else min(1.0, float((found.scores[0] - start) / (goal - start))),
     )
 
 

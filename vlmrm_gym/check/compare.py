@@ -39,7 +39,7 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
             rewards = ModelRewards(command, [choice for choice in subject.choices if choice.model == model])
         for choices in _by_scene(subject.choices, model):
             with SceneCheck(command, subject, rewards, choices, progress, clock) as check:
-                for choice in check.choices:
+                for choice in choices:
                     measured = check.measure(choice)
                     verdict = judge(measured.measures, measured.cheats)
                     rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))

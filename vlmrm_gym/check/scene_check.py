@@ -110,10 +110,6 @@ class SceneCheck:
                 self._scene = opened.enter_context(self._make_scene(self._camera))
             except ValueError as error:
                 raise InputError(str(error)) from error
-            self.choices = choices
-            """The combinations. From one view, those that differ only in how views are combined are one."""
-            if self._scene.num_views == 1:
-                self.choices = list(dict.fromkeys(replace(choice, combine_views=None) for choice in choices))
             with clock.time("rollouts"):
                 rollouts = _play(command, self._scene)
             self._note_blind_cameras(rollouts)
