@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +56,9 @@ class ModelRewards:
             )
             for prompt, alpha in self._keys
         ]
-        self.reward = _load(specs, command.device)
+        compared = {prompt for prompt, _ in asked} | ({baseline} if any(alpha for _, alpha in asked) else set())
+        others = {prompt for prompt in (UNRELATED, baseline) if prompt and prompt not in compared}
+        self.reward = _load(specs, command.device, others)
 
     def column(self, choice: Choice, num_views: int) -> Column:
         """The reward of a combination."""
@@ -77,8 +79,8 @@ class ModelRewards:
         return Column(self._keys.index(key), combine)
 
 
-def _load(specs: Sequence[CLIP], device: str) -> MultiPromptReward:
-    """Load the model and encode the texts; print what it warns of, once, but for the unrelated prompt."""
+def _load(specs: Sequence[CLIP], device: str, unwarned: Collection[str]) -> MultiPromptReward:
+    """Load the model and encode the texts; print what it warns of, once, but for prompts that only compare."""
     try:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", UserWarning)
@@ -87,6 +89,6 @@ def _load(specs: Sequence[CLIP], device: str) -> MultiPromptReward:
     except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(str(error)) from error
     for message in dict.fromkeys(str(warning.message) for warning in warned):
-        if UNRELATED not in message:
+        if not any(repr(prompt) in message for prompt in unwarned):
             print(message, file=sys.stderr)
     return reward

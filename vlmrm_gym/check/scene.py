@@ -1,6 +1,7 @@
 """Scores and draws the states of one environment, seen from one or several cameras."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import gymnasium as gym
@@ -11,8 +12,8 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
 
-BATCH = 64
-"""States that are drawn before they are encoded."""
+BATCH = 32
+"""States that are drawn while those before them are encoded."""
 
 
 class Scene:
@@ -41,6 +42,7 @@ class Scene:
         self.view = StateView(env, camera, quality)
         """Captures the environment's states."""
         self._renderer = self.view.make_renderer(reward.render_size)
+        self._encoder = ThreadPoolExecutor(1, "vlmrm-encode")
 
     @property
     def num_views(self) -> int:
@@ -50,7 +52,11 @@ class Scene:
     def score(self, states: States | NDArray[np.float64]) -> NDArray[np.float32]:
         """Score states from every camera by every reward: float32 (N, V, K)."""
         every = _as_states(states)
-        return np.concatenate([self._score(every[start : start + BATCH]) for start in range(0, len(every), BATCH)])
+        parts = []
+        for start in range(0, len(every), BATCH):
+            frames = every[start : start + BATCH].draw(self._renderer)
+            parts.append(self._encoder.submit(self._encode, frames if frames.ndim == 5 else frames[:, None]))
+        return np.concatenate([part.result() for part in parts])
 
     def score_frames(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Score frames, uint8 (N, H, W, 3): float32 (N, K)."""
@@ -67,6 +73,7 @@ class Scene:
 
     def close(self) -> None:
         """Free the graphics resources. The environment stays open."""
+        self._encoder.shutdown(cancel_futures=True)
         self._renderer.close()
         self.view.close()
 
@@ -76,14 +83,11 @@ class Scene:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _score(self, states: States) -> NDArray[np.float32]:
-        frames = states.draw(self._renderer)
-        if frames.ndim == 4:
-            frames = frames[:, None]
+    def _encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
         flat = frames.reshape(-1, *frames.shape[2:])
         size = self._reward.microbatch_size
         rewards = np.concatenate([self._reward(flat[start : start + size]) for start in range(0, len(flat), size)])
-        self._progress(len(states))
+        self._progress(len(frames))
         return rewards.reshape(*frames.shape[:2], -1)
 
 
