@@ -348,6 +348,10 @@ def fails(capsys, *arguments):
             ["--env", "check_subjects:with_other_actions", "--prompt", "a", "--reach"],
             "`reach` needs actions that are a bounded Box or Discrete",
         ),
+        (
+            ["--env", "check_subjects:one_step", "--prompt", "a", "--reach"],
+            "there is no search for those. Leave it out",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, message, capsys, tmp_path, monkeypatch):
