@@ -30,7 +30,7 @@ class Thresholds:
     """A reward is exploitable if `Measures.climb_success` is below this, and the climb is paid as much as successes:"""
     exploitable_progress: float = 0.98
     """if `Measures.climb_progress` is at least this."""
-    flat_progress: float = 0.5
+    flat_progress: float = 0.4
     """Flat: the climb's progress is below this."""
 
 
