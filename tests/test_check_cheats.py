@@ -154,6 +154,16 @@ def test_distinct_states_differ():
     assert len(distinct(Failures(states=states[:0], scores=np.empty(0)), 3)) == 0
 
 
+def depth(model, states):
+    """How deep the parts of states are inside one another or inside the floor, in metres: float64 (N,)."""
+    data, depths = mujoco.MjData(model), []
+    for state in states:
+        data.qpos[:] = state
+        mujoco.mj_forward(model, data)
+        depths.append(max([0.0, *(-contact.dist for contact in data.contact)]))
+    return np.array(depths)
+
+
 def lies(states):
     """How far the humanoid lies, from 0 to 1."""
     return np.clip(1 - Body(states).up(), 0, 1)
@@ -214,13 +224,3 @@ def test_a_search_begins_with_possible_states():
         samples = collect(scene, task, [rollout], rollout.states, None, seed=0)
     assert depth(model, samples.around.states.rows).max() > 0.05
     assert depth(model, first_states(task, samples, HONEST, 0)).max() < 0.05
-
-
-def depth(model, states):
-    """How deep the parts of states are inside one another or inside the floor, in metres: float64 (N,)."""
-    data, depths = mujoco.MjData(model), []
-    for state in states:
-        data.qpos[:] = state
-        mujoco.mj_forward(model, data)
-        depths.append(max([0.0, *(-contact.dist for contact in data.contact)]))
-    return np.array(depths)

@@ -163,6 +163,14 @@ def test_without_a_judge_it_shows_what_the_reward_likes(tmp_path):
     assert all(cheat["failed"] == {} for cheat in measures["cheats"])
 
 
+def test_a_camera_that_sees_nothing_is_named_beside_one_that_does(tmp_path):
+    cameras = "[{lookat: [0, 0, 50], distance: 1}, {distance: 3, azimuth: 90}]"
+    measures, report = check(tmp_path / "out", *PENDULUM, "--camera", cameras)
+    assert measures["table"][0]["choice"]["combine_views"] == "min"
+    assert "Camera 0 does not see what changes" in report
+    assert "Camera 1 does not see" not in report
+
+
 def test_a_success_function_that_all_rollouts_meet_is_no_error(tmp_path):
     measures, report = check(tmp_path / "out", *PENDULUM, "--success", "check_subjects:is_nearly_upright")
     (row,) = measures["table"]
@@ -339,6 +347,10 @@ def fails(capsys, *arguments):
         (
             ["--env", "check_subjects:with_other_actions", "--prompt", "a", "--reach"],
             "`reach` needs actions that are a bounded Box or Discrete",
+        ),
+        (
+            ["--env", "check_subjects:one_step", "--prompt", "a", "--reach"],
+            "there is no search for those. Leave it out",
         ),
     ],
 )

@@ -17,7 +17,7 @@ from reports import VERDICTS, draw_frames, full_report, minimal_report
 from vlmrm_gym.check.agreement import measure_agreement
 from vlmrm_gym.check.report import render, write_report
 from vlmrm_gym.check.results import Cheat, CheatSearch, Landscape, Verdict
-from vlmrm_gym.check.words import MINUS
+from vlmrm_gym.check.words import MEASURES, MINUS
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
@@ -147,7 +147,7 @@ def test_what_was_left_out_is_explained():
     assert shown == ["verdict", "settings", "measures", "cheats", "agreement", "viewpoints", "command"]
     assert "The states cannot be set" in page.texts["cheats"]
     assert "The environment has one view." in page.texts["viewpoints"]
-    assert page.texts["measures"].count("not measured") == 6
+    assert page.texts["measures"].count("not measured") == len(MEASURES)
 
 
 def test_hostile_text_is_shown_as_it_is():

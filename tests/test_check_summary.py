@@ -60,7 +60,7 @@ def test_the_summary_has_verdict_combinations_and_path(tmp_path):
     text = summary(full_report(), path)
     assert "Verdict: exploitable\n" in text
     assert "- Add a second view" in text
-    assert text.count("a humanoid robot kneeling,") == 6
+    assert summary(full_report(), path, width=120).count("a humanoid robot kneeling,") == 6
     assert f"Report: {path}\n" in text
     lines = text.splitlines()
     assert max(len(line) for line in lines[:-1]) <= 80

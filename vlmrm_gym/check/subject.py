@@ -96,6 +96,10 @@ def find_subject(command: "Check") -> Subject:
             _try_judge(judge, env, command)
         if command.reach:
             action_decoder(env.action_space)
+            if task is None and _drawn_model(env) is None:
+                raise InputError(
+                    "`reach` leads to cheats, and for this environment there is no search for those. Leave it out."
+                )
         combinations = _combinations(command, {name: _count_views(env, camera) for name, camera in cameras.items()})
     return Subject(
         name=(command.id or str(command.env)).split("/")[-1].replace(":", "."),
