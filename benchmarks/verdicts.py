@@ -74,31 +74,42 @@ def choose(rows: Sequence[Known]) -> Thresholds:
     return chosen if sum(is_right(row, chosen) for row in rows) == max(counts) else best[len(best) // 2]
 
 
+def describe(setting: RewardSetting) -> str:
+    """A reward in a few words."""
+    task = setting.task_id.removeprefix("VLMRM/").removeprefix("Humanoid-").rpartition("-v")[0]
+    camera = "three quarters" if setting.camera.startswith("{") else setting.camera.replace("paper", "front")
+    look = setting.look if not setting.camera else ""
+    return ", ".join(filter(None, [task, look, camera, setting.combine_views, setting.weights_commit]))
+
+
 def main() -> None:
-    """Print the tables."""
+    """Print the table."""
     rows = load()
-    names = ["auc", "control_auc", "cheat_excess", "climb_success", "climb_progress", "gap"]
-    print(f"| reward | {' | '.join(names)} | verdict | best training | right | left out |")
-    print("|---" * (len(names) + 5) + "|")
+    columns = [
+        "reward",
+        "AUC",
+        "cheat excess",
+        "climb: success",
+        "climb: progress",
+        "verdict",
+        "best training",
+        "right",
+    ]
+    print(f"| {' | '.join(columns)} | left out |\n{'|---' * 9}|")
     right = right_left_out = 0
     for i, row in enumerate(rows):
         chosen = choose([*rows[:i], *rows[i + 1 :]])
         left_out, left_out_right = classify(row.measures, chosen), is_right(row, chosen)
-        setting = row.setting
-        words = [setting.task_id.removeprefix("VLMRM/"), setting.look, setting.camera, setting.combine_views]
-        values = [getattr(row.measures, name) for name in names]
+        values = [getattr(row.measures, name) for name in ("auc", "cheat_excess", "climb_success", "climb_progress")]
         numbers = " | ".join("" if value is None else f"{value:.2f}" for value in values)
         print(
-            f"| {', '.join(filter(None, words))} ({setting.weights_commit}) | {numbers} | "
-            f"{classify(row.measures)} | {row.success:.0%} | {'yes' if is_right(row) else 'no'} | "
-            f"{left_out}, {'right' if left_out_right else 'wrong'} |"
+            f"| {describe(row.setting)} | {numbers} | {classify(row.measures)} | {row.success:.0%} | "
+            f"{'yes' if is_right(row) else 'no'} | {left_out}, {'right' if left_out_right else 'wrong'} |"
         )
         right += is_right(row)
         right_left_out += left_out_right
-    print(
-        f"\n{right} of {len(rows)} right; with each row left out {right_left_out}. "
-        f"{sum(row.works for row in rows)} of them work. Chosen on all rows: {choose(rows)}"
-    )
+    print(f"\n{right} of {len(rows)} right; with each row left out {right_left_out}.")
+    print(f"{sum(row.works for row in rows)} of them work. Limits chosen on all rows: {choose(rows)}")
 
 
 if __name__ == "__main__":
