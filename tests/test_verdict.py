@@ -77,6 +77,12 @@ def test_an_exploitable_reward_names_the_cheat():
     assert '"torso upright", by 1.250' in reasons
 
 
+def test_a_climb_may_lead_to_failures_where_the_search_finds_none():
+    verdict = judge(replace(GOOD, climb_success=0.0), replace(FOUND, cheats=[]))
+    assert verdict.name == "exploitable"
+    assert "0 % succeed or nearly do" in " ".join(verdict.reasons)
+
+
 def test_the_best_combination_comes_first():
     measured = {
         "usable, cheats pay": GOOD,

@@ -35,16 +35,9 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
     rows: list[Row] = []
     sections: dict[str, Any] = {}
     for model in dict.fromkeys(choice.model for choice in subject.choices):
-        with clock.time("model"):
-            rewards = ModelRewards(command, [choice for choice in subject.choices if choice.model == model])
-        for choices in _by_scene(subject.choices, model):
-            with SceneCheck(command, subject, rewards, choices, progress, clock) as check:
-                for choice in choices:
-                    measured = check.measure(choice)
-                    verdict = judge(measured.measures, measured.cheats)
-                    rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))
-                    if not sections:
-                        sections = check.sections(measured)
+        measured, shown = _measure_model(command, subject, model, progress, clock, with_sections=not rows)
+        rows += measured
+        sections |= shown
     progress.total = progress.n  # it was an estimate
     progress.refresh()
     first, table = rows[0], best_first(rows)
@@ -59,6 +52,25 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
         command=shlex.join(["vlmrm-gym", *sys.argv[1:]]),
         **sections,
     )
+
+
+def _measure_model(
+    command: "Check", subject: Subject, model: str, progress: "tqdm[Any]", clock: Clock, *, with_sections: bool
+) -> tuple[Sequence[Row], dict[str, Any]]:
+    """The rows of one model, and the sections of the first of them. The model is freed before the next is loaded."""
+    with clock.time("model"):
+        rewards = ModelRewards(command, [choice for choice in subject.choices if choice.model == model])
+    rows: list[Row] = []
+    sections: dict[str, Any] = {}
+    for choices in _by_scene(subject.choices, model):
+        with SceneCheck(command, subject, rewards, choices, progress, clock) as check:
+            for choice in choices:
+                measured = check.measure(choice)
+                verdict = judge(measured.measures, measured.cheats)
+                rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))
+                if with_sections and not sections:
+                    sections = check.sections(measured)
+    return rows, sections
 
 
 def _by_scene(choices: Sequence[Choice], model: str) -> Iterator[Sequence[Choice]]:

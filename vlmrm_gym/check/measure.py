@@ -118,13 +118,12 @@ def _shared_plots(paths: Sequence[tuple[Path, AllRewards]], main: Column) -> Seq
 
 def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:
     """The frames with the highest and with the lowest rewards."""
-    parts = [_thinned(samples.visited)] if samples.around is None else [samples.around]
-    rewards = np.concatenate([column(part.rewards) for part in parts])
+    sample = _thinned(samples.visited) if samples.around is None else samples.around
+    rewards = column(sample.rewards)
     order = np.argsort(-rewards, kind="stable")
     chosen = {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}
     sheets = []
     for title, numbers in chosen.items():
-        sample = parts[0]
         mask = np.isin(np.arange(len(sample)), numbers)
         frames = scene.draw(sample.states[mask])
         rank = np.argsort(np.argsort(numbers))
@@ -144,11 +143,12 @@ def summarise(
     climbed: Climb | None,
 ) -> Measures:
     """The numbers that a verdict is made of."""
-    best = agreed.get("states around the goal") or agreed.get("rollouts")
+    compared = [agreed[name] for name in ("states around the goal", "rollouts") if name in agreed]
+    best = next((own for own in compared if own.successes and own.failures), None)
     aucs = [control.auc for control in controls if control.auc is not None]
     return Measures(
-        auc=best.auc.value if best is not None and best.auc is not None else None,
-        epic=best.epic.value if best is not None and best.epic is not None else None,
+        auc=None if best is None else 0.5 if best.auc is None else best.auc.value,  # 0.5: all rewards are alike
+        epic=None if best is None or best.epic is None else best.epic.value,
         control_auc=max(aucs, default=None),
         cheat_excess=_excess(samples, column, cheats),
         climb_success=None if climbed is None else climbed.success,

@@ -73,8 +73,14 @@ class Samples:
 
     @property
     def judged(self) -> Sample:
-        """The states that show best whether a reward agrees with the task."""
-        return self.visited if self.around is None or self.around.success is None else self.around
+        """The states around the goal if both successes and failures are among them, else the visited states.
+
+        Agreement is measured on them: those around the goal show it best.
+        """
+        around = self.around
+        if around is None or around.success is None or around.success.all() or not around.success.any():
+            return self.visited
+        return around
 
     def along(self, rewards: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
         """Rewards of the visited states by rollout, float64 (T,) each."""

@@ -1,7 +1,7 @@
 """Scores and draws the states of one environment, seen from one or several cameras."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 import gymnasium as gym
@@ -52,9 +52,11 @@ class Scene:
     def score(self, states: States | NDArray[np.float64]) -> NDArray[np.float32]:
         """Score states from every camera by every reward: float32 (N, V, K)."""
         every = _as_states(states)
-        parts = []
+        parts: list[Future[NDArray[np.float32]]] = []
         for start in range(0, len(every), BATCH):
             frames = every[start : start + BATCH].draw(self._renderer)
+            if parts:
+                parts[-1].result()  # frames of two batches are in memory at most
             parts.append(self._encoder.submit(self._encode, frames if frames.ndim == 5 else frames[:, None]))
         return np.concatenate([part.result() for part in parts])
 

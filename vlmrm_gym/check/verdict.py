@@ -11,7 +11,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from vlmrm_gym.check.results import CheatSearch, Choice, Measures, Row, Verdict, VerdictName
+import numpy as np
+
+from vlmrm_gym.check.results import CheatSearch, Measures, Row, Verdict, VerdictName
 from vlmrm_gym.check.words import SETTINGS, format_number, format_percent, setting
 
 
@@ -109,16 +111,18 @@ def _weak(measures: Measures) -> tuple[list[str], list[str]]:
 
 
 def _exploitable(measures: Measures, cheats: CheatSearch) -> tuple[list[str], list[str]]:
-    best = cheats.cheats[0]
     reasons = [
         "A climb from initial states, a little at a time, leads to failures that are paid as much as successes: of its "
-        f"highest-paid states, {_percent(measures.climb_success)} succeed.",
-        f"The best failure found is paid {format_number(best.reward)}, a median success "
-        f"{format_number(best.reward - _median_excess(cheats))}.",
+        f"highest-paid states, {_percent(measures.climb_success)} succeed or nearly do."
     ]
-    if best.failed:
-        worst = next(iter(best.failed))
-        reasons.append(f'What it fails: "{worst}", by {format_number(best.failed[worst])} units of its margin.')
+    if cheats.cheats:
+        best, median = cheats.cheats[0], float(np.median(cheats.true_rewards))
+        reasons.append(
+            f"The best failure found is paid {format_number(best.reward)}, a median success {format_number(median)}."
+        )
+        if best.failed:
+            worst = next(iter(best.failed))
+            reasons.append(f'What it fails: "{worst}", by {format_number(best.failed[worst])} units of its margin.')
     return reasons, [
         "Look at the cheats in the report: what do the cameras not see?",
         "Score several views, such as --camera front-side, or the pair that the report names.",
@@ -173,12 +177,11 @@ def list_gains(rows: Sequence[Row]) -> Sequence[str]:
     """
     gains = []
     for name in SETTINGS:
-        values: dict[str, Choice] = {}
+        best: dict[str, Row] = {}
         for row in rows:
-            values.setdefault(setting(row.choice, name), row.choice)
-        if len(values) < 2:
+            best.setdefault(setting(row.choice, name), row)
+        if len(best) < 2:
             continue
-        best = {value: next(row for row in rows if row.choice is choice) for value, choice in values.items()}
         gains.append(
             f"{SETTINGS[name]}: "
             + "; ".join(f"{value}, at best {row.verdict.name}{_numbers(row.measures)}" for value, row in best.items())
@@ -191,14 +194,6 @@ def _numbers(measures: Measures) -> str:
     parts = {"AUC": measures.auc, "cheat excess": measures.cheat_excess}
     known = [f"{name} {format_number(value)}" for name, value in parts.items() if value is not None]
     return f" ({', '.join(known)})" if known else ""
-
-
-def _median_excess(cheats: CheatSearch) -> float:
-    from vlmrm_gym.check.measure import median_excess
-
-    excess = median_excess(cheats)
-    assert excess is not None
-    return excess
 
 
 def _progress(measures: Measures) -> str:

@@ -1,0 +1,88 @@
+"""Which states the measures of a reward are about, and how scenes score them."""
+
+import threading
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from vlmrm_gym.check import scene as scene_module
+from vlmrm_gym.check.measure import agreements, summarise
+from vlmrm_gym.check.results import CheatSearch, SignalCurves
+from vlmrm_gym.check.samples import Column, Sample, Samples
+from vlmrm_gym.check.scene import Scene
+from vlmrm_gym.check.task_states.classic_control import CartPoleStates
+from vlmrm_gym.check.verdict import classify
+from vlmrm_gym.envs import CartPole
+from vlmrm_gym.rendering import States
+
+COLUMN = Column(0, None)
+NOTHING = SignalCurves(rewards=np.empty((0, 0)), behaviours=(), signal=None)
+
+
+def sample(rewards, success):
+    states = States(np.zeros((len(rewards), 1)))
+    return Sample(states, np.float32(rewards)[:, None, None], np.array(success))
+
+
+def samples(visited, around):
+    return Samples(rollouts=[visited.states], visited=visited, first=np.zeros((1, 1, 1)), around=around, goals=None)
+
+
+def measures(own):
+    return summarise(own, COLUMN, agreements(own, COLUMN, 0), CheatSearch(), NOTHING, [], None)
+
+
+@pytest.mark.parametrize("outcome", [True, False])
+def test_without_successes_and_failures_around_the_goal_the_rollouts_decide(outcome):
+    """A rare success may be in no state that was drawn from the rollouts."""
+    visited = sample([0.1, 0.3, 0.2, 0.4], [False, False, True, True])
+    own = samples(visited, sample([0.1, 0.2], [outcome, outcome]))
+    assert own.judged is visited
+    assert measures(own).auc == 0.75  # of four pairs one is wrong
+    both = samples(visited, sample([0.1, 0.2], [False, True]))
+    assert both.judged is both.around
+    assert measures(both).auc == 1
+
+
+def test_a_constant_reward_is_hopeless():
+    own = samples(sample([0.5, 0.5, 0.5], [False, True, True]), None)
+    assert measures(own).auc == 0.5
+    assert measures(own).epic is None
+    assert classify(measures(own)) == "hopeless"
+
+
+def test_labels_of_one_kind_leave_the_agreement_open():
+    own = samples(sample([0.1, 0.2], [True, True]), sample([0.1, 0.2], [True, True]))
+    assert classify(measures(own)) == "unknown"
+
+
+def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):
+    """A model that is slower than the renderer does not pile up frames."""
+    drawn, most = [], []
+    monkeypatch.setattr(scene_module, "BATCH", 2)
+
+    class Slow:
+        microbatch_size = 64
+        wait = threading.Event()
+        encoded = 0
+
+        @staticmethod
+        def render_size(height, width):
+            return height // 8, width // 8
+
+        def __call__(self, frames):
+            self.wait.wait(0.02)
+            most.append(len(drawn) - self.encoded)
+            self.encoded += 1
+            return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None]
+
+    draw = States.draw
+    monkeypatch.setattr(States, "draw", lambda *arguments: (drawn.append(1), draw(*arguments))[1])
+    rows = CartPoleStates().sample(12, np.random.default_rng(0))
+    with closing(CartPole("rgb_array")) as env, Scene(env, Slow()) as scene:
+        rewards = scene.score(rows)
+        assert len(drawn) == 6
+        assert max(most) <= 2
+        one_by_one = [scene.score(rows[i : i + 1])[0] for i in range(12)]
+    np.testing.assert_allclose(rewards, one_by_one, rtol=1e-6)
