@@ -1,11 +1,11 @@
 """Compare the verdicts of `vlmrm-gym check` with what trainings came to.
 
     python benchmarks/verdict_measures.py   # measures the rewards; minutes each
-    python benchmarks/verdicts.py
+    python -m benchmarks.verdicts
 
 Prints, as Markdown, a row for each reward of `verdict_measures.csv`: its measures, the verdict, and the best success of
-the trainings that followed it. A reward *works* if a training came to at least half of the episodes. Then the same
-with every row left out in turn: the thresholds of exploitable and flat are chosen on the other rows, and judge the one
+the trainings that followed it. A reward *works* if a training came to at least half of the episodes. Then each
+row is left out in turn: the thresholds of exploitable and flat are chosen on the other rows, and judge the one
 that was left out.
 """
 

@@ -121,7 +121,10 @@ def failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.bool
 
 
 def first_states(task: TaskStates, samples: Samples, column: Column, seed: int) -> NDArray[np.float64]:
-    """What a search begins with: half of them the best failing states seen so far, half any states; all settled."""
+    """What a search begins with: at most `LINES` settled states, float64 (P, S).
+
+    Half of them are the failing states with the highest rewards so far, the others the first that the task samples.
+    """
     some = task.sample(LINES, np.random.default_rng(seed))
     if samples.around is None:
         return _settled(task, some)
@@ -132,7 +135,7 @@ def first_states(task: TaskStates, samples: Samples, column: Column, seed: int) 
 
 
 def _settled(task: TaskStates, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """States made possible: parts of poses with random noise may be inside one another."""
+    """The states made possible, where they can be: with random noise, parts of a pose may be inside one another."""
     return task.perturb(rows, np.zeros((len(rows), task.dimensions)))
 
 

@@ -1,4 +1,4 @@
-"""Rewards that must not agree with a task: where one does as well as the reward that is checked, that knows nothing."""
+"""Rewards that must not agree with a task. If one does as well as the checked reward, the latter's AUC means little."""
 
 from collections.abc import Mapping, Sequence
 

@@ -54,7 +54,7 @@ class Dataset:
     FOLDER/data is the dataset: minari.MinariDataset("FOLDER/data"). FOLDER/labels.csv has the success of every step,
     empty where the environment does not say it: fill it in by hand, with the videos of --frames.
 
-    After Ctrl-C or a crash, the same command goes on with the episodes that lack.
+    After Ctrl-C or a crash, the same command goes on with the missing episodes.
     """
 
     id: Annotated[str | None, tyro.conf.Positional] = None

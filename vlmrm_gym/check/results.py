@@ -61,8 +61,8 @@ class Cheat:
     """The conditions that the state fails, with how far, in units of each condition's margin (above 0); the worst
     first. Empty if there is no judge that has conditions."""
     reached: float | None = None
-    """The reward of the most similar failing state that a search over actions reached from an initial state. None: not
-    searched for."""
+    """The highest reward of the failing states, closest to this one, that a search over actions reached from an initial
+    state. None: there was no such search, or it reached no failing state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,14 +111,15 @@ class Viewpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalCurves:
-    """Rewards along rollouts of untrained behaviour."""
+    """Rewards along the rollouts, and what there is to learn from in those of untrained behaviour."""
 
     rewards: NDArray[np.float64]
     """float64 (N, T): the first T steps of all rollouts, as many as the shortest one has."""
     behaviours: Sequence[str]
     """What made each of the N rollouts: "random", "held" or the name of a run."""
     signal: Signal | None
-    """None if no state that reaches the goal is known."""
+    """Of the random and the held actions only. None if there is no such rollout of at least 2 steps, or no known state
+    that reaches the goal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +160,8 @@ class Measures:
     """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: cheating pays more than succeeding."""
     climb_success: float | None = None
-    """Of the highest-paid states of a climb, the fraction that succeeds: see `vlmrm_gym.check.climb.Climb`."""
+    """Of the highest-paid states of a climb, the fraction that succeeds or nearly does: see
+    `vlmrm_gym.check.climb.Climb`."""
     climb_progress: float | None = None
     """How far the climb came to the goal's reward: see `vlmrm_gym.check.climb.Climb`."""
     gap: float | None = None
@@ -199,7 +201,7 @@ class Report:
     measures: Measures
     landscapes: Sequence[Landscape]
     agreements: Mapping[str, Agreement]
-    """Agreement with the judge, by where the states are from: "rollouts", "around the poses"."""
+    """Agreement with success, by where the states are from: "rollouts", "states around the goal"."""
     cheats: CheatSearch
     viewpoints: Viewpoints
     signal: SignalCurves

@@ -13,7 +13,7 @@ from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.views import CombineViews
 
 AROUND = 300
-"""States around the goal, or around the library's poses."""
+"""States that `TaskStates.sample` makes."""
 GOALS = 60
 """States that succeed."""
 
@@ -62,7 +62,7 @@ class Samples:
     first: AllRewards
     """Of the initial state of every rollout."""
     around: Sample | None
-    """States of many kinds; None if there is no way to make them."""
+    """States that `TaskStates.sample` makes, also called "states around the goal"; None if none can be made."""
     goals: Sample | None
     """States that succeed; None if none is known."""
 

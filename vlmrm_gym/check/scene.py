@@ -17,7 +17,7 @@ BATCH = 32
 
 
 class Scene:
-    """An environment and what looks at it: each state is drawn once, and encoded once, for all prompts and alphas.
+    """An environment, its cameras and a reward model: each state is drawn and encoded once for all prompts and alphas.
 
     Args:
         env: The environment, made with `render_mode="rgb_array"`.

@@ -45,13 +45,19 @@ def compare_viewpoints(
         task: The states of the task; None if states cannot be made.
         samples: Successes and failures.
         cheats: States that fail and are paid highly, float64 (C, S).
-        single_excess: By how much the best of them is paid more than the median success, under the camera checked.
+        single_excess: The highest reward of a cheat minus the median reward of successes, under the camera that is
+            checked; None if nothing judges states.
+
+    Returns:
+        AUC from 24 viewpoints and the best pair of them; without these, why they were left out.
     """
     model = getattr(env.unwrapped, "model", None)
     if not isinstance(model, mujoco.MjModel) or task is None:
-        return Viewpoints(left_out="Only MuJoCo environments can be seen from other cameras.")
+        return Viewpoints(left_out="Only MuJoCo environments drawn from states can be seen from other cameras.")
     if samples.goals is None or samples.around is None or not task.has_judge:
-        return Viewpoints(left_out="Viewpoints are compared by successes and failures, and no success is known.")
+        return Viewpoints(
+            left_out="Viewpoints are compared by successes and failures. No success is known, or only labels say so."
+        )
     failures = samples.around.states.rows[is_wrong(task, samples.around.states.rows)][-STATES:]
     if not len(failures):
         return Viewpoints(left_out="No state was found that fails the task by more than a near miss.")

@@ -54,7 +54,7 @@ class TaskStates(Protocol):
         ...
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
-        """States of many kinds, successes among them if those are known: float64 (count, S)."""
+        """States of many kinds, successes among them if ways to make these are known: float64 (at most count, S)."""
         ...
 
     def goals(self, count: int, rng: np.random.Generator) -> Rows:

@@ -1,4 +1,4 @@
-"""States of the humanoid tasks: poses of the library, and the judge's conditions."""
+"""States of the humanoid tasks: poses of `vlmrm_gym.envs.humanoid_poses`, and the conditions of success."""
 
 from collections.abc import Mapping, Sequence
 

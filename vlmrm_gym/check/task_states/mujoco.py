@@ -55,11 +55,11 @@ class MuJoCoStates:
         return {}
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
-        """States of the rollouts."""
+        """States of the rollouts, drawn with replacement."""
         return self._seen[rng.integers(len(self._seen), size=count)]
 
     def goals(self, count: int, rng: np.random.Generator) -> Rows:
-        """States of the rollouts that succeed."""
+        """States of the rollouts that succeed, drawn with replacement."""
         successes = self._seen[self.succeeds(self._seen)] if self.has_judge else self._seen[:0]
         return successes[rng.integers(len(successes), size=count)] if len(successes) else successes
 

@@ -1,4 +1,4 @@
-"""States of a task whose own judge does not count, since labels say what succeeds."""
+"""States of a task whose own judge is not used, since labels of rollouts say what succeeds."""
 
 from collections.abc import Mapping, Sequence
 
