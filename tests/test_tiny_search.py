@@ -5,6 +5,7 @@ import pytest
 
 from bundled_model import adversary
 from bundled_model.adversary import FRONT, SIDE, Views
+from vlmrm_gym.check.task_states.humanoid import near_poses, true_states
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
 from vlmrm_gym.rewards import models
@@ -31,12 +32,12 @@ def goals():
 
 @pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 def test_true_states_succeed_and_initial_ones_do_not(task, rng):
-    assert succeeds(task, adversary.true_states(task, 20, rng)).all()
+    assert succeeds(task, true_states(task, 20, rng)).all()
     assert adversary.is_wrong(task, adversary.initial_states(task, 20, rng)[:10]).all()
 
 
 def test_mutation_keeps_joints_in_their_limits_and_the_body_on_the_floor(rng):
-    states = adversary.near_poses(64, rng)
+    states = near_poses(64, rng)
     before = states.copy()
     for _ in range(5):
         changed = adversary.mutate(states, rng)
@@ -61,7 +62,7 @@ def test_a_near_miss_is_not_wrong(rng):
 def best_wrong_and_median_true(task, views, goals, azimuths, **effort):
     """The highest reward that a search finds for a wrong state, and the median reward of true states."""
     reward = views.lowest(goals[task], "textured", azimuths)
-    true = np.median(reward(adversary.true_states(task, 40, np.random.default_rng(7))))
+    true = np.median(reward(true_states(task, 40, np.random.default_rng(7))))
     return adversary.search_wrong(task, reward, seed=7, **effort).scores[0], true
 
 
@@ -85,7 +86,7 @@ def test_a_longer_search_finds_little(task, azimuths, views, goals):
 
 @pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 def test_true_states_are_paid_alike_from_front_and_side(task, views, goals):
-    true = adversary.true_states(task, 40, np.random.default_rng(7))
+    true = true_states(task, 40, np.random.default_rng(7))
     front, side = (np.median(views.lowest(goals[task], "textured", (azimuth,))(true)) for azimuth in (FRONT, SIDE))
     print(f"{task}: {front:.3f} from the front, {side:.3f} from the side")
     assert abs(front - side) <= 0.1
