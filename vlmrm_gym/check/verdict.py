@@ -153,8 +153,7 @@ def _usable(measures: Measures) -> tuple[list[str], list[str]]:
         )
     else:
         reasons.append(
-            "There was no climb from initial states: whether the reward leads to failures, or comes far at all, was not "
-            "measured."
+            "There was no climb from initial states: whether the reward leads to failures or is flat was not measured."
         )
     if measures.cheat_excess is not None and measures.cheat_excess > 0:
         reasons.append(
