@@ -32,8 +32,8 @@ class Check:
         vlmrm-gym check --env my_package.envs:make_env --prompt "a red ball in the box"
 
     It measures agreement with what is known of success, the highest rewards of failures (by a search), where a climb of
-    the reward leads, the way to the goal from untrained behaviour, other viewpoints, and controls. The verdict is usable,
-    exploitable, weak, flat or hopeless. Without anything that says which states succeed it is unknown, and the report
+    the reward leads, the way to the goal from untrained behaviour, other viewpoints, and controls. The verdict is
+    usable, exploitable, weak, flat or hopeless. Without anything that says which states succeed it is unknown, and the report
     shows the states with the highest rewards.
 
     Several values of one flag are compared: all combinations are in the report's table, best first. The report is about
