@@ -33,8 +33,8 @@ class Check:
 
     It measures agreement with what is known of success, the highest rewards of failures (by a search), where a climb of
     the reward leads, the way to the goal from untrained behaviour, other viewpoints, and controls. The verdict is
-    usable, exploitable, weak, flat or hopeless. Without anything that says which states succeed it is unknown, and the report
-    shows the states with the highest rewards.
+    usable, exploitable, weak, flat or hopeless. Without anything that says which states succeed it is unknown, and the
+    report shows the states with the highest rewards.
 
     Several values of one flag are compared: all combinations are in the report's table, best first. The report is about
     the first of them.
