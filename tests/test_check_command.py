@@ -154,7 +154,7 @@ def test_another_packages_environment_with_a_success_function(tmp_path):
 PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT]
 
 
-def test_without_a_judge_it_shows_what_the_reward_likes(tmp_path):
+def test_without_a_judge_it_shows_the_states_with_the_highest_rewards(tmp_path):
     measures, _ = check(tmp_path / "out", *PENDULUM)
     (row,) = measures["table"]
     assert row["verdict"]["name"] == "unknown"

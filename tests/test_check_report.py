@@ -184,12 +184,12 @@ def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
-def test_without_a_judge_the_cheats_are_what_the_reward_likes():
-    cheat = Cheat(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={})
+def test_without_a_judge_the_cheats_are_the_states_with_the_highest_rewards():
+    cheat = Cheat(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8)
     page = Page(render(dataclasses.replace(minimal_report(), cheats=CheatSearch(cheats=[cheat], scored=1))))
-    assert "What the reward likes most" in page.texts["cheats"]
+    assert "States with the highest rewards" in page.texts["cheats"]
     assert "State 1" in page.texts["cheats"]
-    assert "fails" not in page.texts["cheats"]
+    assert "fail" not in page.texts["cheats"]
     assert len(page.all("img")) == 1
 
 

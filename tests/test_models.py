@@ -1,10 +1,12 @@
 """Loading open_clip models: real architectures with random weights, saved and loaded. Nothing is downloaded."""
 
 import copy
+import gc
 import json
 import os
 import pickle
 import shutil
+import weakref
 
 import numpy as np
 import open_clip
@@ -17,6 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.rewards import sources
+from vlmrm_gym.rewards.models import unload
 from vlmrm_gym.rewards.sources import TINY_FOLDER
 
 PROMPT = "a humanoid robot kneeling"
@@ -237,3 +240,16 @@ def test_a_model_with_remote_code_is_refused(tmp_path):
     ):
         CLIPReward(f"local-dir:{folder}", prompt=PROMPT)
     assert not (tmp_path / "made").exists()
+
+
+def test_a_model_that_is_unloaded_and_not_used_is_freed():
+    unload()
+    reward = CLIPReward(prompt=PROMPT)
+    network = weakref.ref(reward.model.network)
+    assert CLIPReward(prompt=PROMPT).model is reward.model
+    del reward
+    gc.collect()
+    assert network() is not None  # kept for the next reward
+    unload()
+    gc.collect()
+    assert network() is None

@@ -61,6 +61,7 @@ def test_a_reward_that_agrees_by_chance_is_hopeless_whatever_else_is_good():
         ({"climb_success": 0.1}, "10 % succeed", "several views"),
         ({"climb_progress": 0.25, "climb_success": 0.0}, "25 % of the way", "Explore longer"),
         ({"cheat_excess": 0.1}, "98 % of all pairs", "Train one seed"),
+        ({"climb_success": None, "climb_progress": None}, "There was no climb", "Train one seed"),
     ],
 )
 def test_a_verdict_says_why_and_what_to_try(changes, said, advised):

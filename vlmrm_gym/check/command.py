@@ -31,10 +31,10 @@ class Check:
         vlmrm-gym check Ant-v5 --prompt "an ant robot on its back" --success my_package.tasks:is_on_its_back
         vlmrm-gym check --env my_package.envs:make_env --prompt "a red ball in the box"
 
-    Measured are: agreement with what is known of success, states that are paid although they fail (found by a search),
-    the way to the goal from untrained behaviour, viewpoints, and controls. The verdict is one of usable, exploitable,
-    weak, flat, hopeless; without anything that says which states succeed it is unknown, and the report shows a person
-    what the reward likes.
+    It measures agreement with what is known of success, the highest rewards of failures (by a search), where a climb of
+    the reward leads, the way to the goal from untrained behaviour, other viewpoints, and controls. The verdict is
+    usable, exploitable, weak, flat or hopeless. Without anything that says which states succeed it is unknown, and the
+    report shows the states with the highest rewards.
 
     Several values of one flag are compared: all combinations are in the report's table, best first. The report is about
     the first of them.

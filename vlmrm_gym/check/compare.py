@@ -14,6 +14,7 @@ from vlmrm_gym.check.samples import AROUND, GOALS
 from vlmrm_gym.check.scene_check import ROLLOUTS, STEPS, Clock, SceneCheck
 from vlmrm_gym.check.subject import Subject
 from vlmrm_gym.check.verdict import best_first, judge, list_gains
+from vlmrm_gym.rewards.models import unload
 
 if TYPE_CHECKING:
     from vlmrm_gym.check.command import Check
@@ -35,6 +36,8 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
     rows: list[Row] = []
     sections: dict[str, Any] = {}
     for model in dict.fromkeys(choice.model for choice in subject.choices):
+        if rows:
+            unload()
         measured, shown = _measure_model(command, subject, model, progress, clock, with_sections=not rows)
         rows += measured
         sections |= shown
@@ -57,7 +60,7 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
 def _measure_model(
     command: "Check", subject: Subject, model: str, progress: "tqdm[Any]", clock: Clock, *, with_sections: bool
 ) -> tuple[Sequence[Row], dict[str, Any]]:
-    """The rows of one model, and the sections of the first of them. The model is freed before the next is loaded."""
+    """The rows of one model, and the sections of the first of them. Nothing keeps a reference to the model."""
     with clock.time("model"):
         rewards = ModelRewards(command, [choice for choice in subject.choices if choice.model == model])
     rows: list[Row] = []

@@ -72,7 +72,7 @@ class CheatSearch:
     left_out: str | None = None
     """Why there was no search, as a sentence; the other fields are then empty."""
     judged: bool = False
-    """Whether failures were searched for. Otherwise nothing judges states, and the cheats are what the reward likes."""
+    """Whether failures were searched for. Otherwise nothing judges states: the search is for high rewards."""
     cheats: Sequence[Cheat] = ()
     """The best distinct ones, the highest reward first."""
     true_rewards: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))

@@ -151,6 +151,10 @@ def _usable(measures: Measures) -> tuple[list[str], list[str]]:
             f"A climb from initial states comes {_progress(measures)} of the way to the goal's reward; of its "
             f"highest-paid states, {_percent(measures.climb_success)} succeed or nearly do."
         )
+    else:
+        reasons.append(
+            "There was no climb from initial states: whether the reward leads to failures or is flat was not measured."
+        )
     if measures.cheat_excess is not None and measures.cheat_excess > 0:
         reasons.append(
             "Still, the search found failures that are paid more than a median success: watch the first agent for them."

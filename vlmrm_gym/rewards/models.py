@@ -111,6 +111,12 @@ def load(name: str, device: str = "auto", precision: Precision = "auto") -> Visi
         return _load(source, target, precision)
 
 
+def unload() -> None:
+    """Forget the models that `load` keeps for the next call. Rewards that use one keep it in memory."""
+    with _loading:
+        _load.cache_clear()
+
+
 _loading = threading.Lock()
 
 

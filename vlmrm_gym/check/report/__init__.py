@@ -46,7 +46,7 @@ def _sections(report: Report) -> dict[str, str]:
         "verdict": (True, "Verdict"),
         "settings": (True, "Settings"),
         "measures": (True, "Key measures"),
-        "cheats": (True, "Cheats" if searched else "What the reward likes most"),
+        "cheats": (True, "Cheats" if searched else "States with the highest rewards"),
         "agreement": (True, "Agreement with success"),
         "landscape": (report.landscapes, "Landscape"),
         "signal": (report.signal.rewards.size, "Signal"),
