@@ -11,14 +11,14 @@ from playwright.sync_api import sync_playwright
 from vlmrm_gym.check.command import Check, check
 
 DOCS = Path(__file__).parent
-SIZES = {"wide": (1280, 1500), "phone": (390, 1500)}
+SIZES = {"wide": (1280, 2300), "phone": (390, 1500)}
 
 
 def main() -> None:
     """Check one reward, and show its report in both widths and both themes."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         out = Path(folder) / "check"
-        check(Check(id="VLMRM/Humanoid-arms-raised-v0", camera=("paper", "front-side"), out=out))
+        check(Check(id="VLMRM/Humanoid-hands-on-hips-v0", camera=("paper", "front-side"), out=out))
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
         )
