@@ -36,7 +36,7 @@ def choice(**changes):
         ({"auc": 0.999, "control_auc": 0.91}, "usable"),
         ({"auc": 0.64, "control_auc": None}, "hopeless"),
         ({"climb_success": 0.4}, "exploitable"),
-        ({"climb_success": 0.4, "climb_progress": 0.9}, "usable"),
+        ({"climb_success": 0.4, "climb_progress": 0.85}, "usable"),
         ({"climb_success": 0.0, "climb_progress": 0.3}, "flat"),
         ({"climb_success": None, "climb_progress": None}, "usable"),
         ({"auc": 0.8, "climb_success": 0.0}, "weak"),

@@ -30,7 +30,7 @@ class Thresholds:
     """An AUC below this is weak."""
     exploitable_success: float = 0.5
     """A reward is exploitable if `Measures.climb_success` is below this, and the climb is paid as much as successes:"""
-    exploitable_progress: float = 0.98
+    exploitable_progress: float = 0.9
     """if `Measures.climb_progress` is at least this."""
     flat_progress: float = 0.4
     """Flat: the climb's progress is below this."""
