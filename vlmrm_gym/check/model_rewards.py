@@ -1,18 +1,15 @@
 """All rewards of one model that a check needs: those that are compared, those of the landscape, and the controls."""
 
-import sys
-import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.controls import UNRELATED
 from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.samples import Column
-from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
+from vlmrm_gym.check.score import load_prompts
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
 
@@ -58,7 +55,11 @@ class ModelRewards:
         ]
         compared = {prompt for prompt, _ in asked} | ({baseline} if any(alpha for _, alpha in asked) else set())
         others = {prompt for prompt in (UNRELATED, baseline) if prompt and prompt not in compared}
-        self.reward = _load(specs, command.device, others)
+        self.reward = load_prompts(specs, command.device, others)
+        try:
+            self.reward(np.zeros((1, 64, 64, 3), dtype=np.uint8))
+        except RuntimeError as error:  # it overflows in this precision
+            raise InputError(str(error)) from error
 
     def column(self, choice: Choice, num_views: int) -> Column:
         """The reward of a combination."""
@@ -77,18 +78,3 @@ class ModelRewards:
         if num_views > 1 and choice.combine_views is not None:
             combine = CombineViews(choice.combine_views, num_views)
         return Column(self._keys.index(key), combine)
-
-
-def _load(specs: Sequence[CLIP], device: str, unwarned: Collection[str]) -> MultiPromptReward:
-    """Load the model and encode the texts; print what it warns of, once, but for prompts that only compare."""
-    try:
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", UserWarning)
-            reward = MultiPromptReward(specs, device)
-            reward(np.zeros((1, 64, 64, 3), dtype=np.uint8))
-    except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
-    for message in dict.fromkeys(str(warning.message) for warning in warned):
-        if not any(repr(prompt) in message for prompt in unwarned):
-            print(message, file=sys.stderr)
-    return reward

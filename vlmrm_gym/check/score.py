@@ -4,7 +4,7 @@ import csv
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -175,12 +175,13 @@ def _say_sizes(source: Video | Pictures) -> None:
             return
 
 
-def load_prompts(specs: Sequence[CLIP], device: str) -> "MultiPromptReward":
+def load_prompts(specs: Sequence[CLIP], device: str, unwarned: Collection[str] = ()) -> "MultiPromptReward":
     """Load the model and encode the texts; print what it warns of, once.
 
     Args:
         specs: The rewards, of one model.
         device: Where the model runs.
+        unwarned: Prompts whose warnings are not printed.
 
     Raises:
         InputError: The model cannot be loaded, or a text is too long.
@@ -194,7 +195,8 @@ def load_prompts(specs: Sequence[CLIP], device: str) -> "MultiPromptReward":
     except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(str(error)) from error
     for message in dict.fromkeys(str(warning.message) for warning in warned):
-        print(message, file=sys.stderr)
+        if not any(repr(prompt) in message for prompt in unwarned):
+            print(message, file=sys.stderr)
     return reward
 
 
