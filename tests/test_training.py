@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+from contextlib import closing
 from dataclasses import replace
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ import pytest
 import torch
 from stable_baselines3.common.logger import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.summary.writer import event_file_writer
 
 from vlmrm_gym.training import callbacks
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
@@ -20,7 +22,7 @@ from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLCon
 from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.evaluation import evaluate, load_policy
-from vlmrm_gym.training.run import resume, start
+from vlmrm_gym.training.run import new_event_file, resume, start
 from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
@@ -300,6 +302,16 @@ def test_events_after_the_checkpoint_are_purged(tmp_path, monkeypatch):
     events = EventAccumulator(str(config.run_folder)).Reload()
     steps = [one.step for one in events.Scalars("rollout/vlm_return")]
     assert steps == sorted(set(steps)) == [60, 120, 150, 210]
+
+
+def test_event_files_are_read_in_the_order_in_which_they_began(tmp_path, monkeypatch):
+    """TensorBoard sorts them by name: the second, then a counter, in which 10 comes before 9."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(8))
+    for step in range(4):
+        with closing(new_event_file(tmp_path)) as writer:
+            writer.add_scalar("step", step, step)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [one.step for one in events.Scalars("step")] == [0, 1, 2, 3]
 
 
 def test_best_policy_falls_back_to_the_last_without_enough_episodes(tmp_path):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -244,21 +245,32 @@ class _TensorBoardWriter(TensorBoardOutputFormat):
     """A TensorBoard writer that can purge events from a step on, and tolerates a full disk."""
 
     def __init__(self, folder: Path, purge_step: int | None) -> None:
-        self._folder, self._is_closed = str(folder), False
-        self.writer = SummaryWriter(self._folder, purge_step=purge_step)
+        self._folder, self._is_closed = folder, False
+        self.writer = new_event_file(folder, purge_step)
 
     def write(self, *args: Any, **kwargs: Any) -> None:
         """Write; on an OSError, start a new event file and raise."""
         try:
             super().write(*args, **kwargs)
         except OSError:
-            self.writer = SummaryWriter(self._folder)
+            self.writer = new_event_file(self._folder)
             raise
 
     def close(self) -> None:
         """Close, even if the last events cannot be written."""
         with suppress(OSError):
             super().close()
+
+
+def new_event_file(folder: Path, purge_step: int | None = None) -> SummaryWriter:
+    """Start an event file that TensorBoard reads after those that the folder has.
+
+    TensorBoard reads them in the order of their names, which begin with the second and end with a counter: within a
+    second, file 10 would be read before file 9. So two files never begin in the same second.
+    """
+    seconds = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*.*")]
+    time.sleep(min(max(max(seconds, default=0) + 1 - time.time(), 0), 1))
+    return SummaryWriter(str(folder), purge_step=purge_step)
 
 
 def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
