@@ -1,24 +1,29 @@
 r"""Train the humanoid tasks, one run for each task, view and seed; go on where a run was cut off.
 
     python benchmarks/humanoid_tasks.py runs/tasks --tasks kneel stand --cameras front-side
-    python benchmarks/humanoid_tasks.py runs/ablation --tasks arms-raised --cameras paper side front-side \
+    python benchmarks/humanoid_tasks.py runs/tasks --tasks arms-raised --cameras paper side front-side \
         --combine-views min mean
+    python benchmarks/humanoid_tasks.py runs/tasks --tasks splits --label held --options="--exploration-hold 10"
 
 Every run is examples/sac_continuous.py on one thread, in FOLDER/<task>-<camera>-<combination>-<seed>. A finished run is
-not repeated; an unfinished one is resumed from its last checkpoint. The table has what all finished runs of the folder
-came to: success in 100 episodes, judged by the simulator's state, and how many of them still succeed in the 50 steps
-before steps 300 and 1,000 when the agent plays on; training episodes have 100 steps.
+not repeated; an unfinished one is resumed from its last checkpoint. What a finished run came to is written to
+benchmarks/humanoid_tasks/<the same name>.json: success in 100 episodes, judged by the simulator's state; how many of
+them still succeed in the 50 steps before steps 300 and 1,000 when the agent plays on, while training episodes have 100
+steps; and its curve. `python benchmarks/humanoid_report.py` makes a table and a picture of these files.
 """
 
+import csv
 import json
 import os
+import shlex
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -28,12 +33,16 @@ from tqdm import tqdm
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.rendering.views import VIEW_SETS
+from vlmrm_gym.training.versions import read_commit
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous
 
+RECORDS = Path(__file__).parent / "humanoid_tasks"
 LATER = (300, 1_000)
 """Steps after which success is judged again, over the 50 steps before."""
+CURVE_STEPS = 3_000
+"""Steps of training of which a point of a curve is the mean."""
 
 
 @dataclass
@@ -50,12 +59,35 @@ class Args:
     """one run for each seed"""
     total_timesteps: int = 120_000
     """steps of a run"""
+    options: str = ""
+    """more options for the program, such as --options="--exploration-hold 10\""""
+    label: str = ""
+    """ends the names of runs that have more options"""
     at_once: int = 2
     """number of runs at a time, each on one thread"""
 
+    def __post_init__(self) -> None:
+        if bool(self.options) != bool(self.label):
+            raise ValueError("`options` and `label` must be given together: runs are told apart by their names.")
 
-def run_name(task: str, camera: str, combine: str, seed: int) -> str:
-    return "-".join([task, camera, *([combine] if is_set(camera) else []), str(seed)])
+
+@dataclass(frozen=True)
+class Run:
+    """What is trained."""
+
+    task: str
+    camera: str
+    combine_views: str | None
+    """None for a single view."""
+    seed: int
+    label: str = ""
+    options: str = ""
+
+    @property
+    def name(self) -> str:
+        """Names its folder and its record."""
+        parts = (self.task, self.camera, self.combine_views, str(self.seed), self.label)
+        return "-".join(part for part in parts if part)
 
 
 def is_set(camera: str) -> bool:
@@ -63,33 +95,61 @@ def is_set(camera: str) -> bool:
     return len(VIEW_SETS.get(camera) or ()) > 1
 
 
-def train(folder: Path, task: str, camera: str, combine: str, seed: int, args: Args) -> None:
-    """Train, or go on with, one run."""
-    finished = list(folder.glob("*/result.json"))
-    if finished:
+def train(run: Run, args: Args) -> None:
+    """Train, or go on with, one run; record what it came to."""
+    folder, record = args.folder / run.name, RECORDS / f"{run.name}.json"
+    if record.exists():
         return
-    unfinished = sorted(folder.glob("*/checkpoint.pt"), key=lambda file: file.stat().st_mtime)
-    command = [sys.executable, sac_continuous.__file__]
-    if unfinished:
-        command += ["--resume", str(unfinished[-1].parent)]
-    else:
-        command += ["--env-id", f"VLMRM/Humanoid-{task}-v0", "--seed", str(seed), "--camera", camera]
-        command += ["--combine-views", combine] if is_set(camera) else []
-        command += ["--total-timesteps", str(args.total_timesteps), "--runs-folder", str(folder)]
-        command += ["--torch-threads", "1"]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "log.txt").open("a") as log:
-        done = subprocess.run(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        print(f"{folder.name} failed: see {folder / 'log.txt'}", file=sys.stderr)
+    if not list(folder.glob("*/result.json")):
+        unfinished = sorted(folder.glob("*/checkpoint.pt"), key=lambda file: file.stat().st_mtime)
+        command = [sys.executable, sac_continuous.__file__]
+        if unfinished:
+            command += ["--resume", str(unfinished[-1].parent)]
+        else:
+            command += ["--env-id", f"VLMRM/Humanoid-{run.task}-v0", "--seed", str(run.seed), "--camera", run.camera]
+            command += ["--combine-views", run.combine_views] if run.combine_views else []
+            command += ["--total-timesteps", str(args.total_timesteps), "--runs-folder", str(folder)]
+            command += ["--torch-threads", "1", *shlex.split(run.options)]
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "log.txt").open("a") as log:
+            done = subprocess.run(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        if done.returncode:
+            print(f"{run.name} failed: see {folder / 'log.txt'}", file=sys.stderr)
+            return
+    (result,) = folder.glob("*/result.json")
+    RECORDS.mkdir(exist_ok=True)
+    record.write_text(json.dumps(recorded(run, result.parent)) + "\n")
 
 
-def later_success(run: Path, task: str, episodes: int = 100) -> list[float]:
+def recorded(run: Run, folder: Path) -> dict[str, Any]:
+    """What a finished run came to."""
+    result = json.loads((folder / "result.json").read_text())
+    was_resumed = len(list(folder.glob("events.out.tfevents.*"))) > 1
+    with (folder / "learning_curve.csv").open() as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    parts = [
+        [row for row in rows if row["step"] // CURVE_STEPS == part]
+        for part in range(int(rows[-1]["step"]) // CURVE_STEPS)
+    ]
+    curve = {
+        name: [round(float(np.mean([row[name] for row in part])), 4) for part in parts if part] for name in rows[0]
+    }
+    return {
+        **{name: getattr(run, name) for name in ("task", "camera", "combine_views", "seed", "label", "options")},
+        **{name: result[name] for name in ("success", "success_fraction", "vlm_return", "task_return", "timesteps")},
+        "later_success": dict(zip(LATER, later_success(run.task, folder, result["args"]["hidden"]), strict=True)),
+        "minutes": None if was_resumed else round(result["minutes"], 1),
+        "commit": read_commit(),
+        "date": time.strftime("%Y-%m-%d"),
+        "curve": curve,
+    }
+
+
+def later_success(task: str, folder: Path, hidden: int, episodes: int = 100) -> list[float]:
     """Fraction of episodes that succeed in at least half of the 50 steps before each step of `LATER`."""
-    saved = json.loads((run / "result.json").read_text())["args"]
     envs = HumanoidVectorEnv(episodes, episode_length=max(LATER), task=task, textured=False)
-    agent = sac_continuous.Agent(envs, sac_continuous.Args(hidden=saved["hidden"]))
-    agent.load_state_dict(torch.load(run / "agent.pt", map_location="cpu"))
+    agent = sac_continuous.Agent(envs, sac_continuous.Args(hidden=hidden))
+    agent.load_state_dict(torch.load(folder / "agent.pt", map_location="cpu"))
     observations, _ = envs.reset(seed=20_000)
     succeeded = np.zeros((max(LATER), episodes), dtype=bool)
     for step in range(max(LATER)):
@@ -99,28 +159,17 @@ def later_success(run: Path, task: str, episodes: int = 100) -> list[float]:
     return [float((succeeded[step - 50 : step].mean(0) >= 0.5).mean()) for step in LATER]
 
 
-def report(folder: Path) -> None:
-    """Print a table of all finished runs."""
-    print(f"| run | success | {' | '.join(f'at step {step:,}' for step in LATER)} | VLM return | minutes |")
-    print("|---|" + "---|" * (len(LATER) + 3))
-    for file in tqdm(sorted(folder.glob("*/*/result.json")), desc="judging again, later"):
-        result, name = json.loads(file.read_text()), file.parent.parent.name
-        task = result["args"]["env_id"].removeprefix("VLMRM/Humanoid-").removesuffix("-v0")
-        later = " | ".join(f"{share:.0%}" for share in later_success(file.parent, task))
-        print(f"| {name} | {result['success']:.0%} | {later} | {result['vlm_return']:.1f} | {result['minutes']:.0f} |")
-
-
 def main(args: Args) -> None:
-    wanted = [
-        (task, camera, combine, seed)
+    torch.set_num_threads(1)
+    runs = [
+        Run(task, camera, combine if is_set(camera) else None, seed, args.label, args.options)
         for seed, task, camera, combine in product(args.seeds, args.tasks, args.cameras, args.combine_views)
         if is_set(camera) or combine == args.combine_views[0]
     ]
     with ThreadPoolExecutor(args.at_once) as pool:
-        started = [pool.submit(train, args.folder / run_name(*one), *one, args) for one in wanted]
+        started = [pool.submit(train, run, args) for run in runs]
         for future in tqdm(started, unit="run"):
             future.result()
-    report(args.folder)
 
 
 if __name__ == "__main__":
