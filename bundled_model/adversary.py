@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from bundled_model.domains import humanoid
+from bundled_model.domains.humanoid_states import LIMBS
 from vlmrm_gym.check.search import Failures, search
 from vlmrm_gym.check.task_states import NEAR_MISS
 from vlmrm_gym.check.task_states.humanoid import near_poses, on_floor
@@ -22,8 +23,8 @@ from vlmrm_gym.rewards.preprocessing import Preprocessing
 
 FRONT, SIDE = 180, 90
 """Azimuths of the paper's camera, in front of the robot, and of one at its right."""
-_ROOT, _ARMS = slice(3, 7), slice(18, 24)
-"""Where `qpos` keeps the orientation of the torso and the joints of the arms."""
+_ROOT = slice(3, 7)
+"""Where `qpos` keeps the orientation of the torso."""
 _POOL = 4
 """How many poses are drawn for each one that a search starts from."""
 
@@ -48,13 +49,14 @@ def initial_states(task: str, count: int, rng: np.random.Generator) -> States:
 
 
 def mutate(states: States, rng: np.random.Generator) -> States:
-    """Change some joints, the tilt or both arms of every state, within the joints' limits, and put it on the floor."""
+    """Change joints, the tilt or whole limbs of every state, within the joints' limits, and put it on the floor."""
     changed, count = states.copy(), len(states)
     scale = np.deg2rad(rng.choice([2.0, 6.0, 15.0, 40.0], count))[:, None]
     chosen = rng.random((count, 17)) < rng.choice([0.1, 0.3, 1.0], count)[:, None]
     changed[:, 7:] += chosen * scale * rng.normal(size=(count, 17))
-    swapped = np.flatnonzero(rng.random(count) < 0.1)
-    changed[swapped, _ARMS] = states[rng.integers(count, size=len(swapped)), _ARMS]
+    for limb in LIMBS:
+        swapped = np.flatnonzero(rng.random(count) < 0.08)
+        changed[swapped, limb] = states[rng.integers(count, size=len(swapped)), limb]
     tilted = (rng.random((count, 1)) < 0.5) * scale * rng.normal(size=(count, 2))
     changed[:, _ROOT] = _turned(changed[:, _ROOT], tilted)
     return on_floor(changed)

@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, on_floor, orientation, pose
 
+LIMBS = (slice(10, 14), slice(14, 18), slice(18, 21), slice(21, 24))
+"""Where `qpos` keeps the joints of the right leg, the left leg, the right arm and the left arm."""
+
 
 def sample_states(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """`qpos`, float64 (count, 24): near library poses, between two of them, along random rollouts, and random."""
-    shares = {_near_poses: 0.5, _between_poses: 0.12, _rollouts: 0.26}
+    """`qpos`, float64 (count, 24): near library poses, mixtures of two, along random rollouts, and random."""
+    shares = {_near_poses: 0.38, _between_poses: 0.12, _limbs_of_two_poses: 0.16, _rollouts: 0.24}
     parts = [sample(int(share * count), rng) for sample, share in shares.items()]
     parts.append(_random_joints(count - sum(map(len, parts)), rng))
     return rng.permutation(np.concatenate(parts))
@@ -61,6 +64,18 @@ def _between_poses(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
         between = (1 - part) * start + part * end
         between[3:7] /= np.linalg.norm(between[3:7]) or 1.0
         states.append(_perturb(between, rng))
+    return np.stack(states)
+
+
+def _limbs_of_two_poses(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Each limb from one pose or the other, or from between: one arm raised and the other hand on its hip, say."""
+    states = []
+    for _ in range(count):
+        mixed, other = _library_pose(rng), _library_pose(rng)
+        for limb in LIMBS:
+            part = rng.choice([0.0, 1.0, rng.random()])
+            mixed[limb] = (1 - part) * mixed[limb] + part * other[limb]
+        states.append(_perturb(mixed, rng))
     return np.stack(states)
 
 
