@@ -186,8 +186,9 @@ class SceneCheck:
                 steps=STEPS,
                 rollouts=REACH_ROLLOUTS * self._command.effort,
                 seed=self._command.seed,
+                number=number,
             )
-            for target in tqdm(measured.found, desc="reach", unit=" cheats", leave=False)
+            for number, target in enumerate(tqdm(measured.found, desc="reach", unit=" cheats", leave=False))
         ]
         cheats = [replace(cheat, reached=reward) for cheat, reward in zip(measured.cheats.cheats, reached, strict=True)]
         return replace(measured.cheats, cheats=cheats)

@@ -1,0 +1,22 @@
+"""Random streams of the parts of a check, independent of one another and decided by one seed."""
+
+from typing import Literal, get_args
+
+import numpy as np
+
+Part = Literal["states", "first states", "evolution strategy", "CMA-ES", "climb", "reach"]
+"""What draws random numbers."""
+
+Seed = int | np.random.SeedSequence
+"""What `numpy.random.default_rng` makes a generator from."""
+
+
+def stream(seed: int, part: Part, number: int = 0) -> np.random.SeedSequence:
+    """The seed of one part's random numbers.
+
+    Args:
+        seed: The seed of the check.
+        part: What draws the numbers.
+        number: Which of several streams of the part, from 0.
+    """
+    return np.random.SeedSequence(seed, spawn_key=(get_args(Part).index(part), number))
