@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.random_streams import stream
 from vlmrm_gym.check.samples import Column, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import search
@@ -52,14 +51,14 @@ def climb(scene: Scene, task: TaskStates, column: Column, samples: Samples, *, e
     if not task.has_judge or samples.goals is None:
         return None
     initial = States.concatenate([rollout.initial for rollout in samples.rollouts]).rows
-    rng = np.random.default_rng(stream(seed, "climb"))
+    rng = np.random.default_rng(seed)
     found = search(
         lambda rows: column(scene.score(rows)),
         lambda rows: np.ones(len(rows), dtype=bool),
         _spread(task, initial, rng),
         lambda rows, rng: mutate(task, rows, rng, SCALES),
         rounds=ROUNDS * effort,
-        seed=stream(seed, "climb", 1),
+        seed=seed,
     )
     start, goal = np.median(column(samples.first)), np.median(column(samples.goals.rewards))
     return Climb(

@@ -1,11 +1,15 @@
-"""Random streams of the parts of a check, independent of one another and decided by one seed."""
+"""Random streams of the searches of a check, independent of one another and decided by one seed.
+
+The states that a check looks at and the climb draw from the seed itself: the measures that the verdicts' limits were
+chosen on were made so.
+"""
 
 from typing import Literal, get_args
 
 import numpy as np
 
-Part = Literal["states", "first states", "evolution strategy", "CMA-ES", "climb", "reach"]
-"""What draws random numbers."""
+Part = Literal["first states", "evolution strategy", "CMA-ES", "reach"]
+"""What draws random numbers of its own."""
 
 Seed = int | np.random.SeedSequence
 """What `numpy.random.default_rng` makes a generator from."""

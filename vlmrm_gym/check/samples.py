@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.random_streams import stream
 from vlmrm_gym.check.rollouts import Rollout
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.task_states import TaskStates
@@ -108,7 +107,7 @@ def collect(
         seed: Of the states around the goal.
     """
     initial = States.concatenate([rollout.initial for rollout in rollouts])
-    rng = np.random.default_rng(stream(seed, "states"))
+    rng = np.random.default_rng(seed)
     around = None
     goals = visited[:0]
     if task is not None:
