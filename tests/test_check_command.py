@@ -235,6 +235,15 @@ def test_labels_of_recorded_rollouts_say_which_states_succeed(dataset, tmp_path)
     assert opposite["auc"] == pytest.approx(1 - own["auc"])
 
 
+@pytest.mark.parametrize("name", ["labels.csv", ""], ids=["file", "folder"])
+def test_labels_in_a_datasets_folder_are_of_its_steps(name, dataset, tmp_path):
+    flags = ["--labels", str(dataset / name)]
+    alone = check(tmp_path / "alone", *LABELLED, *flags)[0]["table"][0]["measures"]
+    both = check(tmp_path / "both", *LABELLED, *flags, "--rollouts", str(dataset))[0]["table"][0]["measures"]
+    assert alone == both
+    assert alone["auc"] is not None
+
+
 def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
     data = tmp_path / "poles"
     main(["dataset", CARTPOLE, "--out", str(data), "--episodes", "4", "--steps", "40"])
