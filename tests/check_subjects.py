@@ -1,6 +1,8 @@
 """Environments and success functions that checks are about, for tests; the command imports them by name."""
 
+import changing_env
 import gymnasium as gym
+import mujoco
 import numpy as np
 
 from vlmrm_gym.envs import CartPole
@@ -44,6 +46,29 @@ class OneStep(gym.Env):
 
 def one_step():
     return OneStep()
+
+
+def recoloured():
+    """A box whose colour is another one in every episode."""
+    return changing_env.make("geom recoloured", episode_length=20)
+
+
+class OtherModel(changing_env.ChangingEnv):
+    """Has another body after the first episode."""
+
+    resets = 0
+
+    def reset_model(self):
+        self.resets += 1
+        if self.resets == 2:
+            self.model = changing_env.ChangingEnv(extra='<geom size=".1"/>').model
+            self.data = mujoco.MjData(self.model)
+        return super().reset_model()
+
+
+def is_turned(states):
+    """The box of `changing_env` is turned to a side."""
+    return states[:, 0] > 0.1
 
 
 def no_env():

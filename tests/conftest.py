@@ -1,7 +1,9 @@
 """Shared by all tests. Nothing here or below may download anything."""
 
 import os
+import shutil
 import signal
+import sys
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background jobs; child processes inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,6 +27,41 @@ TASK_PROMPT = "pole vertically upright on top of the cart"
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def make_module(tmp_path, monkeypatch):
+    """A function that writes a module, makes it importable for the test, and returns its folder."""
+    folder, names = tmp_path / "modules", []
+
+    def make(name: str, source: str) -> Path:
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(source)
+        monkeypatch.syspath_prepend(folder)
+        names.append(name)
+        return folder
+
+    yield make
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def _barely_trained(tmp_path_factory):
+    """The folder of a run of cart-pole that has barely begun to learn."""
+    from vlmrm_gym.cli import main
+
+    path = tmp_path_factory.mktemp("runs")
+    flags = ["--reward.name", "ground_truth", "--rl.n-steps", "40", "--rl.episode-length", "10"]
+    flags += ["--rl.n-envs-per-worker", "1", "--rl.learning-starts", "20", "--logging.video-freq", "0"]
+    main(["train", "--env-name", "VLMRM/CartPole-v1", "--base-path", str(path), "--run-name", "barely", *flags])
+    return path / "barely"
+
+
+@pytest.fixture
+def cart_pole_run(_barely_trained, tmp_path):
+    """A copy of the folder of a run of cart-pole that has barely begun to learn."""
+    return Path(shutil.copytree(_barely_trained, tmp_path / "runs" / "barely"))
 
 
 @pytest.fixture(scope="module")

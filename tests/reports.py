@@ -144,8 +144,10 @@ def full_report(prompt: str = PROMPT, *, verdict: VerdictName = "exploitable", n
             signal=measure_signal(rollouts, true_rewards),
         ),
         controls=[
-            Control(name="another prompt", auc=0.61, explanation="The reward would not depend on the prompt."),
-            Control(name="frames without the robot", auc=None, explanation="The background would decide."),
+            Control(
+                name="another prompt", auc=0.61, chance=0.55, explanation="The reward would not depend on the prompt."
+            ),
+            Control(name="frames without the robot", auc=0.53, chance=0.55, explanation="The background would decide."),
         ],
         sheets=[
             ContactSheet(

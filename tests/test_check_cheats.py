@@ -1,5 +1,6 @@
 """The search for cheats, with rewards whose holes are known: frames of a real scene, and numbers of the humanoid."""
 
+import copy
 from contextlib import closing
 
 import mujoco
@@ -10,6 +11,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states
 from vlmrm_gym.check.climb import climb
 from vlmrm_gym.check.measure import median_excess
+from vlmrm_gym.check.reach import reach
 from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.rollouts import play, random_actions
 from vlmrm_gym.check.samples import Column, collect
@@ -119,6 +121,28 @@ def test_where_a_climb_from_initial_states_leads(poles):
     assert inverted.success < 0.1
     assert honest.progress == 1  # the pole stands at the beginning
     assert climb(scene, task, INVERTED, samples, effort=1, seed=0) == inverted
+
+
+def test_no_two_searches_draw_the_same_random_numbers(poles, monkeypatch):
+    scene, task, samples = poles
+    first_numbers, default_rng = [], np.random.default_rng
+
+    def record(seed):
+        rng = default_rng(seed)
+        first_numbers.append(copy.deepcopy(rng).random())
+        return rng
+
+    pytest.importorskip("cma")  # importing it makes generators of its own
+    monkeypatch.setattr(np.random, "default_rng", record)
+    find(poles, HONEST)
+    search(lambda rows: rows[:, 0], lambda rows: rows[:, 0] > 0, np.ones((4, 1)), lambda rows, rng: rows, rounds=1)
+    target = samples.visited.states.rows[5]
+    for number in range(2):
+        score, failing = (lambda rows: np.zeros(len(rows))), (lambda rows: ~task.succeeds(rows))
+        options = {"steps": 10, "rollouts": 5, "seed": 0, "number": number}
+        reach(scene.env, scene.view, target, np.ones(2), score, failing, **options)
+    assert len(first_numbers) == 6  # of them three of the search for cheats, and one of a search with the seed itself
+    assert len(set(first_numbers)) == 6
 
 
 def test_without_a_judge_it_finds_what_is_paid_most():

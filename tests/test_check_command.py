@@ -189,6 +189,17 @@ def test_frames_that_an_environment_renders_itself_leave_the_search_out(tmp_path
     assert row["measures"]["auc"] is not None  # its steps say success
 
 
+def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
+    """States that the search would make have no colour of their own: they would be scored in another episode's."""
+    flags = ["--env", "check_subjects:recoloured", "--prompt", TASK_PROMPT, "--success", "check_subjects:is_turned"]
+    measures, report = check(tmp_path / "out", *flags)
+    assert "There is no search: the environment changes its scene" in report
+    assert measures["cheats"] == []
+    (row,) = measures["table"]
+    assert row["measures"]["auc"] is not None  # the function judges the states of the rollouts
+    assert row["measures"]["climb_success"] is None
+
+
 def test_episodes_of_one_step_are_no_error(tmp_path):
     measures, _ = check(tmp_path / "out", "--env", "check_subjects:one_step", "--prompt", "a dark picture")
     assert measures["table"][0]["measures"]["gap"] is None
@@ -222,6 +233,15 @@ def test_labels_of_recorded_rollouts_say_which_states_succeed(dataset, tmp_path)
     opposite = check(tmp_path / "turned", *LABELLED, *flags, str(turned))[0]["table"][0]["measures"]
     assert same == own
     assert opposite["auc"] == pytest.approx(1 - own["auc"])
+
+
+@pytest.mark.parametrize("name", ["labels.csv", ""], ids=["file", "folder"])
+def test_labels_in_a_datasets_folder_are_of_its_steps(name, dataset, tmp_path):
+    flags = ["--labels", str(dataset / name)]
+    alone = check(tmp_path / "alone", *LABELLED, *flags)[0]["table"][0]["measures"]
+    both = check(tmp_path / "both", *LABELLED, *flags, "--rollouts", str(dataset))[0]["table"][0]["measures"]
+    assert alone == both
+    assert alone["auc"] is not None
 
 
 def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
@@ -358,6 +378,14 @@ def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, mes
     monkeypatch.chdir(tmp_path)
     assert re.search(message, fails(capsys, *arguments))
     assert list(tmp_path.iterdir()) == []  # nothing that a second try would have to overwrite
+
+
+def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):
+    """Its states cannot be drawn by one renderer, at whatever size."""
+    message = fails(
+        capsys, "--env", "check_subjects:OtherModel", "--prompt", TASK_PROMPT, "--out", str(tmp_path / "out")
+    )
+    assert "it has another model, or another look" in message
 
 
 def test_a_camera_that_does_not_see_the_robot_is_said(capsys, tmp_path):

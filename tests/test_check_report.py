@@ -123,7 +123,7 @@ def test_links_lead_to_headings_of_the_page(page):
         ("landscape", ["Leaning to a side", "alpha 0.5", "angle of the torso (degrees)", "succeed is unknown"]),
         ("signal", ["random", "held", "20 of 30 rollouts", "median of the goal states"]),
         ("viewpoints", [f"azimuth 180°, elevation {MINUS}60°", "0.030 below", "0.120 above"]),
-        ("controls", ["another prompt 0.610", "rewards all alike", "The background would decide."]),
+        ("controls", ["another prompt 0.610 The", "robot 0.530 (chance)", "The background would decide."]),
         ("sheets", ["Rollouts of a run", "success", "failure"]),
         ("combinations", ["hopeless", f"{MINUS}0.800", "The second view gains"]),
         ("notes", ["seed 3 was left out"]),

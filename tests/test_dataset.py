@@ -352,32 +352,22 @@ def test_an_environment_with_another_model_is_refused(tmp_path, capsys):
     assert "it has another model, or another look" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of cart-pole that has barely begun to learn."""
-    path = tmp_path_factory.mktemp("runs")
-    flags = ["--reward.name", "ground_truth", "--rl.n-steps", "40", "--rl.episode-length", "10"]
-    flags += ["--rl.n-envs-per-worker", "1", "--rl.learning-starts", "20", "--logging.video-freq", "0"]
-    main(["train", "--env-name", CARTPOLE, "--base-path", str(path), "--run-name", "barely", *flags])
-    return path / "barely"
-
-
-def test_a_run_plays_and_with_other_weights_does_not_go_on(run, tmp_path, capsys):
-    flags = ["--env", f"{__name__}:make_cartpole", "--policy", str(run), "--episodes", "1"]
+def test_a_run_plays_and_with_other_weights_does_not_go_on(cart_pole_run, tmp_path, capsys):
+    flags = ["--env", f"{__name__}:make_cartpole", "--policy", str(cart_pole_run), "--episodes", "1"]
     dataset = record(tmp_path / "out", *flags, "--steps", "3")
     assert dataset.storage.metadata["algorithm_name"] == "barely"
     assert read_dataset(tmp_path / "out")[0].behaviour == "barely"
-    newest, older = sorted(run.glob("checkpoints/*/model.zip"))[-1:-3:-1]
-    shutil.copy(older, run / "best.zip")
+    newest, older = sorted(cart_pole_run.glob("checkpoints/*/model.zip"))[-1:-3:-1]
+    shutil.copy(older, cart_pole_run / "best.zip")
     assert newest.read_bytes() != older.read_bytes()
     with pytest.raises(SystemExit, match="2"):
         record(tmp_path / "out", *flags, "--steps", "3")
     assert "has a dataset with another `policy_weights`" in capsys.readouterr().err
 
 
-def test_a_run_of_another_environment_is_refused(run, tmp_path, capsys):
+def test_a_run_of_another_environment_is_refused(cart_pole_run, tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
-        record(tmp_path / "out", "VLMRM/MountainCarContinuous-v0", "--policy", str(run))
+        record(tmp_path / "out", "VLMRM/MountainCarContinuous-v0", "--policy", str(cart_pole_run))
     assert "must be of VLMRM/MountainCarContinuous-v0. Received one of 'VLMRM/CartPole-v1'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

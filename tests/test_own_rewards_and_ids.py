@@ -5,7 +5,6 @@ import inspect
 import itertools
 import json
 import re
-import sys
 import textwrap
 from dataclasses import fields
 from typing import get_type_hints
@@ -86,14 +85,9 @@ FLAGS += ["--rl.gradient-steps", "1", "--rl.batch-size", "4", "--rl.policy-kwarg
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(make_module):
     """The folder of a module that can be imported."""
-    folder = tmp_path / "modules"
-    folder.mkdir()
-    (folder / "own_things.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(folder)
-    yield folder
-    sys.modules.pop("own_things", None)
+    yield make_module("own_things", MODULE)
     for id in [id for id in gym.registry if id.startswith("Own/")]:
         del gym.registry[id]
 

@@ -10,7 +10,6 @@ from counting_env import Counting
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.rollouts import held_actions, play, random_actions, run_actions, stack_values
-from vlmrm_gym.cli import main
 from vlmrm_gym.registration import make_base_env, make_external_env
 from vlmrm_gym.training.run_folder import RunError
 
@@ -145,36 +144,26 @@ def test_an_action_is_held_for_at_least_one_step():
         held_actions(gym.spaces.Discrete(2), np.random.default_rng(0), 0)
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of cart-pole that has barely begun to learn."""
-    path = tmp_path_factory.mktemp("runs")
-    flags = ["--reward.name", "ground_truth", "--rl.n-steps", "40", "--rl.episode-length", "10"]
-    flags += ["--rl.n-envs-per-worker", "1", "--rl.learning-starts", "20", "--logging.video-freq", "0"]
-    main(["train", "--env-name", "VLMRM/CartPole-v1", "--base-path", str(path), "--run-name", "barely", *flags])
-    return path / "barely"
-
-
-def test_a_run_plays_its_deterministic_policy(run, cartpole):
+def test_a_run_plays_its_deterministic_policy(cart_pole_run, cartpole):
     env, view = cartpole
-    act = run_actions(run, env, "VLMRM/CartPole-v1")
-    first, second = (play(env, view, act, seed=0, steps=20, behaviour=run.name) for _ in range(2))
+    act = run_actions(cart_pole_run, env, "VLMRM/CartPole-v1")
+    first, second = (play(env, view, act, seed=0, steps=20, behaviour=cart_pole_run.name) for _ in range(2))
     np.testing.assert_array_equal(first.actions, second.actions)
     assert all(env.action_space.contains(action) for action in first.actions)
 
 
-def test_a_run_of_another_environment_is_refused(run, cartpole, tmp_path):
+def test_a_run_of_another_environment_is_refused(cart_pole_run, cartpole, tmp_path):
     env, _ = cartpole
     with pytest.raises(InputError, match=r"must be of CartPole-v1. Received one of 'VLMRM/CartPole-v1'"):
-        run_actions(run, env, "CartPole-v1")
+        run_actions(cart_pole_run, env, "CartPole-v1")
     other = make_external_env("CartPole-v1")
     with closing(other), pytest.raises(InputError, match=r"must have been trained in the same environment. Its obs"):
-        run_actions(run, other)
+        run_actions(cart_pole_run, other)
     with pytest.raises(RunError, match="is not the folder of a run"):
         run_actions(tmp_path, env)
 
 
-def test_a_run_does_not_choose_which_code_runs(run, cartpole, tmp_path):
+def test_a_run_does_not_choose_which_code_runs(cart_pole_run, cartpole, tmp_path):
     (tmp_path / "config.yaml").write_text(f"env_name: {tmp_path.name}_module:Their-v0\n")
     with pytest.raises(InputError, match="names code that would be run"):
         run_actions(tmp_path, cartpole[0])

@@ -1,7 +1,6 @@
 """Several cameras in configuration files, on the command line, in pictures and videos, and with Stable-Baselines3."""
 
 import json
-import sys
 from contextlib import closing
 
 import imageio.v3 as iio
@@ -60,14 +59,9 @@ def of_three(rewards):
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def own(make_module):
     """The folder of a module that can be imported."""
-    folder = tmp_path / "modules"
-    folder.mkdir()
-    (folder / "own_views.py").write_text(MODULE)
-    monkeypatch.syspath_prepend(folder)
-    yield folder
-    sys.modules.pop("own_views", None)
+    return make_module("own_views", MODULE)
 
 
 CAMERAS = ["track", 0, "paper", "side", "front-side", "around", SIDE, [SIDE], ["track", SIDE], ["paper", "track", SIDE]]

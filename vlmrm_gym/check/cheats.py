@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.check.random_streams import stream
 from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.results import Cheat, CheatSearch
 from vlmrm_gym.check.samples import Column, Samples
@@ -71,7 +72,12 @@ def _search(
     """An evolution strategy, then CMA-ES from the best states that it found."""
     failing = failure(task)
     found = search(
-        score, failing, population, lambda rows, rng: mutate(task, rows, rng), rounds=ROUNDS * effort, seed=seed
+        score,
+        failing,
+        population,
+        lambda rows, rng: mutate(task, rows, rng),
+        rounds=ROUNDS * effort,
+        seed=stream(seed, "evolution strategy"),
     )
     if task.dimensions < 2 or not len(found.states):
         return found  # CMA-ES needs two dimensions
@@ -82,7 +88,7 @@ def _search(
         task.perturb,
         dimensions=task.dimensions,
         evaluations=REFINEMENTS * effort,
-        seed=seed,
+        seed=stream(seed, "CMA-ES"),
     )
     states, scores = np.concatenate([found.states, refined.states]), np.concatenate([found.scores, refined.scores])
     order = np.argsort(-scores, kind="stable")
@@ -125,7 +131,7 @@ def first_states(task: TaskStates, samples: Samples, column: Column, seed: int) 
 
     Half of them are the failing states with the highest rewards so far, the others the first that the task samples.
     """
-    some = task.sample(LINES, np.random.default_rng(seed))
+    some = task.sample(LINES, np.random.default_rng(stream(seed, "first states")))
     if samples.around is None:
         return _settled(task, some)
     rows = samples.around.states.rows

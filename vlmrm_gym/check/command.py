@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Literal
@@ -67,7 +67,8 @@ class Check:
     rollouts: Path | None = None
     """a folder made by `vlmrm-gym dataset`, in place of new rollouts"""
     labels: Path | None = None
-    """a CSV file with the columns episode, step, success, for the steps of --rollouts"""
+    """a CSV file with the columns episode, step, success, for the steps of --rollouts; or the folder of a dataset, for
+    its labels.csv. Without --rollouts: those of the dataset whose folder the file is in"""
     run: Path | None = None
     """the folder of a trained run, whose policy is played as well"""
     reach: bool = False
@@ -101,6 +102,7 @@ def check(command: Check) -> None:
     from vlmrm_gym.listing import console
     from vlmrm_gym.training.files import atomic_write
 
+    command = _find_rollouts(command)
     subject = find_subject(command)
     with _open_folder(command, subject.name) as folder:
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
@@ -109,6 +111,21 @@ def check(command: Check) -> None:
         atomic_write(page, lambda path: write_report(report, path))
         atomic_write(table, lambda path: _write_measures(report, path))
     print_summary(report, console(), page)
+
+
+def _find_rollouts(command: Check) -> Check:
+    """The command with the dataset that its labels are of, if they lie in its folder, or are named by it."""
+    from vlmrm_gym.check.dataset_folder import DatasetFolder
+
+    labels = command.labels
+    if labels is None:
+        return command
+    folder = DatasetFolder(labels if labels.is_dir() else labels.parent)
+    if labels.is_dir():
+        command = replace(command, labels=folder.labels)
+    if command.rollouts is None and folder.settings() is not None:
+        command = replace(command, rollouts=folder.path)
+    return command
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Rewards that must not agree with a task. If one does as well as the checked reward, the latter's AUC means little."""
 
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from vlmrm_gym.metrics import auc
 
 UNRELATED = "a bowl of fruit on a wooden table"
 """A prompt that has nothing to do with any environment."""
+SIGNIFICANCE = 0.05
+"""How often, at most, chance alone makes any of the controls of a reward count."""
 
 
 def measure_controls(
@@ -24,14 +27,19 @@ def measure_controls(
         prompts: The rewards of other prompts, by what they are called.
         black: The rewards of a black frame, float32 (1, V, K).
     """
-    judged = samples.judged
-    if judged.success is None or judged.success.all() or not judged.success.any():
+    judged, visited = samples.judged, samples.visited
+    if judged.success is None or not _has_both(judged.success):
         return []
     success, rewards = judged.success, column(judged.rewards)
+    groups = samples.groups if judged is visited else np.arange(len(judged))
+    unmoving = visited.success is not None and _has_both(visited.success)
+    comparisons = len(prompts) + 1 + unmoving
+    limit = chance_limit(success, groups, comparisons)
     controls = [
         Control(
             name=name,
             auc=auc(other(judged.rewards), success),
+            chance=limit,
             explanation="A prompt that says nothing of the task must not rank successes above failures as well.",
         )
         for name, other in prompts.items()
@@ -40,22 +48,48 @@ def measure_controls(
         Control(
             name="successes replaced by a black frame",
             auc=auc(np.where(success, column(black)[0], rewards), success),
+            chance=limit,
             explanation="A black frame must not be paid more than failures as reliably as a success is.",
         )
     )
-    return [*controls, *_frozen(samples, column)]
-
-
-def _frozen(samples: Samples, column: Column) -> Sequence[Control]:
-    """Every frame of a rollout replaced by the rollout's first one."""
-    visited = samples.visited
-    if visited.success is None or visited.success.all() or not visited.success.any():
-        return []
-    rewards: NDArray[np.float64] = column(samples.first)[samples.groups]
-    return [
-        Control(
-            name="rollouts frozen at their first frame",
-            auc=auc(rewards, visited.success),
-            explanation="A frozen picture must not tell when a rollout succeeds.",
+    if unmoving:
+        assert visited.success is not None
+        controls.append(
+            Control(
+                name="rollouts frozen at their first frame",
+                auc=auc(column(samples.first)[samples.groups], visited.success),
+                chance=chance_limit(visited.success, samples.groups, comparisons),
+                explanation="A frozen picture must not tell when a rollout succeeds.",
+            )
         )
-    ]
+    return controls
+
+
+def best_control(controls: Sequence[Control]) -> float | None:
+    """The highest AUC of the controls that chance does not explain; 0.5 if it explains all, None without controls."""
+    if not controls:
+        return None
+    return max((control.auc for control in controls if control.auc > control.chance), default=0.5)
+
+
+def chance_limit(success: NDArray[np.bool_], groups: NDArray[np.int64], comparisons: int) -> float:
+    """The AUC that a reward without any relation to success exceeds by chance, once in comparisons / `SIGNIFICANCE`.
+
+    By the normal approximation of the Mann-Whitney statistic, whose variance is
+    (m + n + 1) / (12 m n) for m successes and n failures. States of one rollout are alike, and count as one.
+
+    Args:
+        success: bool (N,), with both True and False.
+        groups: int64 (N,): states of one number are of one rollout.
+        comparisons: How many AUCs are compared with their limits (Bonferroni).
+
+    Returns:
+        Above 0.5; above 1 if there are too few states to tell.
+    """
+    m, n = (len(np.unique(groups[of_class])) for of_class in (success, ~success))
+    deviation = float(np.sqrt((m + n + 1) / (12 * m * n)))
+    return 0.5 + NormalDist().inv_cdf(1 - SIGNIFICANCE / comparisons) * deviation
+
+
+def _has_both(success: NDArray[np.bool_]) -> bool:
+    return bool(success.any() and not success.all())

@@ -30,7 +30,7 @@ from vlmrm_gym.check.rollouts import Policy, held_actions, play, random_actions,
 from vlmrm_gym.check.score import load_prompts
 from vlmrm_gym.checks import short_repr
 from vlmrm_gym.registration import find_task
-from vlmrm_gym.rendering.states import SceneChange, States
+from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.training.config_types import Cameras
@@ -139,7 +139,6 @@ def record_dataset(command: Dataset) -> None:
             states = States.concatenate([rollout.initial, rollout.states])
             rewards = None if score is None else score(states)
             if states.changes is not None:
-                _check_changes(states.changes)
                 folder.write_scene_changes(episode, states.changes)
             if command.frames:
                 fps = env.metadata.get("render_fps") or DEFAULT_FPS
@@ -245,15 +244,6 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
         raise InputError(f"`policy` must be random, held or the folder of a run. {error}") from error
     act = run_actions(folder, env, command.id)
     return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
-
-
-def _check_changes(changes: Sequence[SceneChange | None]) -> None:
-    """Raise an InputError unless the states can be drawn from their fields."""
-    if any(change is not None and change.frame is not None for change in changes):
-        raise InputError(
-            "The environment cannot be drawn from its states any more: it has another model, or another look. A "
-            "dataset has no place for that. Make a dataset of each."
-        )
 
 
 def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, Any]) -> EnvSpec | None:

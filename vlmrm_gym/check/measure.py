@@ -6,6 +6,7 @@ import numpy as np
 
 from vlmrm_gym.check.agreement import Agreement, measure_agreement
 from vlmrm_gym.check.climb import Climb
+from vlmrm_gym.check.controls import best_control
 from vlmrm_gym.check.results import (
     CheatSearch,
     ContactSheet,
@@ -145,11 +146,10 @@ def summarise(
     """The numbers that a verdict is made of."""
     compared = [agreed[name] for name in ("states around the goal", "rollouts") if name in agreed]
     best = next((own for own in compared if own.successes and own.failures), None)
-    aucs = [control.auc for control in controls if control.auc is not None]
     return Measures(
         auc=None if best is None else 0.5 if best.auc is None else best.auc.value,  # 0.5: all rewards are alike
         epic=None if best is None or best.epic is None else best.epic.value,
-        control_auc=max(aucs, default=None),
+        control_auc=best_control(controls),
         cheat_excess=_excess(samples, column, cheats),
         climb_success=None if climbed is None else climbed.success,
         climb_progress=None if climbed is None else climbed.progress,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
+from vlmrm_gym.check.random_streams import stream
 from vlmrm_gym.check.refine import random_options
 from vlmrm_gym.check.rollouts import play
 
@@ -30,6 +31,7 @@ def reach(
     steps: int,
     rollouts: int,
     seed: int,
+    number: int = 0,
 ) -> float | None:
     """Look for actions that lead close to a state, by CMA-ES (Hansen 2016, arXiv 1604.00772) over held actions.
 
@@ -43,6 +45,7 @@ def reach(
         steps: Length of a rollout.
         rollouts: How many rollouts are played.
         seed: Of the initial state and of the search.
+        number: Searches with the same seed and other numbers begin alike, and draw other random numbers.
 
     Returns:
         The highest reward of the failing states closest to the target that a rollout came to; None if none failed.
@@ -67,7 +70,8 @@ def reach(
         del seen[CANDIDATES:]
         return float(distances.min())
 
-    strategy = cma.CMAEvolutionStrategy(np.zeros(blocks * size), 1.0, random_options(np.random.default_rng(seed)))
+    options = random_options(np.random.default_rng(stream(seed, "reach", number)))
+    strategy = cma.CMAEvolutionStrategy(np.zeros(blocks * size), 1.0, options)
     for _ in range(max(1, rollouts // strategy.popsize)):
         asked = strategy.ask()
         strategy.tell(asked, [distance(np.asarray(genome)) for genome in asked])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym.check.random_streams import Seed
 from vlmrm_gym.check.search import Failures, States
 
 
@@ -18,7 +19,7 @@ def refine(
     dimensions: int,
     evaluations: int,
     step: float = 0.7,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Failures:
     """Look near failing states for failing states with a higher score.
 

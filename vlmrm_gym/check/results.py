@@ -127,8 +127,10 @@ class Control:
     """The same measure for a reward that must not agree with the task."""
 
     name: str
-    auc: float | None
-    """None if it cannot be measured: all rewards alike, which is what one hopes for."""
+    auc: float
+    """0.5 if its rewards are all alike."""
+    chance: float
+    """The highest AUC that chance explains, given how few the states are: see `vlmrm_gym.check.controls`."""
     explanation: str
     """What it would mean if this did as well as the reward."""
 
@@ -155,7 +157,7 @@ class Measures:
     epic: float | None = None
     """EPIC distance to the labels."""
     control_auc: float | None = None
-    """The highest AUC of the controls."""
+    """The highest AUC of the controls that chance does not explain; 0.5 if it explains all."""
     cheat_excess: float | None = None
     """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: cheating pays more than succeeding."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
 from vlmrm_gym.checks import check_positive_integer, short_repr
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import SceneChange, States
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""
@@ -59,6 +59,7 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         behaviour: What chooses the actions.
 
     Raises:
+        InputError: The environment gets another model, or another look, which no change of its scene describes.
         ValueError: `steps` is not an integer of at least 1.
     """
     check_positive_integer("steps", steps)
@@ -80,8 +81,7 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
             break
     task_rewards, terminations, truncations = (np.array(column) for column in zip(*results, strict=True))
     truncations[-1] |= not terminations[-1]
-    rows, changes = zip(*captured, strict=True)
-    states = States(np.stack(rows), None if all(change is None for change in changes) else changes)
+    states = _stack_states(captured)
     says_success = all("success" in info for info in infos)
     success = np.array([bool(info["success"]) for info in infos]) if says_success else None
     return Rollout(
@@ -95,6 +95,16 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         truncated=truncations,
         success=success,
     )
+
+
+def _stack_states(captured: Sequence[tuple[NDArray[Any], SceneChange | None]]) -> States:
+    rows, changes = zip(*captured, strict=True)
+    if any(change is not None and change.frame is not None for change in changes):
+        raise InputError(
+            "The environment cannot be drawn from its states any more: it has another model, or another look. Pass one "
+            "that keeps its own."
+        )
+    return States(np.stack(rows), None if all(change is None for change in changes) else changes)
 
 
 def stack_values(space: gym.Space[Any], values: Sequence[Any]) -> Any:

@@ -49,6 +49,10 @@ NO_STATES = (
     "There is no search: of this environment only the states of rollouts can be drawn. Others can be made of this "
     "package's environments, and of MuJoCo environments that Gymnasium's renderer draws."
 )
+CHANGING = (
+    "There is no search: the environment changes its scene (places, sizes or colours of bodies, for example), and what "
+    "a made state would look like is not known."
+)
 
 
 class Clock:
@@ -114,7 +118,8 @@ class SceneCheck:
                 rollouts = _play(command, self._scene)
             self._note_blind_cameras(rollouts)
             visited = States.concatenate([rollout.states for rollout in rollouts])
-            self._task = subject.task_states(self._env, visited.rows)
+            self._no_search = CHANGING if _changes_scene(rollouts) else NO_STATES
+            self._task = None if _changes_scene(rollouts) else subject.task_states(self._env, visited.rows)
             success = _success(command, subject, self._task, rollouts, visited.rows)
             with clock.time("scoring"):
                 self._samples = collect(self._scene, self._task, rollouts, visited, success, seed=command.seed)
@@ -135,7 +140,7 @@ class SceneCheck:
         signal = signal_curves(samples, column)
         others = self._rewards.controls(choice, scene.num_views)
         controls = measure_controls(samples, column, others, black_rewards(scene))
-        cheats, found, climbed = CheatSearch(left_out=NO_STATES), np.empty((0, 0)), None
+        cheats, found, climbed = CheatSearch(left_out=self._no_search), np.empty((0, 0)), None
         if self._task is not None:
             options: Any = {"effort": command.effort, "seed": command.seed}
             with self._clock.time("search"):
@@ -186,8 +191,9 @@ class SceneCheck:
                 steps=STEPS,
                 rollouts=REACH_ROLLOUTS * self._command.effort,
                 seed=self._command.seed,
+                number=number,
             )
-            for target in tqdm(measured.found, desc="reach", unit=" cheats", leave=False)
+            for number, target in enumerate(tqdm(measured.found, desc="reach", unit=" cheats", leave=False))
         ]
         cheats = [replace(cheat, reached=reward) for cheat, reward in zip(measured.cheats.cheats, reached, strict=True)]
         return replace(measured.cheats, cheats=cheats)
@@ -253,6 +259,12 @@ def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
     return played
 
 
+def _changes_scene(rollouts: Sequence[Rollout]) -> bool:
+    """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
+    parts = [states for rollout in rollouts for states in (rollout.initial, rollout.states)]
+    return any(change is not None for states in parts for change in states.changes or ())
+
+
 def _success(
     command: "Check", subject: Subject, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
@@ -264,6 +276,8 @@ def _success(
         return np.concatenate(read_labels(command.labels, recorded))
     if task is not None and task.has_judge:
         return task.succeeds(seen)
+    if subject.judge is not None:
+        return subject.judge(seen)
     if subject.task is not None:
         return None  # the humanoid without a task, which never succeeds
     parts = [rollout.success for rollout in rollouts if rollout.success is not None]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym.check.random_streams import Seed
 from vlmrm_gym.checks import check_positive_integer
 
 States = NDArray[np.float64]
@@ -35,7 +36,7 @@ def search(
     mutate: Callable[[States, np.random.Generator], States],
     *,
     rounds: int,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Failures:
     """Look for failing states with a high score, by an evolution strategy with elitism.
 

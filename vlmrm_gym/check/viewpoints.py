@@ -53,7 +53,7 @@ def compare_viewpoints(
     """
     model = getattr(env.unwrapped, "model", None)
     if not isinstance(model, mujoco.MjModel) or task is None:
-        return Viewpoints(left_out="Only MuJoCo environments drawn from states can be seen from other cameras.")
+        return Viewpoints(left_out="Only MuJoCo environments whose states can be made are seen from other cameras.")
     if samples.goals is None or samples.around is None or not task.has_judge:
         return Viewpoints(
             left_out="Viewpoints are compared by successes and failures. No success is known, or only labels say so."

@@ -38,7 +38,8 @@ MEASURES = {
     "control_auc": MeasureText(
         "AUC of the best control",
         "Control",
-        "The AUC of a reward that must not agree with the task. The AUC should be well above it.",
+        "The highest AUC of rewards that must not agree with the task, 0.5 if chance explains it. The AUC should be "
+        "well above it.",
     ),
     "cheat_excess": MeasureText(
         "Cheat excess",
