@@ -190,6 +190,14 @@ def test_a_function_of_ones_own_trains_and_evaluates(own, tmp_path, capsys):
     assert max(folder.checkpoints) == 80
 
 
+def test_a_runtime_environment_of_ray_in_a_file_is_code(tmp_path, capsys):
+    options = "{runtime_env: {py_executable: evil}}"
+    file = write(tmp_path, f"env_name: CartPole-v1\nreward: {{num_workers: 1, backend: ray, ray_options: {options}}}\n")
+    output = refused(capsys, "train", file)
+    assert "line 2: `reward.ray_options` names code that would be run. Received {'runtime_env'" in output
+    assert "--trust-code" in output
+
+
 def test_code_named_by_a_flag_alone_needs_no_permission(own, tmp_path):
     folder = train(
         tmp_path,
@@ -210,6 +218,7 @@ def test_code_named_by_a_flag_alone_needs_no_permission(own, tmp_path):
             "name: 'own_things:mean_pixel', kwargs: {scael: 2}",
             "`reward.kwargs` must fit 'own_things:mean_pixel', which takes .*unexpected keyword argument 'scael'",
         ),
+        ("kwargs: {}, name: 'own_things:Brightness'", "`reward.kwargs` must fit 'own_things:Brightness', .*'scale'"),
         ("name: 'own_things:mean_pixel', alpha: 0.5", "`reward.alpha` is for `reward.name` clip"),
         ("name: 'own_things:mean_pixel', target_prompts: a", "`reward.target_prompts` is for `reward.name` clip"),
         ("kwargs: {a: 1}", "`reward.kwargs` is not for clip"),

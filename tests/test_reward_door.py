@@ -48,6 +48,7 @@ KINDS = {
     "class": {"reward": "test_reward_door:MeanPixel", "reward_kwargs": {"scale": 0.5}},
     "callable": {"reward": lambda frames: 0.5 * frames.mean((1, 2, 3))},
     "object": {"reward": MeanPixel(0.5)},
+    "class itself": {"reward": MeanPixel, "reward_kwargs": {"scale": 0.5}},
 }
 MODES = {
     "step": {"scoring": "step"},
@@ -63,6 +64,10 @@ def cartpole(**_):
     return gym.wrappers.TimeLimit(gym.make("CartPole-v1", render_mode="rgb_array").unwrapped, 5)
 
 
+def cartpole_with_spec():
+    return gym.make("CartPole-v1", render_mode="rgb_array")
+
+
 def step_by_step(kind):
     """Rewards of five steps of two environments, each scored at once."""
     rewards = []
@@ -75,7 +80,7 @@ def step_by_step(kind):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("kind", ["CLIP", "function", "class", "callable"])
+@pytest.mark.parametrize("kind", ["CLIP", "function", "class", "callable", "class itself"])
 def test_how_rewards_are_scored_never_changes_their_value(kind, mode):
     """Contract 3, for rewards of every kind."""
     envs = vlmrm_gym.VLMRewardVectorEnv([cartpole] * 2, **KINDS[kind], **MODES[mode])
@@ -91,7 +96,7 @@ def test_how_rewards_are_scored_never_changes_their_value(kind, mode):
     envs.close()
 
 
-@pytest.mark.parametrize("kind", ["function", "class", "callable", "object"])
+@pytest.mark.parametrize("kind", ["function", "class", "callable", "object", "class itself"])
 def test_custom_rewards_score_the_frames(kind):
     """Of the size that the environment shows, since they ask for no other."""
     env = vlmrm_gym.VLMReward(cartpole(), **KINDS[kind])
@@ -126,6 +131,7 @@ def test_clip_options_are_the_fields_of_clip():
     "specification",
     [
         CLIP(prompt=["a", "b"], baseline="c", alpha=0.3, model="tiny", precision="fp32", resize_mode="longest"),
+        CLIP(prompt=("a", "b"), baseline=("c",), alpha=np.float32(0.5), batch_size=np.int64(7)),
         ImportedReward(path="test_reward_door:MeanPixel", kwargs={"scale": 2.0}),
     ],
 )
@@ -134,6 +140,13 @@ def test_specifications_survive_json_and_pickle(specification):
     assert from_mapping(mapping) == specification
     assert resolve_reward(mapping, None, None, {}) == specification
     assert pickle.loads(pickle.dumps(specification)) == specification
+
+
+def test_a_specification_does_not_change_with_the_list_it_was_made_of():
+    texts = ["a", "b"]
+    specification = CLIP(prompt=texts)
+    texts.append("c")
+    assert specification == CLIP(prompt=["a", "b"])
 
 
 def test_a_specification_needs_no_torch():
@@ -195,6 +208,11 @@ WRONG_RETURNS = {
     "too many": (lambda frames: np.zeros(2), ValueError, r"of shape \(1,\). Received shape \(2,\)"),
     "NaN": (lambda frames: np.full(len(frames), np.nan), ValueError, "finite ones. Received nan for frame 0 of 1"),
     "infinite": (lambda frames: np.full(len(frames), np.inf), ValueError, "finite ones. Received inf"),
+    "too large": (
+        lambda frames: np.full(len(frames), 1e300),
+        ValueError,
+        r"finite ones. Received 1e\+300 .*float32 inf",
+    ),
     "texts": (lambda frames: ["good"], TypeError, "a number for each frame. Received <U4"),
     "nothing": (lambda frames: None, TypeError, "a number for each frame. Received object"),
     "raises": (lambda frames: 1 / 0, ZeroDivisionError, "division by zero"),
@@ -228,6 +246,29 @@ class Unpicklable:
         ({"reward": CLIP(prompt="a"), "alpha": 0.5}, TypeError, "`reward` and `alpha` cannot both be passed"),
         ({}, TypeError, "`prompt` must be a text or a list of texts. Received None"),
         ({"prompt": "a", "alhpa": 0.5}, TypeError, "`alhpa` is not an option of a reward. Did you mean `alpha`?"),
+        (
+            {"reward": mean_pixel, "alhpa": None},
+            TypeError,
+            "`alhpa` is not an option of a reward. Did you mean `alpha`?",
+        ),
+        ({"reward": "clop"}, ValueError, r"Received 'clop'. For the kind 'clip' pass CLIP\(...\)"),
+        ({"reward": CLIP}, TypeError, "must fit <class '.*CLIP'>.*missing a required .*'prompt'"),
+        (
+            {"reward": mean_pixel, "reward_kwargs": {"b": 1}},
+            TypeError,
+            "`reward_kwargs` must fit <function mean_pixel .*'b'",
+        ),
+        (
+            {"reward": "test_reward_door:mean_pixel", "reward_kwargs": {"b": 1}},
+            TypeError,
+            r"`reward_kwargs` must fit 'test_reward_door:mean_pixel', which takes \(frames, scale=1.0\): .*'b'",
+        ),
+        (
+            {"reward": "test_reward_door:Unpicklable", "reward_kwargs": {"b": 1}},
+            TypeError,
+            "`reward_kwargs` must fit .*'b'",
+        ),
+        ({"reward": Counting}, ValueError, "`reward` must be a class of callables. Received <class .*, which made <"),
         ({"reward": 3}, TypeError, "`reward` must be a specification such as .* Received 3"),
         ({"reward": "mean_pixel"}, ValueError, "`reward` must be \"package.module:attribute\". Received 'mean_pixel'"),
         ({"reward": "no_such_module:f"}, ValueError, "a module that can be imported here. Received 'no_such_module:f'"),
@@ -243,6 +284,9 @@ class Unpicklable:
             TypeError,
             "`promt` is not a field of a reward. Did you mean `prompt`",
         ),
+        ({"reward": {"kind": "clip"}}, TypeError, "`reward`: the kind 'clip' needs a `prompt`. Received only the kind"),
+        ({"reward": {"kind": ["clip"]}}, ValueError, r"kind must be one of .*\['clip'\]"),
+        ({"reward": {"kind": "clip", 3: 4}}, TypeError, "`3` is not a field of a reward"),
         ({"prompt": "a", "reward_kwargs": {"scale": 1}}, TypeError, "`reward_kwargs` needs a `reward`"),
         ({"reward": CLIP(prompt="a"), "reward_kwargs": {"b": 1}}, TypeError, "`reward_kwargs` is for a callable"),
         ({"reward": mean_pixel, "reward_kwargs": 3}, TypeError, "`reward_kwargs` must be a mapping .* Received 3"),
@@ -259,6 +303,44 @@ def test_a_reward_that_cannot_be_pickled_is_refused_with_workers():
     counting(reward=reward).close()
     with pytest.raises(ValueError, match=r"`reward` cannot be sent to a worker: .*Pass num_workers=0, or the reward"):
         counting(reward=reward, num_workers=1)
+
+
+@pytest.mark.parametrize("id", ["VLMRM/CartPole-v1", None])
+def test_a_reward_that_cannot_be_copied_scores(id):
+    """Gymnasium deep-copies what constructors get."""
+    reward = Unpicklable()
+    env = gym.make(id, reward=reward) if id else vlmrm_gym.VLMReward(cartpole(), reward=reward)
+    env.reset(seed=0)
+    assert env.step(0)[1] == 0
+    env.close()
+
+
+def test_a_reward_keeps_its_arguments_in_the_spec():
+    env = vlmrm_gym.VLMReward(cartpole_with_spec(), reward=mean_pixel, reward_kwargs={"scale": 0.5})
+    rewards = []
+    for made in (env, gym.make(env.spec)):
+        made.reset(seed=0)
+        rewards.append(made.step(0)[1])
+        made.close()
+    assert rewards[0] == rewards[1] == pytest.approx(0.5 * 252, rel=0.01)
+
+
+@pytest.mark.parametrize("scoring", ["step", "episode"])
+@pytest.mark.parametrize("own", [np.nan, np.inf])
+def test_an_environments_own_reward_does_not_spoil_ours(own, scoring):
+    """Its weight is 0, but 0 times a NaN is NaN."""
+    infinite = [lambda: gym.wrappers.TransformReward(cartpole(), lambda _: own)] * 2
+    envs = vlmrm_gym.VLMRewardVectorEnv(infinite, reward=mean_pixel, scoring=scoring)
+    envs.reset(seed=0)
+    for _ in range(5):
+        _, rewards, _, _, infos = envs.step(np.ones(2, dtype=int))
+    assert np.isfinite(rewards if scoring == "step" else np.concatenate(infos["vlm_rewards"])).all()
+    np.testing.assert_array_equal(infos["task_reward"], [own] * 2)
+    envs.close()
+    env = vlmrm_gym.VLMReward(infinite[0](), reward=mean_pixel)
+    env.reset(seed=0)
+    assert np.isfinite(env.step(1)[1])
+    env.close()
 
 
 def test_a_constructor_that_fails_leaves_the_environments_as_they_were():

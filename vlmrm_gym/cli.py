@@ -67,7 +67,8 @@ class Train:
     resume: Path | None = None
     """the folder of a run to resume"""
     trust_code: bool = False
-    """run the code that the configuration file names: a reward, its combine_views or an environment, as module:name"""
+    """run the code that the configuration file names: a reward, its combine_views or an environment, as module:name, or
+    a runtime_env of Ray"""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
@@ -92,7 +93,8 @@ class Evaluate:
     video: bool = True
     """whether to record_video the first episode"""
     trust_code: bool = False
-    """run the code that the run's configuration names: a reward, its combine_views or an environment, as module:name"""
+    """run the code that the run's configuration names: a reward, its combine_views or an environment, as module:name,
+    or a runtime_env of Ray"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,6 +12,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.checks import check_env, check_task_reward_weight
 from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.rewards.custom import CallableReward
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
 from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.scoring.random_views import RandomViews
@@ -41,9 +42,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         env: Any environment made with `render_mode="rgb_array"`.
         prompt: The goal prompt: a text or a list of texts. Short for `reward=CLIP(prompt=...)`.
         reward: Another reward: a specification such as `vlmrm_gym.CLIP(prompt=...)`; a callable that maps frames, uint8
-            (B, H, W, 3), to numbers (B,); or "package.module:attribute", which names such a callable or a class of
-            them.
-        reward_kwargs: Keyword arguments of a reward that is a callable or a class.
+            (B, H, W, 3), to numbers (B,), or a class of such; or "package.module:attribute", which names one.
+        reward_kwargs: Keyword arguments of a reward that is a callable (of each call) or a class (of its constructor).
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         camera: MuJoCo environments only: a mapping of MuJoCo's camera settings (`distance`, `azimuth`, `elevation`,
             `lookat`, `trackbodyid`, `fixedcamid`, `type`, `orthographic`), or the name or number of one of the model's
@@ -86,6 +86,9 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
         score = build_reward(specification.build, view.num_views, combine, device)
         renderer = view.make_renderer(score.render_size)
+        if isinstance(specification, CallableReward):
+            # Recorded arguments are deep-copied, which not every callable can be.
+            reward, reward_kwargs = specification, None
         RecordConstructorArgs.__init__(
             self,
             prompt=prompt,
@@ -123,7 +126,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         views = None if self._random_views is None else self._random_views(transition_keys([0], self._num_stepped))
         self._num_stepped += 1
         reward = float(self._score(States(state[None], [change], views).draw(self._renderer))[0])
-        reward += self._task_reward_weight * float(task_reward)
+        if self._task_reward_weight:  # 0 times a NaN is NaN
+            reward += self._task_reward_weight * float(task_reward)
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
 
     def render(self) -> Any:

@@ -112,7 +112,8 @@ class CheckedReward:
 
         Raises:
             TypeError: The callable did not return numbers.
-            ValueError: It returned another shape, a NaN or an infinity, or it tried to write to the frames.
+            ValueError: It returned another shape, or a number that is not finite in float32; or it tried to write to
+                the frames.
         """
         frames = frames.view()
         frames.flags.writeable = False
@@ -123,10 +124,13 @@ class CheckedReward:
             raise TypeError(f"{rule}. Received {rewards.dtype} of shape {rewards.shape}.")
         if rewards.shape != (len(frames),):
             raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
-        if not np.isfinite(rewards).all():
-            bad = int(np.flatnonzero(~np.isfinite(rewards))[0])
-            raise ValueError(f"{rule}, and finite ones. Received {rewards[bad]} for frame {bad} of {len(frames)}.")
-        return rewards.astype(np.float32)
+        with np.errstate(over="ignore"):
+            narrow = rewards.astype(np.float32)
+        if not np.isfinite(narrow).all():
+            bad = int(np.flatnonzero(~np.isfinite(narrow))[0])
+            received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"
+            raise ValueError(f"{rule}, and finite ones. Received {received}.")
+        return narrow
 
 
 def _to_cpu(tensor: Any) -> Any:

@@ -48,49 +48,77 @@ class ImportedReward:
             ValueError: As `find`; or instances of the class are not callable.
             Exception: Whatever the class raises.
         """
-        found, kwargs = self.find(), dict(self.kwargs)
-        if not isinstance(found, type):
-            return CheckedReward(_bind(found, kwargs), self.path)
-        if "device" in inspect.signature(found).parameters:
-            kwargs.setdefault("device", device)
-        instance = found(**kwargs)
-        if not callable(instance):
-            raise ValueError(f"`reward` must be a class of callables. Received {self.path!r}, which made {instance!r}.")
-        return CheckedReward(instance, self.path)
+        return _make_model(self.find(), self.kwargs, device, self.path)
 
 
 class CallableReward:
-    """A callable as a reward. It is pickled by value, so lambdas and functions of notebooks reach worker processes too.
+    """A callable, or a class of callables, as a reward.
+
+    It is pickled by value, so lambdas and functions of notebooks reach worker processes too. Deep copies, such as
+    Gymnasium makes of constructor arguments, are the same object: a callable may hold locks or a large network.
 
     Args:
-        function: From frames, uint8 (B, H, W, 3), to numbers (B,).
-        kwargs: Keyword arguments of each call.
+        function: A function from frames, uint8 (B, H, W, 3), to numbers (B,), or a class of such.
+        kwargs: Keyword arguments of each call of a function, or of the class.
+
+    Raises:
+        TypeError: The function or class cannot be called with `kwargs`.
     """
 
     kind = "callable"
 
     def __init__(self, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
-        self._function = _bind(function, kwargs)
+        check_kwargs(function, kwargs, function)
+        self._function, self._kwargs = function, dict(kwargs)
 
     def build(self, device: str = "auto") -> RewardModel:
-        """The callable, with its results checked. `device` is ignored: the callable stays where it is."""
-        return CheckedReward(self._function)
+        """The callable, or a new instance of the class, with its results checked; see `ImportedReward.build`."""
+        return _make_model(self._function, self._kwargs, device, "reward")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CallableReward":
+        return self
 
     def __getstate__(self) -> bytes:
-        return pickle_by_value(self._function, "reward", "reward")
+        return pickle_by_value((self._function, self._kwargs), "reward", "reward")
 
     def __setstate__(self, state: bytes) -> None:
-        self._function = cloudpickle.loads(state)
+        self._function, self._kwargs = cloudpickle.loads(state)
 
 
-def _bind(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    return partial(function, **kwargs) if kwargs else function
+def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
+    """The reward model of a function, or of a class, which is instantiated."""
+    if not isinstance(found, type):
+        return CheckedReward(partial(found, **kwargs) if kwargs else found, name)
+    instance = found(**_constructor_kwargs(found, kwargs, device))
+    if not callable(instance):
+        raise ValueError(f"`reward` must be a class of callables. Received {found!r}, which made {instance!r}.")
+    return CheckedReward(instance, name)
 
 
-def pickle_by_value(function: Callable[..., Any], parameter: str, noun: str) -> bytes:
-    """Pickle a function, also one of a notebook. Raise a ValueError that names the parameter if that fails."""
+def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:
+    own = {"device": device} if "device" in inspect.signature(found).parameters else {}
+    return {**own, **kwargs}
+
+
+def check_kwargs(found: Callable[..., Any], kwargs: Mapping[str, Any], received: object) -> None:
+    """Raise a TypeError unless a function takes frames and the keyword arguments, or a class the keyword arguments."""
     try:
-        return cloudpickle.dumps(function)
+        signature = inspect.signature(found)
+    except (ValueError, TypeError):  # a callable written in C may have none
+        return
+    try:
+        if isinstance(found, type):
+            signature.bind(**_constructor_kwargs(found, kwargs, "auto"))
+        else:
+            signature.bind(None, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"`reward_kwargs` must fit {received!r}, which takes {signature}: {error}.") from None
+
+
+def pickle_by_value(value: Any, parameter: str, noun: str) -> bytes:
+    """Pickle a value, also functions of a notebook. Raise a ValueError that names the parameter if that fails."""
+    try:
+        return cloudpickle.dumps(value)
     except Exception as error:
         raise ValueError(
             f"`{parameter}` cannot be sent to a worker: {error}. Pass num_workers=0, or the {noun} as "

@@ -5,12 +5,12 @@ Imports no torch.
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Protocol, TypedDict
 
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.clip_options import Precision, Prompt, ResizeMode, check_clip_options
-from vlmrm_gym.rewards.custom import CallableReward, ImportedReward
+from vlmrm_gym.rewards.custom import CallableReward, ImportedReward, check_kwargs
 
 
 class RewardSpec(Protocol):
@@ -61,6 +61,13 @@ class CLIP:
 
     def __post_init__(self) -> None:
         check_clip_options(**self._settings())
+        # Stored as JSON stores them, so that a specification that was read back equals this one.
+        for name in ("prompt", "baseline"):
+            if not isinstance(texts := getattr(self, name), str | None):
+                object.__setattr__(self, name, list(texts))
+        object.__setattr__(self, "alpha", float(self.alpha))
+        if self.batch_size is not None:
+            object.__setattr__(self, "batch_size", int(self.batch_size))
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the model.
@@ -105,29 +112,31 @@ def resolve_reward(
         options: Other fields of `CLIP`, if `reward` is None.
 
     Raises:
-        TypeError: Both a reward and fields of `CLIP`, neither of them, an unknown option, or an unsupported reward.
+        TypeError: Both a reward and fields of `CLIP`, neither of them, an unknown option, an unsupported reward, or one
+            that cannot be called with `reward_kwargs`.
         ValueError: A value is out of its range, or a path leads nowhere; the message names it.
     """
     if reward_kwargs is not None and not isinstance(reward_kwargs, Mapping):
         raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {reward_kwargs!r}.")
+    _check_names("an option", options, CLIPOptions.__annotations__)
     if reward is None:
         if reward_kwargs:
             raise TypeError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
         if prompt is None:
             raise TypeError("`prompt` must be a text or a list of texts. Received None. Say what the agent should do.")
-        _check_names("an option", options, CLIPOptions.__annotations__)
         return CLIP(prompt=prompt, **options)
     given = [name for name, value in {"prompt": prompt, **options}.items() if value is not None]
     if given:
         raise TypeError(f"`reward` and `{given[0]}` cannot both be passed: `{given[0]}` is short for a field of CLIP.")
     kwargs = dict(reward_kwargs or {})
     if isinstance(reward, str):
-        reward = ImportedReward(path=reward, kwargs=kwargs)
-        reward.find()
-        return reward
+        _check_is_no_kind(reward)
+        specification = ImportedReward(path=reward, kwargs=kwargs)
+        check_kwargs(specification.find(), kwargs, reward)
+        return specification
     if isinstance(reward, Mapping):
         reward = from_mapping(reward)
-    if isinstance(getattr(reward, "kind", None), str) and callable(getattr(reward, "build", None)):
+    if _is_specification(reward):
         if kwargs:
             raise TypeError("`reward_kwargs` is for a callable or a class. Received a specification: set them there.")
         return reward
@@ -139,6 +148,21 @@ def resolve_reward(
     return CallableReward(reward, kwargs)
 
 
+def _check_is_no_kind(reward: str) -> None:
+    """Raise a ValueError if a text is the name of a kind, or nearly."""
+    near = difflib.get_close_matches(reward, KINDS, 1)
+    if near and ":" not in reward:
+        raise ValueError(
+            f'`reward` must be "package.module:attribute". Received {reward!r}. For the kind {near[0]!r} pass '
+            f"{KINDS[near[0]].__name__}(...), or its mapping form."
+        )
+
+
+def _is_specification(reward: Any) -> bool:
+    has_kind = isinstance(getattr(reward, "kind", None), str)
+    return has_kind and callable(getattr(reward, "build", None)) and not isinstance(reward, type)
+
+
 def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     """The specification whose `dataclasses.asdict` is this mapping.
 
@@ -148,17 +172,23 @@ def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     """
     settings = dict(values)
     kind = settings.pop("kind", None)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         near = difflib.get_close_matches(str(kind), KINDS, 1)
         meant = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"`reward`: kind must be one of {', '.join(map(repr, KINDS))}. Received {kind!r}.{meant}")
-    _check_names("a field", settings, [option.name for option in fields(KINDS[kind]) if option.init])
+    known = {option.name: option for option in fields(KINDS[kind]) if option.init}
+    _check_names("a field", settings, list(known))
+    for name, option in known.items():
+        if name not in settings and option.default is MISSING and option.default_factory is MISSING:
+            raise TypeError(
+                f"`reward`: the kind {kind!r} needs a `{name}`. Received only {', '.join(settings) or 'the kind'}."
+            )
     return KINDS[kind](**settings)
 
 
 def _check_names(noun: str, given: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any]) -> None:
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = difflib.get_close_matches(str(name), known, 1)
             meant = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(known)}."
             raise TypeError(f"`{name}` is not {noun} of a reward. {meant}")

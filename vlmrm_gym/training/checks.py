@@ -24,6 +24,8 @@ _LENGTH_KEYS: frozenset[Key] = frozenset(
 )
 """The keys that decide whether rewards arrive before learning starts."""
 
+_UNTRUSTED = "names code that would be run. Received {received}. If you trust it, pass --trust-code."
+
 
 def validate(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
     """Find missing and incompatible values.
@@ -59,8 +61,10 @@ def find_named_code(file: ConfigFile, config: Config) -> Iterator[Problem]:
         ("reward.combine_views", file.config.reward.combine_views, config.reward.combine_views),
     ):
         if now and now == before and ":" in now.removeprefix("vlmrm_gym:"):
-            received = f"Received {short_repr(now)}. If you trust it, pass --trust-code."
-            yield Problem.of(name, f"names code that would be run. {received}")
+            yield Problem.of(name, _UNTRUSTED.format(received=short_repr(now)))
+    before, now = file.config.reward.ray_options, config.reward.ray_options
+    if now and now == before and "runtime_env" in now:
+        yield Problem.of("reward.ray_options", _UNTRUSTED.format(received=short_repr(now)))
 
 
 def _check_id(config: Config) -> Problem | None:

@@ -1,13 +1,12 @@
 """Checks of the reward section of a configuration, without loading a model."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
-from typing import Any
 
 from vlmrm_gym import envs
 from vlmrm_gym.checks import short_repr, truncate
+from vlmrm_gym.rewards.custom import check_kwargs
 from vlmrm_gym.rewards.specification import CLIPOptions, ImportedReward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.timeouts import Timeouts
@@ -106,17 +105,10 @@ def _check_import(reward: RewardConfig) -> Iterator[Problem]:
         rule = f"must be importable. Received {short_repr(reward.name)}, which raised {error!r}."
         yield Problem.of("reward.name", truncate(rule, 1_000))
     else:
-        yield from _check_kwargs(found, reward)
-
-
-def _check_kwargs(found: Callable[..., Any], reward: RewardConfig) -> Iterator[Problem]:
-    with suppress(ValueError):  # a callable written in C may have no signature
-        signature = inspect.signature(found)
         try:
-            signature.bind_partial(**(reward.kwargs or {}))
+            check_kwargs(found, reward.kwargs or {}, reward.name)
         except TypeError as error:
-            rule = f"must fit {short_repr(reward.name)}, which takes {signature}: {error}."
-            yield Problem.of("reward.kwargs", truncate(rule, 1_000))
+            yield _renamed("kwargs", error, "reward_kwargs")
 
 
 def _check_scene(config: Config, *, check_views: bool) -> Iterator[Problem]:
