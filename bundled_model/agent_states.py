@@ -1,0 +1,61 @@
+"""States that trained agents visit, for `python -m bundled_model.train --mined`: an agent is the hardest search of all.
+
+    python -m bundled_model.agent_states agents.npy runs/tasks/arms-raised-front-side-min-1/*
+
+The policies are those of `examples/sac_continuous.py`. They draw their actions as in training, so the states spread.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+from numpy.typing import NDArray
+
+from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+from vlmrm_gym.infos import STATE_KEY
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import sac_continuous
+
+
+def main(
+    out: Annotated[Path, tyro.conf.Positional],
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    episodes: int = 100,
+    seed: int = 30_000,
+) -> None:
+    """Write the states, `qpos`, float64 (N, 24), in random order.
+
+    Args:
+        out: File for the states.
+        runs: Folders of runs.
+        episodes: Number of episodes of each agent, of 100 steps each.
+        seed: Of the initial states and the actions.
+    """
+    torch.manual_seed(seed)
+    states = np.concatenate([visited(run, episodes, seed) for run in runs])
+    np.save(out, np.random.default_rng(seed).permutation(states))
+    print(f"{out}: {len(states)} states")
+
+
+def visited(run: Path, episodes: int, seed: int) -> NDArray[np.float64]:
+    """The states of a run's best agent after every action: float64 (100 * episodes, 24)."""
+    hidden = json.loads((run / "result.json").read_text())["args"]["hidden"]
+    envs = HumanoidVectorEnv(episodes, textured=False, episode_length=100)
+    agent = sac_continuous.Agent(envs, sac_continuous.Args(hidden=hidden))
+    agent.load_state_dict(torch.load(run / "agent.pt", map_location="cpu"))
+    observations, _ = envs.reset(seed=seed)
+    states = []
+    for _ in range(100):
+        observations, *_, infos = envs.step(agent.act(observations))
+        states.append(np.stack(infos[STATE_KEY]))
+    envs.close()
+    return np.concatenate(states)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
