@@ -4,7 +4,8 @@ r"""A table and a picture of trained humanoids, from the records that benchmarks
     python benchmarks/humanoid_report.py --tasks arms-raised hands-on-hips splits --seeds 1 \
         --picture docs/views_ablation.png
 
-In the picture a task has a panel and each choice of views a line: the mean over its seeds, with their range.
+In the picture a task has a panel and each choice of views a line: the mean over its seeds, whose number is
+in brackets, with their range.
 """
 
 import json
@@ -80,9 +81,7 @@ def draw(records: list[dict[str, Any]], path: Path) -> None:
             values = np.array([curve["success_fraction"][:points] for curve in curves])
             steps, color = np.array(curves[0]["step"][:points]) / 1_000, f"C{labels.index(label)}"
             axis.fill_between(steps, values.min(0), values.max(0), alpha=0.2, color=color)
-            axis.plot(
-                steps, values.mean(0), color=color, label=f"{label} ({len(curves)})" if len(curves) > 1 else label
-            )
+            axis.plot(steps, values.mean(0), color=color, label=f"{label} ({len(curves)})")
         axis.set(title=task.replace("-", " "), xlabel="thousand steps", ylim=(-0.02, 1.02))
         axis.legend(fontsize="x-small")
     for axis in axes[len(tasks) :]:
