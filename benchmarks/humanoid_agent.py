@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 import tyro
 
 import vlmrm_gym
-from vlmrm_gym.envs import Humanoid
 from vlmrm_gym.envs import humanoid_success as judges
 from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import pose
 from vlmrm_gym.envs.humanoid_textures import textured_model
+from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.gallery import TASK_POSES
+from vlmrm_gym.infos import STATE_KEY
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
@@ -44,9 +44,9 @@ def main(
         azimuths: Sides to look from, in degrees; 180 is the front.
     """
     saved = json.loads((run / "result.json").read_text())["args"]
-    args = sac_continuous.Args(**{key: saved[key] for key in ("env_id", "hidden", "textured", "model")})
+    args = sac_continuous.Args(**{key: saved[key] for key in ("env_id", "textured", "model")})
     task = args.env_id.removeprefix("VLMRM/Humanoid-").removesuffix("-v0")
-    states = visited_states(args, run, episodes)
+    states = visited_states(run, episodes)
     body, success = Body(states), judges.succeeds(task, states)
     margins = judges.SUCCESS_CRITERIA[task](body)
     spine = body.direction("torso", 2)
@@ -62,23 +62,18 @@ def main(
         print(f"| {azimuth:.0f} | {means[0]} | {means[1]} | {rank} | {ideal[0]:.3f} |")
 
 
-def visited_states(args: sac_continuous.Args, run: Path, episodes: int) -> np.ndarray:
+def visited_states(run: Path, episodes: int) -> np.ndarray:
     """States that the agent visits, float64 (N, 24)."""
-    envs = sac_continuous.make_envs(args, 1, overlap=False)
-    agent = sac_continuous.Agent(envs, args)
-    envs.close()
-    saved = torch.load(run / "agent.pt", map_location="cpu")
-    agent.load_state_dict(saved, strict=False)  # the policy; Q functions of earlier versions have other names
-    env = Humanoid()
+    envs = HumanoidVectorEnv(episodes, textured=False, episode_length=100)
+    agent = sac_continuous.load_agent(run, envs)
+    observations, _ = envs.reset(seed=0)
     states = []
-    for seed in range(episodes):
-        observation, _ = env.reset(seed=seed)
-        for step in range(100):
-            observation, *_ = env.step(agent.act(observation, deterministic=True))
-            if step >= 20:
-                states.append(env.data.qpos.copy())
-    env.close()
-    return np.stack(states)
+    for step in range(100):
+        observations, *_, infos = envs.step(agent.act(observations, deterministic=True))
+        if step >= 20:
+            states.append(np.stack(infos[STATE_KEY]))
+    envs.close()
+    return np.concatenate(states)
 
 
 def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarray) -> np.ndarray:

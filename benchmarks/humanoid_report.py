@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import tyro
+from humanoid_tasks import RECORDS
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 
-RECORDS = Path(__file__).parent / "humanoid_tasks"
 VIEWS = {
     ("paper", None): "front",
     ("side", None): "side",

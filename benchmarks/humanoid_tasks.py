@@ -137,7 +137,7 @@ def recorded(run: Run, folder: Path) -> dict[str, Any]:
     return {
         **{name: getattr(run, name) for name in ("task", "camera", "combine_views", "seed", "label", "options")},
         **{name: result[name] for name in ("success", "success_fraction", "vlm_return", "task_return", "timesteps")},
-        "later_success": dict(zip(LATER, later_success(run.task, folder, result["args"]["hidden"]), strict=True)),
+        "later_success": dict(zip(LATER, later_success(run.task, folder), strict=True)),
         "minutes": None if was_resumed else round(result["minutes"], 1),
         "commit": read_commit(),
         "date": time.strftime("%Y-%m-%d"),
@@ -145,11 +145,10 @@ def recorded(run: Run, folder: Path) -> dict[str, Any]:
     }
 
 
-def later_success(task: str, folder: Path, hidden: int, episodes: int = 100) -> list[float]:
+def later_success(task: str, folder: Path, episodes: int = 100) -> list[float]:
     """Fraction of episodes that succeed in at least half of the 50 steps before each step of `LATER`."""
     envs = HumanoidVectorEnv(episodes, episode_length=max(LATER), task=task, textured=False)
-    agent = sac_continuous.Agent(envs, sac_continuous.Args(hidden=hidden))
-    agent.load_state_dict(torch.load(folder / "agent.pt", map_location="cpu"))
+    agent = sac_continuous.load_agent(folder, envs)
     observations, _ = envs.reset(seed=20_000)
     succeeded = np.zeros((max(LATER), episodes), dtype=bool)
     for step in range(max(LATER)):

@@ -5,7 +5,6 @@
 The policies are those of `examples/sac_continuous.py`. They draw their actions as in training, so the states spread.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -44,10 +43,8 @@ def main(
 
 def visited(run: Path, episodes: int, seed: int) -> NDArray[np.float64]:
     """The states of a run's best agent after every action: float64 (100 * episodes, 24)."""
-    hidden = json.loads((run / "result.json").read_text())["args"]["hidden"]
     envs = HumanoidVectorEnv(episodes, textured=False, episode_length=100)
-    agent = sac_continuous.Agent(envs, sac_continuous.Args(hidden=hidden))
-    agent.load_state_dict(torch.load(run / "agent.pt", map_location="cpu"))
+    agent = sac_continuous.load_agent(run, envs)
     observations, _ = envs.reset(seed=seed)
     states = []
     for _ in range(100):

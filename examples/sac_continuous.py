@@ -271,6 +271,13 @@ class Agent(nn.Module):
         return (actor.squash(actor(x)[0]) if deterministic else actor.sample(x)[0]).cpu().numpy()
 
 
+def load_agent(run_folder: Path, envs: gym.vector.VectorEnv) -> Agent:
+    """The best agent of a finished run, on the CPU, for environments with the run's observations and actions."""
+    agent = Agent(envs, Args(hidden=json.loads((run_folder / "result.json").read_text())["args"]["hidden"]))
+    agent.load_state_dict(torch.load(run_folder / "agent.pt", map_location="cpu"))
+    return agent
+
+
 def main(args: Args) -> Path:
     started = time.monotonic()
     args, state = (args, {}) if args.resume is None else load_checkpoint(Args, args.resume, CHECKPOINT_FORMAT)

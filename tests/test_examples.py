@@ -57,6 +57,10 @@ def test_sac_writes_curve_video_events_and_result(tmp_path):
         rows = list(csv.DictReader(file))
     assert [row["step"] for row in rows if row["task_return"]] == ["200", "400", "600"]
     assert list(folder.glob("events.out.tfevents.*"))
+    envs = sac_continuous.make_envs(short(tmp_path), 1, overlap=False)
+    loaded, saved = sac_continuous.load_agent(folder, envs).state_dict(), torch.load(folder / "agent.pt")
+    assert all(torch.equal(value, saved[name]) for name, value in loaded.items())
+    envs.close()
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know")
