@@ -104,13 +104,16 @@ def pin_camera(env: gym.Env[Any, Any]) -> None:
         pin_camera(env.unwrapped)
 
 
-def make_capture(env: gym.Env[Any, Any], renderer: EnvRenderer, view: EnvRenderer | None = None) -> Capture:
+def make_capture(
+    env: gym.Env[Any, Any], renderer: EnvRenderer, view: EnvRenderer | None = None, *, own_camera: bool = False
+) -> Capture:
     """Make the capture that reads an environment's states for a renderer.
 
     Args:
         env: An environment made with `render_mode="rgb_array"`.
         renderer: Draws the states: made by `make_renderer` for this environment or for an equivalent one.
         view: Where `renderer` was made for another environment: this environment's own renderer, of the same size.
+        own_camera: Whether the camera is the environment's own, which it may change.
     """
     if isinstance(renderer, FrameStore):
         return FrameCapture(env, renderer)
@@ -118,7 +121,7 @@ def make_capture(env: gym.Env[Any, Any], renderer: EnvRenderer, view: EnvRendere
     if kind == "mujoco":
         from vlmrm_gym.capture.mujoco import MuJoCoCapture
 
-        return MuJoCoCapture(env, renderer, view)  # pyright: ignore[reportArgumentType]
+        return MuJoCoCapture(env, renderer, view, own_camera=own_camera)  # pyright: ignore[reportArgumentType]
     from vlmrm_gym.capture.classic_control import ClassicControlCapture
 
     assert kind is not None

@@ -1,5 +1,6 @@
 """Captures the states of MuJoCo environments, and finds and pins their cameras."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -8,38 +9,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture.model_watch import ModelWatch
+from vlmrm_gym.capture.viewer_watch import ViewerWatch, camera_type
 from vlmrm_gym.rendering.cameras import get_fields, set_fields
 from vlmrm_gym.rendering.model_changes import camera_field
+from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rendering.states import SceneChange
 
 
 class MuJoCoCapture:
-    """Reads the states of one `MujocoEnv`, with every change that the environment makes to its model.
+    """Reads the states of one `MujocoEnv`, with every change that the environment makes to its model and its camera.
 
     Some models cannot be drawn as changes of the renderer's, such as one with other bodies. Their frames are drawn at
-    once, and captured instead of states.
+    once, and captured instead of states. So are frames with markers, which an environment adds to Gymnasium's viewer.
 
     Args:
         env: A `MujocoEnv`.
         renderer: Draws the states.
         view: A renderer with the cameras to use, if those are not `renderer`'s; as many.
+        own_camera: Whether the camera is the environment's own. It is followed if the environment changes it.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], renderer: MuJoCoRenderer, view: MuJoCoRenderer | None = None) -> None:
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        renderer: MuJoCoRenderer,
+        view: MuJoCoRenderer | None = None,
+        *,
+        own_camera: bool = False,
+    ) -> None:
         self._env: Any = env.unwrapped
         self._renderer = renderer
         self._view = view or renderer
-        moved = {
-            camera_field(number, name): value
-            for number, (own, drawn) in enumerate(zip(self._view.cameras, renderer.cameras, strict=True))
-            for name, value in own.items()
-            if not np.array_equal(value, drawn[name])
-        }
-        self._camera_change = SceneChange(moved) if moved else None
-        self._last_change: SceneChange | None = None
-        self._last_with_camera: SceneChange | None = None
+        self._cameras: list[Mapping[str, Any]] = [*self._view.cameras]
+        self._viewer = ViewerWatch(self._env, self._cameras[0]) if own_camera else None
         self._substitute: MuJoCoRenderer | None = None
+        self._camera_change = self._compare_cameras()
+        self._last_changes: tuple[SceneChange, SceneChange] | None = None
+        self._last_with_camera: SceneChange | None = None
         self._watch: ModelWatch | None = None
         self._after_reset = True
 
@@ -53,17 +60,40 @@ class MuJoCoCapture:
             self._watch_model(self._env.model)
         assert self._watch is not None
         change, self._after_reset = self._watch.change(after_reset=self._after_reset), False
+        if self._viewer is not None:
+            self._follow(self._viewer)
+            frame = self._viewer.render_markers(self._renderer.height, self._renderer.width)
+            if frame is not None:
+                return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
         if self._substitute is None:
             return self._renderer.capture(self._env), self._with_camera(change)
-        frame = self._substitute.render(self._substitute.capture(self._env)[None], [change])[0]
+        frame = self._substitute.render(self._substitute.capture(self._env)[None], [self._with_camera(change)])[0]
         return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
+
+    def _follow(self, viewer: ViewerWatch) -> None:
+        """Take over the environment's camera if it has changed."""
+        camera = viewer.camera()
+        if camera is not self._cameras[0]:
+            self._cameras = [camera]
+            self._camera_change = self._compare_cameras()
+
+    def _compare_cameras(self) -> SceneChange | None:
+        """How the cameras differ from those of the renderer that draws."""
+        drawn = (self._substitute or self._renderer).cameras
+        moved = {
+            camera_field(number, name): value
+            for number, (own, others) in enumerate(zip(self._cameras, drawn, strict=True))
+            for name, value in own.items()
+            if not same_value(value, others[name])
+        }
+        return SceneChange(moved) if moved else None
 
     def _with_camera(self, change: SceneChange | None) -> SceneChange | None:
         """The model's change together with the camera's. The same change gives the same object."""
         if self._camera_change is None or change is None:
             return change or self._camera_change
-        if change is not self._last_change:
-            self._last_change = change
+        if self._last_changes != (self._camera_change, change):
+            self._last_changes = self._camera_change, change
             self._last_with_camera = SceneChange({**self._camera_change.fields, **change.fields})
         return self._last_with_camera
 
@@ -78,6 +108,7 @@ class MuJoCoCapture:
         fits = self._renderer.can_draw(model)
         self._substitute = None if fits else self._view.with_model(model)
         self._watch = ModelWatch(model, (self._substitute or self._renderer).model)
+        self._camera_change = self._compare_cameras()
 
 
 def find_camera(env: Any) -> mujoco.MjvCamera:
@@ -91,8 +122,7 @@ def find_camera(env: Any) -> mujoco.MjvCamera:
     renderer = env.mujoco_renderer
     camera = mujoco.MjvCamera()
     set_fields(camera, _complete_config(env) if renderer.viewer is None else get_fields(renderer.viewer.cam))
-    camera.type = mujoco.mjtCamera.mjCAMERA_FREE if renderer.camera_id == -1 else mujoco.mjtCamera.mjCAMERA_FIXED
-    camera.fixedcamid = renderer.camera_id
+    camera.type, camera.fixedcamid = camera_type(renderer), renderer.camera_id
     return camera
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.capture.capture import DrawingCapture
+from vlmrm_gym.capture.capture import Capture, DrawingCapture
 from vlmrm_gym.capture.factory import build_renderer, is_drawn_from_states, make_capture, pin_camera
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, side_by_side
 from vlmrm_gym.rendering.states import SceneChange, States
@@ -37,7 +37,7 @@ class StateView:
         self._is_drawn = is_drawn_from_states(env)
         self._renderer = build_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
-        self._view_capture = self._capture = make_capture(env, self._renderer)
+        self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:
             self.pin_camera()
 
@@ -63,8 +63,11 @@ class StateView:
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make a renderer of another size, for this process or another one. States are captured for it from now on."""
         renderer = self._renderer.at_size(render_size)
-        self._capture = make_capture(self._env, renderer)
+        self._capture = self._make_capture(renderer)
         return renderer
+
+    def _make_capture(self, renderer: EnvRenderer, view: EnvRenderer | None = None) -> Capture:
+        return make_capture(self._env, renderer, view, own_camera=self._own_camera)
 
     def use_renderer(self, renderer: EnvRenderer) -> None:
         """Capture states from now on for a renderer that another environment's view has made.
@@ -81,9 +84,9 @@ class StateView:
             )
         own = self._renderer.at_size(lambda *_: (renderer.height, renderer.width))
         if own.is_equivalent(renderer):
-            self._capture = make_capture(self._env, renderer, own)
+            self._capture = self._make_capture(renderer, own)
         else:
-            self._capture = DrawingCapture(make_capture(self._env, own), own, renderer.state_size)
+            self._capture = DrawingCapture(self._make_capture(own), own, renderer.state_size)
 
     def render(self) -> Any:
         """The current frame, drawn as the model sees it but at the environment's own size: uint8 (H, W, 3).
