@@ -71,6 +71,27 @@ def test_task_reward_is_added_by_its_weight():
     assert first_reward(task_reward_weight=0.25) == pytest.approx(first_reward() + 0.25)
 
 
+@pytest.mark.parametrize("vector", [False, True])
+def test_a_task_reward_that_is_added_must_be_finite(vector):
+    """A NaN would look like a reward that is yet to be scored."""
+
+    def make():
+        env = gym.make("CartPole-v1", render_mode="rgb_array")
+        return gym.wrappers.TransformReward(env, lambda _: np.nan)
+
+    def step(**kwargs):
+        if vector:
+            envs = vlmrm_gym.VLMRewardVectorEnv([make], TASK_PROMPT, **kwargs)
+            envs.reset(seed=0)
+            return envs.step(np.zeros(1, dtype=int))
+        env = vlmrm_gym.VLMReward(make(), TASK_PROMPT, **kwargs)
+        env.reset(seed=0)
+        return env.step(0)
+
+    with pytest.raises(ValueError, match=r"`task_reward_weight` is 0.5, so .* Received nan from environment 0"):
+        step(task_reward_weight=0.5)
+
+
 def test_parameters_reach_the_reward():
     env = gym.make("VLMRM/CartPole-v1", prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")
     score = CLIPReward(prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")

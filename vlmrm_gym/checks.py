@@ -7,7 +7,9 @@ from numbers import Integral, Real
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
 
 
 def check_integer(parameter: str, value: object, *, minimum: int) -> None:
@@ -42,6 +44,23 @@ def check_task_reward_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
     if not is_number(task_reward_weight) or not math.isfinite(task_reward_weight):  # pyright: ignore[reportArgumentType]
         raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
+
+
+def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The environments' own rewards times their weight, float64 (num_envs,); zeros if the weight is 0.
+
+    Raises:
+        ValueError: A reward is to be added and is not finite: NaN stands for a reward that is yet to be scored.
+    """
+    if not weight:
+        return np.zeros(len(task_rewards))  # 0 times a NaN is NaN
+    if not np.isfinite(task_rewards).all():
+        bad = int(np.flatnonzero(~np.isfinite(task_rewards))[0])
+        raise ValueError(
+            f"`task_reward_weight` is {weight}, so the environment's own rewards must be finite. Received "
+            f"{task_rewards[bad]} from environment {bad}."
+        )
+    return weight * task_rewards
 
 
 def check_env(env: object) -> None:

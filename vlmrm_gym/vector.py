@@ -19,6 +19,7 @@ from vlmrm_gym.checks import (
     check_flag,
     check_positive_integer,
     check_task_reward_weight,
+    weigh_task_rewards,
 )
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import Prompt
@@ -201,7 +202,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         states, stepped, infos = self._capture.capture(ends, infos)
         task_rewards = np.asarray(task_rewards, dtype=np.float64)
         infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
-        offsets = self._weight * task_rewards if self._weight else np.zeros(self.num_envs)  # 0 times a NaN is NaN
+        offsets = weigh_task_rewards(self._weight, task_rewards)
         if self._score_every_step:
             rewards = np.zeros(self.num_envs)
             rewards[stepped] = self._delivery.score(states, stepped) + offsets[stepped].astype(np.float32)

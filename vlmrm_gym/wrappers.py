@@ -9,7 +9,7 @@ from gymnasium.core import ActType, ObsType
 from gymnasium.utils import RecordConstructorArgs
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.checks import check_env, check_task_reward_weight
+from vlmrm_gym.checks import check_env, check_task_reward_weight, weigh_task_rewards
 from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.custom import CallableReward
@@ -126,8 +126,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         views = None if self._random_views is None else self._random_views(transition_keys([0], self._num_stepped))
         self._num_stepped += 1
         reward = float(self._score(States(state[None], [change], views).draw(self._renderer))[0])
-        if self._task_reward_weight:  # 0 times a NaN is NaN
-            reward += self._task_reward_weight * float(task_reward)
+        reward += float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward], dtype=np.float64))[0])
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
 
     def render(self) -> Any:
