@@ -13,6 +13,7 @@ steps; and its curve. `python benchmarks/humanoid_report.py` makes a table and a
 """
 
 import csv
+import itertools
 import json
 import os
 import shlex
@@ -21,7 +22,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,13 +126,14 @@ def recorded(run: Run, folder: Path) -> dict[str, Any]:
     result = json.loads((folder / "result.json").read_text())
     was_resumed = len(list(folder.glob("events.out.tfevents.*"))) > 1
     with (folder / "learning_curve.csv").open() as file:
-        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
-    parts = [
-        [row for row in rows if row["step"] // CURVE_STEPS == part]
-        for part in range(int(rows[-1]["step"]) // CURVE_STEPS)
-    ]
+        rows = [row for row in csv.DictReader(file) if all(row.values())]  # an episode is scored after it has ended
+    steps = np.array([float(row["step"]) for row in rows]) // CURVE_STEPS
     curve = {
-        name: [round(float(np.mean([row[name] for row in part])), 4) for part in parts if part] for name in rows[0]
+        name: [
+            round(float(np.mean([float(row[name]) for row in itertools.compress(rows, steps == part)])), 4)
+            for part in np.unique(steps)[:-1]
+        ]
+        for name in rows[0]
     }
     return {
         **{name: getattr(run, name) for name in ("task", "camera", "combine_views", "seed", "label", "options")},
@@ -162,7 +163,7 @@ def main(args: Args) -> None:
     torch.set_num_threads(1)
     runs = [
         Run(task, camera, combine if is_set(camera) else None, seed, args.label, args.options)
-        for seed, task, camera, combine in product(args.seeds, args.tasks, args.cameras, args.combine_views)
+        for seed, task, camera, combine in itertools.product(args.seeds, args.tasks, args.cameras, args.combine_views)
         if is_set(camera) or combine == args.combine_views[0]
     ]
     with ThreadPoolExecutor(args.at_once) as pool:
