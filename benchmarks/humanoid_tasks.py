@@ -13,7 +13,6 @@ steps; and its curve. `python benchmarks/humanoid_report.py` makes a table and a
 """
 
 import csv
-import itertools
 import json
 import os
 import shlex
@@ -22,6 +21,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,14 +126,15 @@ def recorded(run: Run, folder: Path) -> dict[str, Any]:
     result = json.loads((folder / "result.json").read_text())
     was_resumed = len(list(folder.glob("events.out.tfevents.*"))) > 1
     with (folder / "learning_curve.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if all(row.values())]  # an episode is scored after it has ended
-    steps = np.array([float(row["step"]) for row in rows]) // CURVE_STEPS
+        rows = list(csv.DictReader(file))
+    # Success has a row when an episode ends, its VLM return one when it has been scored.
+    values = {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}
+    parts = values["step"] // CURVE_STEPS
+    means = [[np.nanmean(column[parts == part]) for column in values.values()] for part in np.unique(parts)[:-1]]
+    known = [mean for mean in means if np.isfinite(mean).all()]
     curve = {
-        name: [
-            round(float(np.mean([float(row[name]) for row in itertools.compress(rows, steps == part)])), 4)
-            for part in np.unique(steps)[:-1]
-        ]
-        for name in rows[0]
+        name: [round(float(value), 4) for value in column]
+        for name, column in zip(values, zip(*known, strict=True), strict=True)
     }
     return {
         **{name: getattr(run, name) for name in ("task", "camera", "combine_views", "seed", "label", "options")},
@@ -163,7 +164,7 @@ def main(args: Args) -> None:
     torch.set_num_threads(1)
     runs = [
         Run(task, camera, combine if is_set(camera) else None, seed, args.label, args.options)
-        for seed, task, camera, combine in itertools.product(args.seeds, args.tasks, args.cameras, args.combine_views)
+        for seed, task, camera, combine in product(args.seeds, args.tasks, args.cameras, args.combine_views)
         if is_set(camera) or combine == args.combine_views[0]
     ]
     with ThreadPoolExecutor(args.at_once) as pool:
