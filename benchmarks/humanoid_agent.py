@@ -18,10 +18,9 @@ import tyro
 import vlmrm_gym
 from vlmrm_gym.envs import humanoid_success as judges
 from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
-from vlmrm_gym.gallery import TASK_POSES
 from vlmrm_gym.infos import STATE_KEY
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer

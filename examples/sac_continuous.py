@@ -111,6 +111,8 @@ class Args(RunArgs):
     """entropy coefficient; None: learned"""
     exploration_hold: int = 1
     """number of steps for which a random action is repeated before learning starts"""
+    start_near_goal: float = 0.0
+    """humanoids: probability that a training episode starts on the way to the task's pose: a curriculum"""
     selection_frequency: int = 5_000
     """timesteps between evaluations of the deterministic agent; the one with the best VLM return is kept"""
     checkpoint_frequency: int = 20_000
@@ -151,8 +153,9 @@ def task_options(args: Args) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def make_envs(args: Args, num_envs: int, overlap: bool) -> gym.vector.VectorEnv:
-    return make_vector_env(args.env_id, num_envs, num_workers=args.num_workers, overlap=overlap, **task_options(args))
+def make_envs(args: Args, num_envs: int, overlap: bool, **options: Any) -> gym.vector.VectorEnv:
+    options |= {"num_workers": args.num_workers, "overlap": overlap, **task_options(args)}
+    return make_vector_env(args.env_id, num_envs, **options)
 
 
 CHECKPOINT_FORMAT = 2
@@ -288,7 +291,8 @@ def main(args: Args) -> Path:
     device = torch.device(auto if args.device == "auto" else args.device)
 
     # env setup
-    envs = EpisodeStatistics(make_envs(args, args.num_envs, overlap=True))
+    curriculum = {"start_near_goal": args.start_near_goal} if args.start_near_goal else {}
+    envs = EpisodeStatistics(make_envs(args, args.num_envs, overlap=True, **curriculum))
     selection_envs = make_envs(args, 4, overlap=False)
 
     agent = Agent(envs, args).to(device)

@@ -6,7 +6,8 @@ import pytest
 from gymnasium.utils.env_match import check_environments_match
 
 from vlmrm_gym.envs import Humanoid
-from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.envs.humanoid_body import Body
+from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.tasks import PAPER_CAMERA
 
@@ -92,6 +93,10 @@ def test_the_default_camera_is_the_papers_and_can_be_changed():
         ({"quality": "4k"}, "`quality` must be one of 'fast', 'faithful'"),
         ({"textured": "yes"}, "`textured` must be True or False. Received 'yes'"),
         ({"task": "backflip"}, "`task` must be one of 'kneel', 'lotus'"),
+        *(
+            ({"start_near_goal": value}, rf"`start_near_goal` must be a number from 0 to 1\. Received {value!r}\.")
+            for value in (-0.1, 1.5, float("nan"), "half", True)
+        ),
     ],
 )
 def test_bad_arguments(kwargs, error):
@@ -107,8 +112,48 @@ def test_a_task_without_a_prompt_asks_for_one():
 def test_options_of_another_environment():
     with pytest.raises(ValueError, match="`textured` is not for CartPole"):
         gym.make("VLMRM/CartPole-v1", textured=True)
+    with pytest.raises(ValueError, match="`start_near_goal` is not for MountainCar"):
+        gym.make_vec("VLMRM/MountainCarContinuous-v0", 2, start_near_goal=0.5)
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
         gym.make("VLMRM/CartPole-v1", camera={"distance": 3})
+
+
+def starts(probability, episodes=60, task="splits"):
+    """The states in which episodes start."""
+    env = Humanoid(task=task, textured=False, start_near_goal=probability)
+    env.reset(seed=0)
+    return np.stack([(env.reset(), env.data.qpos.copy())[1] for _ in range(episodes)])
+
+
+@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
+def test_episodes_may_start_anywhere_on_the_way_to_the_goal(task):
+    states = starts(1.0, task=task)
+    body = Body(states)
+    np.testing.assert_allclose(body.lowest(), 0, atol=1e-9)
+    way = pose(*TASK_POSES[task])[7:] - pose()[7:]
+    shares = (states[:, 7:] - pose()[7:]) @ way / (way @ way)
+    np.testing.assert_allclose(states[:, 7:], pose()[7:] + shares[:, None] * way, atol=1e-9)
+    assert shares.min() < 0.1
+    assert 0.4 < shares.mean() < 0.6
+    assert shares.max() > 0.9
+
+
+def test_the_share_of_episodes_that_start_near_the_goal():
+    usual = starts(0.0)
+    assert np.abs(usual - usual.mean(0)).max() <= 0.02  # Gymnasium's noise
+    near = (np.abs(starts(0.3, 200) - usual.mean(0)) > 0.02).any(axis=1)
+    assert 0.2 < near.mean() < 0.4
+
+
+def test_what_is_observed_at_the_start_is_that_state():
+    env = Humanoid(task="splits", textured=False, start_near_goal=1.0)
+    observation, _ = env.reset(seed=2)
+    np.testing.assert_array_equal(observation[:22], env.data.qpos[2:])
+
+
+def test_a_start_near_the_goal_needs_a_task():
+    with pytest.raises(ValueError, match=r"`start_near_goal` needs a task, whose pose is known\. Received 0\.5"):
+        gym.make("VLMRM/Humanoid-v0", prompt="a humanoid robot lying on its back", start_near_goal=0.5)
 
 
 def test_every_task_is_registered():

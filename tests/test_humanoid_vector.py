@@ -27,10 +27,14 @@ class Recorded(Humanoid):
         return result
 
 
-def make_pair(mode=AutoresetMode.NEXT_STEP, *, num_envs=N, task=None, textured=False, episode_length=20, threads=2):
+def make_pair(
+    mode=AutoresetMode.NEXT_STEP, *, num_envs=N, task=None, textured=False, episode_length=20, threads=2, start=0.0
+):
     reference = SyncVectorEnv(
         [
-            lambda: TimeLimit(Recorded(render_mode="rgb_array", task=task, textured=textured), episode_length)
+            lambda: TimeLimit(
+                Recorded(render_mode="rgb_array", task=task, textured=textured, start_near_goal=start), episode_length
+            )
             for _ in range(num_envs)
         ],
         autoreset_mode=mode,
@@ -39,6 +43,7 @@ def make_pair(mode=AutoresetMode.NEXT_STEP, *, num_envs=N, task=None, textured=F
         num_envs,
         task=task,
         textured=textured,
+        start_near_goal=start,
         episode_length=episode_length,
         autoreset_mode=mode,
         threads=threads,
@@ -106,6 +111,14 @@ def test_spaces_and_attributes_are_the_same():
         assert getattr(ours, name) == getattr(reference, name)
     assert "autoreset_mode" not in HumanoidVectorEnv.metadata
     assert isinstance(ours.single_env, Humanoid)
+
+
+def test_starts_near_the_goal_are_bitwise_equal(rng):
+    reference, ours = make_pair(task="splits", start=0.5, episode_length=3)
+    check_same(reference.reset(seed=5), ours.reset(seed=5))
+    ended = np.zeros(N, dtype=bool)
+    for _ in range(16):
+        ended = check_step(reference, ours, actions_of(rng), ended)
 
 
 @pytest.mark.parametrize("textured", [True, False])

@@ -13,9 +13,8 @@ from benchmarks import training_outcomes
 from benchmarks.training_outcomes import FILES, TINY, load_outcomes, weights_folder
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.envs.humanoid_body import XML, plain_model
-from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_textures import textured_model
-from vlmrm_gym.gallery import TASK_POSES
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rendering.views import make_cameras
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA

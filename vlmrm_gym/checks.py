@@ -40,6 +40,12 @@ def check_flag(parameter: str, value: object) -> None:
         raise ValueError(f"`{parameter}` must be True or False. Received {value!r}.")
 
 
+def check_share(parameter: str, value: object) -> None:
+    """Raise ValueError unless the value is a number from 0 to 1."""
+    if not is_number(value) or not 0 <= float(value) <= 1:  # pyright: ignore[reportArgumentType]
+        raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {value!r}.")
+
+
 def check_task_reward_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
     if not is_number(task_reward_weight) or not math.isfinite(task_reward_weight):  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,6 @@
 """Pictures of the registered tasks: an initial state and a goal state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
@@ -10,18 +10,6 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.registration import make_base_env, split_env_kwargs
 from vlmrm_gym.tasks import Task
-
-TASK_POSES: Mapping[str, tuple[str, str]] = {
-    "kneel": ("kneel", "loose"),
-    "lotus": ("lotus", "loose"),
-    "stand": ("stand", "down"),
-    "arms-raised": ("stand", "raised"),
-    "splits": ("splits", "out"),
-    "hands-on-hips": ("stand", "on hips"),
-    "arms-crossed": ("stand", "crossed"),
-    "one-leg": ("one leg, left lifted", "out"),
-}
-"""Goal pose of each humanoid task: legs and arms for `vlmrm_gym.envs.humanoid_poses.pose`."""
 
 
 def draw_task(task: Task, camera: Any = None) -> NDArray[np.uint8]:
@@ -54,7 +42,7 @@ def _goal_states(task: Task) -> Sequence[NDArray[np.float64]]:
         return [np.zeros(2)]
     if task.env_cls == "MountainCar":
         return [np.array([0.45])]
-    from vlmrm_gym.envs.humanoid_poses import pose
+    from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 
     name = task.kwargs["task"]
     return [] if name is None else [pose(*TASK_POSES[name])]

@@ -48,7 +48,7 @@ def make_task(
         episode_length: Steps after which an episode is truncated.
         prompt: The goal prompt. Required by tasks that have none of their own.
         render_mode: "rgb_array" or None, which is the same: scoring needs frames. Gymnasium builds other modes on it.
-        kwargs: Keyword arguments of `VLMReward` and of the environment class (`textured`, `task`).
+        kwargs: Keyword arguments of `VLMReward` and of the environment class (`textured`, `start_near_goal`).
 
     Raises:
         ValueError: `episode_length` is not an integer of at least 1, the environment class does not have one of the
@@ -86,7 +86,7 @@ def make_vector_task(
         prompt: The goal prompt. Required by tasks that have none of their own.
         autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
         render_mode: "rgb_array" or None, which is the same: scoring needs frames.
-        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class (`textured`, `task`).
+        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class (`textured`, `start_near_goal`).
 
     Raises:
         ValueError: A parameter is out of range, the environment class does not have one of the keyword arguments, or
@@ -250,13 +250,17 @@ def make_base_vector_env(
     )
 
 
+_ENV_KWARGS = ("textured", "task", "start_near_goal")
+"""Keyword arguments of the environment classes."""
+
+
 def split_env_kwargs(env_cls: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Remove the keyword arguments of an environment class from those of a task, and return them.
 
     Raises:
         ValueError: The class does not have one of them.
     """
-    env_kwargs = {name: kwargs.pop(name) for name in ("textured", "task") if name in kwargs}
+    env_kwargs = {name: kwargs.pop(name) for name in _ENV_KWARGS if name in kwargs}
     for name, value in env_kwargs.items():
         if name not in inspect.signature(getattr(envs, env_cls)).parameters:
             raise ValueError(

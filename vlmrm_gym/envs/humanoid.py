@@ -6,8 +6,9 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 
-from vlmrm_gym.checks import check_choice, check_flag
+from vlmrm_gym.checks import check_choice, check_flag, check_share
 from vlmrm_gym.envs.humanoid_body import XML
+from vlmrm_gym.envs.humanoid_poses import on_floor, way_to
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.tasks import PAPER_CAMERA
@@ -23,16 +24,32 @@ class Humanoid(HumanoidEnv):
         render_mode: As in Gymnasium.
         task: A name in `humanoid_success.SUCCESS_CRITERIA`; None: `info["success"]` is always False.
         textured: Whether sky, floor and skin are realistic; otherwise they are Gymnasium's.
+        start_near_goal: Probability, from 0 to 1, that an episode starts between standing and the task's pose in
+            `humanoid_poses`, anywhere on the way, instead of in Gymnasium's initial state: a curriculum for rewards
+            that are flat far from the goal. For training: an agent is judged from the initial state alone.
     """
 
     reference_camera = PAPER_CAMERA
     """The camera to which named sets of cameras are relative, such as "front-side"."""
 
-    def __init__(self, render_mode: str | None = None, *, task: str | None = None, textured: bool = True) -> None:
+    def __init__(
+        self,
+        render_mode: str | None = None,
+        *,
+        task: str | None = None,
+        textured: bool = True,
+        start_near_goal: float = 0.0,
+    ) -> None:
         if task is not None:
             check_choice("task", task, SUCCESS_CRITERIA)
         check_flag("textured", textured)
-        self.task, self.textured = task, textured
+        check_share("start_near_goal", start_near_goal)
+        if start_near_goal and task is None:
+            raise ValueError(
+                f"`start_near_goal` needs a task, whose pose is known. Received {start_near_goal!r} without one. "
+                f"Leave it out, or choose a task: {', '.join(SUCCESS_CRITERIA)}."
+            )
+        self.task, self.textured, self.start_near_goal = task, textured, start_near_goal
         super().__init__(terminate_when_unhealthy=False, render_mode=render_mode)
 
     def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
@@ -40,6 +57,15 @@ class Humanoid(HumanoidEnv):
             return super()._initialize_simulation()
         model = textured_model(str(XML))
         return model, mujoco.MjData(model)
+
+    def reset_model(self) -> np.ndarray:
+        """Begin in Gymnasium's initial state, or on the way to the task's pose."""
+        observation = super().reset_model()
+        if self.start_near_goal and self.np_random.uniform() < self.start_near_goal:
+            assert self.task is not None
+            self.set_state(on_floor(way_to(self.task, self.np_random.uniform(size=1))[0]), self.data.qvel)
+            observation = self._get_obs()
+        return observation
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Apply torques for 0.015 s."""

@@ -103,6 +103,18 @@ ARMS: Mapping[str, Mapping[str, float]] = {
 }  # fmt: skip
 """Joint angles in degrees; those without a side are the right arm's, mirrored for the left."""
 
+TASK_POSES: Mapping[str, tuple[str, str]] = {
+    "kneel": ("kneel", "loose"),
+    "lotus": ("lotus", "loose"),
+    "stand": ("stand", "down"),
+    "arms-raised": ("stand", "raised"),
+    "splits": ("splits", "out"),
+    "hands-on-hips": ("stand", "on hips"),
+    "arms-crossed": ("stand", "crossed"),
+    "one-leg": ("one leg, left lifted", "out"),
+}
+"""Goal pose of each humanoid task: legs and arms for `pose`."""
+
 _MIRRORED = ("shoulder1", "shoulder2")
 """Joints whose angle has the opposite sign on the left side."""
 _ROOT_SIZE = 7
@@ -132,6 +144,22 @@ def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArr
                 mirrored = joint in _MIRRORED and name.startswith("left")
                 qpos[number] = np.deg2rad(-degrees if mirrored else degrees)
     return on_floor(qpos)
+
+
+def way_to(task: str, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Poses between standing and a task's pose, which need not touch the floor.
+
+    Args:
+        task: A name in `TASK_POSES`.
+        shares: Shares of the way, float64 (N,): 0 is standing, 1 is the task's pose.
+
+    Returns:
+        `qpos`, float64 (N, 24).
+    """
+    start, end = pose(), pose(*TASK_POSES[task])
+    states = start + shares[:, None] * (end - start)
+    states[:, 3:_ROOT_SIZE] /= np.linalg.norm(states[:, 3:_ROOT_SIZE], axis=1, keepdims=True)
+    return states
 
 
 def orientation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:

@@ -37,6 +37,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         num_envs: Number of humanoids.
         task: See `Humanoid`.
         textured: See `Humanoid`.
+        start_near_goal: See `Humanoid`.
         episode_length: Steps after which an episode is truncated.
         autoreset_mode: When an ended environment is reset: an `AutoresetMode` or its value.
         threads: Number of simulation threads; None: one per CPU core available to this process.
@@ -53,6 +54,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         *,
         task: str | None = None,
         textured: bool = True,
+        start_near_goal: float = 0.0,
         episode_length: int = 100,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         threads: int | None = None,
@@ -65,7 +67,9 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         self.num_envs, self.episode_length = int(num_envs), int(episode_length)
         self.autoreset_mode = check_autoreset_mode(autoreset_mode)
 
-        self.single_env = Humanoid(render_mode=self.render_mode, task=task, textured=textured)
+        self.single_env = Humanoid(
+            render_mode=self.render_mode, task=task, textured=textured, start_near_goal=start_near_goal
+        )
         """Has the model, spaces and reward settings of all humanoids; its own data are scratch space."""
         self.metadata = {**self.single_env.metadata, STATE_KEY: True, "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = self.single_env.observation_space

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from vlmrm_gym.checks import check_choice, check_positive_integer, is_number
+from vlmrm_gym.checks import check_choice, check_positive_integer, check_share
 
 Prompt = str | Sequence[str]
 """A text, or several whose embeddings are averaged."""
@@ -55,8 +55,7 @@ def _texts(parameter: str, value: Prompt) -> list[str]:
 
 
 def _check_alpha(alpha: float, baseline: object) -> None:
-    if not is_number(alpha) or not 0 <= alpha <= 1:
-        raise ValueError(f"`alpha` must be a number from 0 to 1. Received {alpha!r}.")
+    check_share("alpha", alpha)
     if alpha > 0 and baseline is None:
         raise ValueError(
             "`alpha` above 0 needs a `baseline`: the scene without the goal. "

@@ -7,9 +7,8 @@ import numpy as np
 from vlmrm_gym.check.task_states.base import NEAR_MISS, Numbers, Path, Rows
 from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, pose
+from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, pose, way_to
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds, worst_margin
-from vlmrm_gym.gallery import TASK_POSES
 
 _CANDIDATES = 4
 """How many poses are drawn for each of those that are close to the task and wrong."""
@@ -61,7 +60,7 @@ def _path(title: str, task: str, line: str | None = None) -> Path:
         title=title,
         axis="way from the initial pose (%)",
         positions=100 * shares,
-        states=on_floor(_between(pose("stand", "loose"), pose(*TASK_POSES[task]), shares)),
+        states=on_floor(way_to(task, shares)),
         line=line,
     )
 
@@ -105,10 +104,3 @@ def on_floor(states: Rows) -> Rows:
     placed[:, 7:] = np.clip(states[:, 7:], limits[:, 0], limits[:, 1])
     placed[:, 2] -= Body(placed).lowest()
     return placed
-
-
-def _between(start: Rows, end: Rows, shares: Numbers) -> Rows:
-    """States on the way from one pose to another, whose torsos differ by less than 180 degrees: float64 (N, 24)."""
-    states = start + shares[:, None] * (end - start)
-    states[:, 3:7] /= np.linalg.norm(states[:, 3:7], axis=1, keepdims=True)
-    return states
