@@ -225,6 +225,23 @@ def test_mountain_car_trains_with_the_settings_of_the_benchmarks():
     assert {name: args[name] for name in expected} == expected
 
 
+def test_only_training_episodes_start_near_the_goal(tmp_path, monkeypatch):
+    """The agent is chosen and judged from the usual initial state."""
+    make, probabilities = sac_continuous.make_vector_env, []
+
+    def make_and_note(*positional, **options):
+        envs = make(*positional, **options)
+        probabilities.append(envs.unwrapped.single_env.start_near_goal)
+        return envs
+
+    monkeypatch.setattr(sac_continuous, "make_vector_env", make_and_note)
+    args = {"total_timesteps": 12, "num_envs": 1, "learning_starts": 10, "episode_length": 5, "eval_episodes": 1}
+    sac_continuous.main(
+        sac_continuous.Args(start_near_goal=0.5, textured=False, capture_video=False, runs_folder=tmp_path, **args)
+    )
+    assert probabilities == [0.5, 0.0, 0.0]
+
+
 def test_sac_refuses_to_learn_from_nothing(tmp_path):
     with pytest.raises(ValueError, match="`learning_starts` must be at least 400, two episodes of every environment"):
         sac_continuous.main(sac_continuous.Args(env_id=MOUNTAIN_CAR, num_envs=1, learning_starts=399))
