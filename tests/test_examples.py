@@ -235,10 +235,18 @@ def test_only_training_episodes_start_near_the_goal(tmp_path, monkeypatch):
         return envs
 
     monkeypatch.setattr(sac_continuous, "make_vector_env", make_and_note)
-    args = {"total_timesteps": 12, "num_envs": 1, "learning_starts": 10, "episode_length": 5, "eval_episodes": 1}
-    sac_continuous.main(
-        sac_continuous.Args(start_near_goal=0.5, textured=False, capture_video=False, runs_folder=tmp_path, **args)
+    settings = sac_continuous.Args(
+        start_near_goal=0.5,
+        textured=False,
+        num_envs=1,
+        episode_length=5,
+        learning_starts=10,
+        total_timesteps=12,
+        eval_episodes=1,
+        capture_video=False,
+        runs_folder=tmp_path,
     )
+    sac_continuous.main(settings)
     assert probabilities == [0.5, 0.0, 0.0]
 
 
