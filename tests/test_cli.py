@@ -221,6 +221,37 @@ def test_flags_override_files_and_suffice_alone(config, tmp_path):
     main(["evaluate", str(tmp_path / "runs" / "b"), "--episodes", "1", "--no-video"])
 
 
+def test_evaluate_does_not_report_success_where_the_task_defines_none(tmp_path, capsys):
+    flags = ["--env-name", "VLMRM/Humanoid-v0", "--prompt", "a humanoid robot lying on its back", "--run-name", "run"]
+    flags += [
+        "--base-path",
+        str(tmp_path),
+        "--rl.n-envs-per-worker",
+        "1",
+        "--rl.n-steps",
+        "8",
+        "--rl.episode-length",
+        "4",
+    ]
+    main(
+        [
+            "train",
+            *flags,
+            "--rl.learning-starts",
+            "4",
+            "--rl.policy-kwargs",
+            "{net_arch: [8]}",
+            "--logging.video-freq",
+            "0",
+        ]
+    )
+    capsys.readouterr()
+    main(["evaluate", str(tmp_path / "run"), "--episodes", "1", "--no-video"])
+    assert "VLM return" in (output := capsys.readouterr().out)
+    assert "success" not in output
+    assert not {"success", "success_fraction"} & set(json.loads((tmp_path / "run" / "evaluation.json").read_text()))
+
+
 def test_evaluate_reports_success_and_returns_and_records_a_video(config, tmp_path, capsys):
     main(["train", str(config), "--run-name", "run"])
     folder = tmp_path / "runs" / "run"

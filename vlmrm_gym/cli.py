@@ -246,6 +246,8 @@ def _evaluate(command: Evaluate) -> None:
     result = evaluate(config, model, command.episodes, seed=command.seed)
     summary: dict[str, Any] = {"policy": str(policy.relative_to(folder.path)), "episodes": command.episodes}
     summary |= result.means(config.success_threshold)
+    if config.task and not config.has_success:  # its `info["success"]` is always False
+        del summary["success"], summary["success_fraction"]
     returns = {"vlm_return": result.vlm_returns, "task_return": result.task_returns}
     if config.reward.name == "ground_truth":  # both are the same
         del returns["vlm_return"], summary["vlm_return"]
