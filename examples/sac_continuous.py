@@ -154,8 +154,8 @@ def task_options(args: Args) -> dict[str, Any]:
 
 
 def make_envs(args: Args, num_envs: int, overlap: bool, **options: Any) -> gym.vector.VectorEnv:
-    options |= {"num_workers": args.num_workers, "overlap": overlap, **task_options(args)}
-    return make_vector_env(args.env_id, num_envs, **options)
+    options |= task_options(args)
+    return make_vector_env(args.env_id, num_envs, num_workers=args.num_workers, overlap=overlap, **options)
 
 
 CHECKPOINT_FORMAT = 2

@@ -222,29 +222,10 @@ def test_flags_override_files_and_suffice_alone(config, tmp_path):
 
 
 def test_evaluate_does_not_report_success_where_the_task_defines_none(tmp_path, capsys):
-    flags = ["--env-name", "VLMRM/Humanoid-v0", "--prompt", "a humanoid robot lying on its back", "--run-name", "run"]
-    flags += [
-        "--base-path",
-        str(tmp_path),
-        "--rl.n-envs-per-worker",
-        "1",
-        "--rl.n-steps",
-        "8",
-        "--rl.episode-length",
-        "4",
-    ]
-    main(
-        [
-            "train",
-            *flags,
-            "--rl.learning-starts",
-            "4",
-            "--rl.policy-kwargs",
-            "{net_arch: [8]}",
-            "--logging.video-freq",
-            "0",
-        ]
-    )
+    flags = "--env-name VLMRM/Humanoid-v0 --run-name run --rl.n-envs-per-worker 1 --rl.n-steps 8 --rl.episode-length 4"
+    flags += " --rl.learning-starts 4 --logging.video-freq 0"
+    prompt = ["--prompt", "a humanoid robot lying on its back"]
+    main(["train", *flags.split(), *prompt, "--base-path", str(tmp_path), "--rl.policy-kwargs", "{net_arch: [8]}"])
     capsys.readouterr()
     main(["evaluate", str(tmp_path / "run"), "--episodes", "1", "--no-video"])
     assert "VLM return" in (output := capsys.readouterr().out)

@@ -30,21 +30,21 @@ MOUNTAIN_CAR = "VLMRM/MountainCarContinuous-v0"
 
 
 def short(tmp_path, **changes):
-    return sac_continuous.Args(
-        env_id=MOUNTAIN_CAR,
-        textured=False,
-        runs_folder=tmp_path,
-        num_envs=1,
-        total_timesteps=600,
-        learning_starts=400,
-        updates_per_step=0.1,
-        hidden=8,
-        batch_size=16,
-        selection_frequency=500,
-        checkpoint_frequency=200,
-        eval_episodes=2,
-        **changes,
-    )
+    settings = {
+        "env_id": MOUNTAIN_CAR,
+        "textured": False,
+        "runs_folder": tmp_path,
+        "num_envs": 1,
+        "total_timesteps": 600,
+        "learning_starts": 400,
+        "updates_per_step": 0.1,
+        "hidden": 8,
+        "batch_size": 16,
+        "selection_frequency": 500,
+        "checkpoint_frequency": 200,
+        "eval_episodes": 2,
+    }
+    return sac_continuous.Args(**(settings | changes))
 
 
 def test_sac_writes_curve_video_events_and_result(tmp_path):
@@ -235,18 +235,8 @@ def test_only_training_episodes_start_near_the_goal(tmp_path, monkeypatch):
         return envs
 
     monkeypatch.setattr(sac_continuous, "make_vector_env", make_and_note)
-    settings = sac_continuous.Args(
-        start_near_goal=0.5,
-        textured=False,
-        num_envs=1,
-        episode_length=5,
-        learning_starts=10,
-        total_timesteps=12,
-        eval_episodes=1,
-        capture_video=False,
-        runs_folder=tmp_path,
-    )
-    sac_continuous.main(settings)
+    changes = {"episode_length": 5, "learning_starts": 10, "total_timesteps": 12, "capture_video": False}
+    sac_continuous.main(short(tmp_path, env_id="VLMRM/Humanoid-stand-v0", start_near_goal=0.5, **changes))
     assert probabilities == [0.5, 0.0, 0.0]
 
 
