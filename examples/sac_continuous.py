@@ -41,6 +41,7 @@ from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.single_files import (
     RunArgs,
     check_learning_starts,
+    check_same_run,
     load_checkpoint,
     plain_args,
     start_run,
@@ -56,7 +57,7 @@ class Args(RunArgs):
     env_id: str = "VLMRM/Humanoid-stand-v0"
     """the id of the environment"""
     resume: Path | None = None
-    """folder of a run to resume from its checkpoint, with its saved settings"""
+    """folder of a run to resume from its checkpoint, with its saved settings; a larger total_timesteps lengthens it"""
 
     # The reward
     prompt: str | None = None
@@ -283,7 +284,8 @@ def load_agent(run_folder: Path, envs: gym.vector.VectorEnv) -> Agent:
 
 def main(args: Args) -> Path:
     started = time.monotonic()
-    args, state = (args, {}) if args.resume is None else load_checkpoint(Args, args.resume, CHECKPOINT_FORMAT)
+    saved, state = (args, {}) if args.resume is None else load_checkpoint(Args, args.resume, CHECKPOINT_FORMAT)
+    check_same_run(args, saved)
     task = find_task(args.env_id)
     check_learning_starts(args.learning_starts, args.num_envs, args.env_id, args.episode_length, overlap=True)
     run_folder, writer = start_run(args, args.resume)
@@ -417,5 +419,9 @@ def main(args: Args) -> Path:
 
 
 if __name__ == "__main__":
-    env_id = tyro.cli(Args, description=__doc__).env_id
-    main(tyro.cli(Args, description=__doc__, default=default_args(env_id)))
+    given = tyro.cli(Args, description=__doc__)
+    if given.resume is None:
+        defaults = default_args(given.env_id)
+    else:
+        defaults, _ = load_checkpoint(Args, given.resume, CHECKPOINT_FORMAT)
+    main(tyro.cli(Args, description=__doc__, default=defaults))

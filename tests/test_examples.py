@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import sac_continuous
 import sb3_sac
 
 from vlmrm_gym.replay import Batch
+from vlmrm_gym.training.single_files import load_checkpoint
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -45,6 +47,12 @@ def short(tmp_path, **changes):
         "eval_episodes": 2,
     }
     return sac_continuous.Args(**(settings | changes))
+
+
+def resumed(folder, **changes):
+    """Settings that resume a run."""
+    saved, _ = load_checkpoint(sac_continuous.Args, folder, sac_continuous.CHECKPOINT_FORMAT)
+    return replace(saved, **changes)
 
 
 def test_sac_writes_curve_video_events_and_result(tmp_path):
@@ -89,7 +97,7 @@ def test_sac_that_died_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     (folder,) = tmp_path.iterdir()
     before = torch.load(folder / "checkpoint.pt", weights_only=False)
     assert before["global_step"] == 400
-    assert sac_continuous.main(sac_continuous.Args(resume=folder, capture_video=False)) == folder
+    assert sac_continuous.main(resumed(folder, capture_video=False)) == folder
     after = torch.load(folder / "checkpoint.pt", weights_only=False)
     assert after["global_step"] == 600
     stored = len(before["buffer"]["rewards"])
@@ -109,12 +117,31 @@ def test_sac_resumes_to_the_bit(tmp_path, monkeypatch):
     other = shutil.copytree(one, tmp_path / "other")
     ends = []
     for folder in (one, other, other):
-        sac_continuous.main(sac_continuous.Args(resume=folder))
+        sac_continuous.main(resumed(folder))
         ends.append(torch.load(folder / "checkpoint.pt", weights_only=True))
     for end in ends[1:]:
         assert end["updates"] == ends[0]["updates"] > 0
         for name in ("agent", "optimizer", "buffer", "torch", "curve"):
             torch.testing.assert_close(end[name], ends[0][name], rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_finished_run_of_sac_is_lengthened(tmp_path, monkeypatch):
+    """By the command. Other changes are refused, and so are fewer steps."""
+    folder = sac_continuous.main(short(tmp_path, capture_video=False))
+    program = [sac_continuous.__file__, "--resume", str(folder)]
+    for changes, message in {
+        ("--seed", "5"): "`seed` is 5, was 1. Start a new run for that.",
+        ("--total-timesteps", "599"): "`total_timesteps` is 599, was 600. Start a new run for that.",
+    }.items():
+        monkeypatch.setattr(sys, "argv", [*program, *changes])
+        with pytest.raises(ValueError, match=message):
+            runpy.run_path(sac_continuous.__file__, run_name="__main__")
+    monkeypatch.setattr(sys, "argv", [*program, "--total-timesteps", "800"])
+    runpy.run_path(sac_continuous.__file__, run_name="__main__")
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["timesteps"], result["args"]["total_timesteps"], result["args"]["hidden"]) == (800, 800, 8)
+    curve = (folder / "learning_curve.csv").read_text().splitlines()
+    assert {"200", "400", "600", "800"} <= {row.split(",")[0] for row in curve}
 
 
 def test_sac_updates_the_actor_at_every_second_update_of_the_q_functions(tmp_path, monkeypatch):

@@ -127,7 +127,8 @@ def run_programs(settings: Settings) -> Iterator[Row]:
         sac |= {"--updates-per-step": "0.1" if settings.quick else "0.5", "--runs-folder": f"{folder}/sac"}
         yield _run("examples/sac_continuous.py", folder, "sac_continuous.py", sac, "--no-textured")
         for run in (folder / "sac").glob("*/"):
-            yield _run("the same, resumed", folder, "sac_continuous.py", {"--resume": str(run)})
+            longer = {"--resume": str(run), "--total-timesteps": "800" if settings.quick else "2000"}
+            yield _run("the same, lengthened", folder, "sac_continuous.py", longer)
         dqn = {**options, "--learning-starts": "200", "--runs-folder": f"{folder}/dqn"}
         yield _run("examples/dqn_cartpole.py", folder, "dqn_cartpole.py", dqn)
         if not settings.quick:

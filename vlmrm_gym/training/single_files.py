@@ -50,6 +50,20 @@ class RunArgs:
 
 Args = TypeVar("Args", bound=RunArgs)
 
+RESUME_OVERRIDABLE = (
+    "total_timesteps",
+    "checkpoint_frequency",
+    "eval_episodes",
+    "capture_video",
+    "device",
+    "num_workers",
+    "torch_threads",
+    "track",
+    "wandb_project_name",
+    "wandb_entity",
+)
+"""Settings that may change when a run is resumed; `total_timesteps` may only grow."""
+
 
 def check_learning_starts(
     learning_starts: int, num_envs: int, env_id: str, episode_length: int | None, *, overlap: bool
@@ -141,6 +155,25 @@ def load_checkpoint(args_class: type[Args], run_folder: Path, format: int) -> tu
         raise ValueError(
             f"`resume` must be a run of this version. Received {run_folder}, of an earlier one. Start a new run."
         ) from error
+
+
+def check_same_run(args: Args, saved: Args) -> None:
+    """Check that a run can be resumed with these settings.
+
+    Args:
+        args: The settings.
+        saved: Those of its checkpoint. They need a field `total_timesteps`.
+
+    Raises:
+        ValueError: One differs that is not in `RESUME_OVERRIDABLE`, or there are fewer steps than before.
+    """
+    before, now = plain_args(saved), plain_args(args)
+    other = [name for name in now if now[name] != before[name] and name not in RESUME_OVERRIDABLE]
+    if now["total_timesteps"] < before["total_timesteps"]:
+        other.append("total_timesteps")
+    if other:
+        changes = "; ".join(f"`{name}` is {now[name]!r}, was {before[name]!r}" for name in other)
+        raise ValueError(f"The run to resume has other settings: {changes}. Start a new run for that.")
 
 
 def plain_args(args: RunArgs) -> dict[str, Any]:
