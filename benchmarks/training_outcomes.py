@@ -21,8 +21,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from vlmrm_gym.checks import check_choice, check_positive_integer
 from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.validation import check_choice, check_positive_integer
 
 ROOT = Path(__file__).parent.parent
 OUTCOMES = Path(__file__).parent / "training_outcomes.csv"

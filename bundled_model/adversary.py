@@ -1,4 +1,4 @@
-"""Humanoid states that fool a reward: states that fail a task and are paid like those that succeed.
+"""Humanoid states that fool a reward: states that fail a task and get rewards like those that succeed.
 
 The general search is `vlmrm_gym.check.search`; here are the humanoid's poses, how they mutate, and from where they are
 looked at. A state is wrong if it fails a condition of the judge (`humanoid_success`) by more than half a unit of its

@@ -2,7 +2,7 @@
 
 For each humanoid task and view (front, side, the minimum of both): the highest reward of a state that is wrong by more
 than a near miss (`adversary.py`), and the median reward of true poses, of library poses with noise. The goal is that
-no wrong state is paid more than the median of the true ones.
+no wrong state has a higher reward than the median of the true ones.
 """
 
 import time
@@ -63,7 +63,7 @@ def main(
             row += f"{found.scores[0]:15.3f} {true:5.3f}"
             total_met += found.scores[0] <= true
         print(row + f"{time.monotonic() - start:9.0f}", flush=True)
-    print(f"{total_met} of {len(tasks) * len(VIEWS)} pay no wrong state more than the median true pose")
+    print(f"{total_met} of {len(tasks) * len(VIEWS)} give no wrong state a higher reward than the median true pose")
     views.close()
 
 

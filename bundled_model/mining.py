@@ -1,7 +1,7 @@
 """Training data that the model itself points to: humanoid states whose rewards are wrong, found by searches.
 
 Each search follows the reward of one task, in one look, from one view or under the minimum of two: to wrong states
-that are paid much, and to true states that are paid little. Everything that was drawn on the way is graded, and the
+with high rewards, and to true states with low rewards. Everything that was drawn on the way is graded, and the
 images with the largest errors are kept.
 """
 

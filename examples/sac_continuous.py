@@ -11,8 +11,8 @@ events, learning_curve.csv, agent.mp4 (the trained agent, with its reward drawn 
 VLM return, as in the paper), checkpoint.pt (to resume from).
 
 After CleanRL's sac_continuous_action.py (https://docs.cleanrl.dev/rl-algorithms/sac/), but delayed updates of the actor
-are not repeated to make up for the delay. On a GPU the losses are compiled, as in LeanRL. On a CPU that multiplies in
-bfloat16 the hidden layers do.
+are not repeated to make up for the delay. On a GPU the losses are compiled, as in LeanRL. On CPUs with bfloat16
+instructions the hidden layers multiply in bfloat16.
 """
 
 import csv
@@ -73,7 +73,7 @@ class Args(RunArgs):
     textured: bool = True
     """photo-like scenes instead of Gymnasium's"""
     camera: str | None = None
-    """MuJoCo: side, front-side, around, a camera of the model, or JSON as for `camera=`; None: the environment's own"""
+    """MuJoCo: paper, side, front-side, around, a camera of the model, or JSON as for `camera=`; None: the default"""
     combine_views: str | None = None
     """how the rewards of several cameras make one: min (None), mean, random, or package.module:attribute"""
     device: str = "auto"
@@ -258,7 +258,7 @@ class Agent(nn.Module):
             next_value = self.qf_target(next_observations, next_actions).amin(-1) - ent_coef * next_log_probability
             target = batch.rewards + self.gamma * (1 - batch.terminations) * next_value
         qf_loss = F.mse_loss(self.qf(observations, batch.actions), target[:, None].expand(-1, 2))
-        # of the next states' entropy, which is known at every update
+        # From the next states' log probabilities, which every update computes; CleanRL samples actions once more.
         ent_coef_loss = -self.log_ent_coef.exp() * (next_log_probability + self.target_entropy).mean()
         if not update_actor:
             return qf_loss, ent_coef_loss

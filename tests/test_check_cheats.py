@@ -17,7 +17,7 @@ from vlmrm_gym.check.rollouts import play, random_actions
 from vlmrm_gym.check.samples import Column, collect
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import Failures, search
-from vlmrm_gym.check.task_states import is_wrong, mutate
+from vlmrm_gym.check.task_states import fails_clearly, mutate
 from vlmrm_gym.check.task_states.classic_control import CartPoleStates
 from vlmrm_gym.check.task_states.humanoid import HumanoidStates
 from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
@@ -72,7 +72,10 @@ def test_it_finds_a_hole_in_a_reward_of_frames(poles):
     scene, task, samples = poles
     cheats, states = find(poles, WITH_HOLE)
     assert median_excess(cheats) > 0.5
-    assert WITH_HOLE(samples.around.rewards)[is_wrong(task, samples.around.states.rows)].max() < cheats.cheats[0].reward
+    assert (
+        WITH_HOLE(samples.around.rewards)[fails_clearly(task, samples.around.states.rows)].max()
+        < cheats.cheats[0].reward
+    )
     position, angle = states[0]
     tip = 300 + 125 * position + 125 * np.sin(angle)  # the column of the pole's end in the environment's own frame
     assert tip > 480  # the hole is at columns 500 to 528
@@ -86,7 +89,7 @@ def test_it_finds_a_hole_in_a_reward_of_frames(poles):
 def test_it_finds_none_in_an_honest_reward(poles):
     cheats, _ = find(poles, HONEST)
     assert cheats.cheats[0].reward < np.median(cheats.true_rewards)
-    assert cheats.cheats[0].reward <= cheats.near_miss  # what all but succeeds is paid more
+    assert cheats.cheats[0].reward <= cheats.near_miss  # near misses get more
 
 
 def test_what_it_shows_are_failures_with_the_conditions_that_they_fail(poles):
@@ -94,7 +97,7 @@ def test_what_it_shows_are_failures_with_the_conditions_that_they_fail(poles):
     for column in (HONEST, WITH_HOLE):
         cheats, states = find(poles, column)
         assert cheats.judged
-        assert is_wrong(task, states).all()
+        assert fails_clearly(task, states).all()
         for cheat, angle in zip(cheats.cheats, np.rad2deg(np.abs(states[:, 1])), strict=True):
             assert cheat.failed["pole upright"] == pytest.approx((angle - 12) / 20)
         rewards = [cheat.reward for cheat in cheats.cheats]
@@ -208,7 +211,7 @@ def with_a_twist(states):
 def test_a_search_among_the_humanoids_poses_finds_a_hole_where_there_is_one(score, has_hole, rng):
     task = HumanoidStates("stand")
     population = task.sample(64, rng)
-    failing = lambda states: is_wrong(task, states)  # noqa: E731
+    failing = lambda states: fails_clearly(task, states)  # noqa: E731
     found = search(score, failing, population, lambda states, rng: mutate(task, states, rng), rounds=10)
     refined = refine(
         score, failing, distinct(found, REFINED), task.perturb, dimensions=task.dimensions, evaluations=400

@@ -182,7 +182,7 @@ def test_a_success_function_that_all_rollouts_meet_is_no_error(tmp_path):
 def test_frames_that_an_environment_renders_itself_leave_the_search_out(tmp_path):
     flags = ["--env", "check_subjects:framed_cart_pole", *POLES]
     measures, report = check(tmp_path / "out", *flags)
-    assert "There is no search: of this environment only the states of rollouts can be drawn." in report
+    assert "There was no search: it needs states that can be made and drawn." in report
     assert measures["cheats"] == []
     assert measures["subject"] == "check_subjects:framed_cart_pole"
     (row,) = measures["table"]
@@ -193,7 +193,7 @@ def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
     """States that the search would make have no colour of their own: they would be scored in another episode's."""
     flags = ["--env", "check_subjects:recoloured", "--prompt", TASK_PROMPT, "--success", "check_subjects:is_turned"]
     measures, report = check(tmp_path / "out", *flags)
-    assert "There is no search: the environment changes its scene" in report
+    assert "There was no search: the environment changes its scene" in report
     assert measures["cheats"] == []
     (row,) = measures["table"]
     assert row["measures"]["auc"] is not None  # the function judges the states of the rollouts
@@ -385,7 +385,7 @@ def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):
     message = fails(
         capsys, "--env", "check_subjects:OtherModel", "--prompt", TASK_PROMPT, "--out", str(tmp_path / "out")
     )
-    assert "it has another model, or another look" in message
+    assert "changed to a model or an appearance" in message
 
 
 def test_a_camera_that_does_not_see_the_robot_is_said(capsys, tmp_path):

@@ -1,4 +1,4 @@
-"""Controls: rewards that must not agree with the task, and which of them do better than chance."""
+"""Controls: rewards that should be at chance, and which of them do better than chance."""
 
 import numpy as np
 import pytest

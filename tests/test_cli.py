@@ -124,7 +124,7 @@ def test_ctrl_c_prints_how_to_resume(config, tmp_path):
     _, output = process.communicate(timeout=60)
     assert process.returncode == 130
     reached = max(folder.checkpoints)
-    assert f"Go on from step {reached:,} by: vlmrm-gym train --resume {folder.path}" in output
+    assert f"To resume from step {reached:,}: vlmrm-gym train --resume {folder.path}" in output
     assert "Traceback" not in output
     assert learned(folder)[-1]["step"] <= reached
 
@@ -294,7 +294,7 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
 def test_unsuitable_folders_are_refused(config, tmp_path, capsys):
     main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
     folder = tmp_path / "runs" / "run"
-    assert "exists already. Go on with that run by --resume" in refused(capsys, "train", config, "--run-name", "run")
+    assert "exists already. Resume that run by --resume" in refused(capsys, "train", config, "--run-name", "run")
     assert "is not the folder of a run" in refused(capsys, "train", "--resume", tmp_path / "runs")
     assert "is not the folder of a run" in refused(capsys, "evaluate", tmp_path / "runs")
     assert "`seed` is 4, was 3" in refused(capsys, "train", "--resume", folder, "--seed", 4)
@@ -305,7 +305,7 @@ def test_unsuitable_folders_are_refused(config, tmp_path, capsys):
     assert "has no policy '0'" in refused(capsys, "evaluate", folder, "--policy", "0")
     assert "`seed` must be from 0 to 4294967295. Received -1." in refused(capsys, "evaluate", folder, "--seed", "-1")
     (next(iter(RunFolder(folder).checkpoints.values())) / "model.zip").write_bytes(b"PK")
-    assert "is no DQN of this run, or damaged" in refused(capsys, "evaluate", folder, "--policy", "last")
+    assert "is damaged, or not a DQN of this run" in refused(capsys, "evaluate", folder, "--policy", "last")
     (next(iter(RunFolder(folder).checkpoints.values())) / "state.pt").write_bytes(b"")
     assert "is damaged: model.zip, state.pt" in refused(capsys, "train", "--resume", folder)
 
@@ -427,7 +427,7 @@ def test_a_forged_best_policy_executes_nothing(run, tmp_path, capsys):
     content = with_entry(best, "policy.pth", torch_file(Payload(made)))
     for forged in (content, pickle.dumps(Payload(made))):
         best.write_bytes(forged)
-        assert f"The policy {best} is no DQN of this run, or damaged" in refused(capsys, "evaluate", run)
+        assert f"The policy {best} is damaged, or not a DQN of this run" in refused(capsys, "evaluate", run)
         assert not made.exists()
 
 

@@ -245,7 +245,7 @@ def test_noise_that_is_none(noise, tmp_path):
 
 def test_a_camera_is_looked_at_before_anything_is_loaded(tmp_path):
     (message,) = find_problems(PUBLISHED.replace("distance: 3.5", "distnce: 3.5"), tmp_path)
-    assert message.startswith("line 15: `reward.camera_config` is no camera: `camera` has no field 'distnce'.")
+    assert message.startswith("line 15: `reward.camera_config` is not valid: `camera` has no field 'distnce'.")
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def bomb(levels):
         ("- " * 5_000, "line 1: there may be at most 32 levels"),
         ("description: " + "a" * 10_001, "line 1: there may be at most 10,000 characters in a text. Received 10,001"),
         ("a: b\n" * 200_001, "it may have at most 1,000,000 bytes. Received more"),
-        ("seed: !!int ''", "this is no YAML"),
-        ("seed: !!timestamp x", "this is no YAML"),
+        ("seed: !!int ''", "this is not valid YAML"),
+        ("seed: !!timestamp x", "this is not valid YAML"),
     ],
 )
 def test_a_file_that_is_too_large_when_loaded_is_refused_at_once(text, problem, tmp_path):
@@ -516,7 +516,7 @@ def test_the_default_of_learning_starts_waits_for_an_episode_of_every_environmen
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("rl: [", r"line 1: this is no YAML"),
+        ("rl: [", r"line 1: this is not valid YAML"),
         ("- 3", r"a configuration is a mapping of keys to values. Received \[3\]"),
         (None, r"cannot be read"),
         ("description: 2020-13-45", "month must be in 1..12"),

@@ -349,7 +349,7 @@ def test_changes_of_the_scene_are_kept(tmp_path):
 def test_an_environment_with_another_model_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
         record(tmp_path / "out", "--env", f"{__name__}:ChangingModel", "--episodes", "2", "--steps", "2")
-    assert "it has another model, or another look" in capsys.readouterr().err
+    assert "changed to a model or an appearance" in capsys.readouterr().err
 
 
 def test_a_run_plays_and_with_other_weights_does_not_go_on(cart_pole_run, tmp_path, capsys):

@@ -9,7 +9,7 @@ import pytest
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.rollouts import play, random_actions
-from vlmrm_gym.check.task_states import is_wrong, mutate
+from vlmrm_gym.check.task_states import fails_clearly, mutate
 from vlmrm_gym.check.task_states.classic_control import CartPoleStates, MountainCarStates
 from vlmrm_gym.check.task_states.humanoid import HumanoidStates, near_poses
 from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
@@ -73,13 +73,13 @@ def test_goals_succeed_and_samples_have_both_classes(name, rng):
     goals = task.goals(20, rng)
     assert len(goals) == 20
     assert task.succeeds(goals).all()
-    assert not is_wrong(task, goals).any()
+    assert not fails_clearly(task, goals).any()
     assert len(np.unique(goals, axis=0)) == 20
     states = task.sample(90, rng)
     assert states.shape == (90, goals.shape[1])
     assert np.isfinite(states).all()
     assert 0.2 < task.succeeds(states).mean() < 0.6
-    assert is_wrong(task, states).mean() > 0.3
+    assert fails_clearly(task, states).mean() > 0.3
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -134,7 +134,7 @@ def test_the_seed_decides(name):
 def test_cart_pole_at_its_limits(degrees, position, success, wrong):
     task, state = CartPoleStates(), np.array([[position, np.deg2rad(degrees)]])
     assert task.succeeds(state)[0] == success
-    assert is_wrong(task, state)[0] == wrong
+    assert fails_clearly(task, state)[0] == wrong
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_cart_pole_at_its_limits(degrees, position, success, wrong):
 def test_mountain_car_at_its_limits(position, success, wrong):
     task, state = MountainCarStates(), np.array([[position]])
     assert task.succeeds(state)[0] == success
-    assert is_wrong(task, state)[0] == wrong
+    assert fails_clearly(task, state)[0] == wrong
 
 
 def test_the_humanoid_is_wrong_as_numbers_from_mujoco_say(rng):
@@ -160,7 +160,7 @@ def test_the_humanoid_is_wrong_as_numbers_from_mujoco_say(rng):
         wrong.append(up < np.cos(np.deg2rad(30)) - 0.2 or height < 0.7 - 0.15 or clearance > 0.04 + 0.1)
     task = HumanoidStates("stand")
     np.testing.assert_array_equal(task.succeeds(states), succeeds)
-    np.testing.assert_array_equal(is_wrong(task, states), wrong)
+    np.testing.assert_array_equal(fails_clearly(task, states), wrong)
     assert 20 < np.sum(wrong) < 280
 
 
@@ -268,7 +268,9 @@ def test_any_mujoco_environment_has_states_of_rollouts_and_the_users_judge(seen,
     assert {row.tobytes() for row in (*states, *goals)} <= known
     assert 0 < task.succeeds(states).sum() < 50
     assert (goals[:, 0] > limit).all()
-    np.testing.assert_array_equal(is_wrong(task, states), states[:, 0] <= limit)  # without conditions: every failure
+    np.testing.assert_array_equal(
+        fails_clearly(task, states), states[:, 0] <= limit
+    )  # without conditions: every failure
     assert task.margins(states) == {}
     assert task.paths() == []
 

@@ -342,7 +342,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_pa
             train(config)
     output = capsys.readouterr().err
     assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device" in output
-    assert "That of step 72 is kept. The training goes on." in output
+    assert "That of step 72 is kept. Training continues." in output
     folder = RunFolder.open(config.run_folder)
     assert list(folder.checkpoints) == [72]
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000072"]
@@ -432,7 +432,7 @@ def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
     for steps in ((216, 240), (72, 144)):  # the complete ones, then the remains of older ones
         for step in steps:
             shutil.rmtree(folder.checkpoints[step])
-        with pytest.raises(RunError, match="has no checkpoint left to go on from"):
+        with pytest.raises(RunError, match="has results, but no complete checkpoint to resume from"):
             resume(config, folder)
     assert folder.metrics() == rows
     assert (folder.path / "best.zip").exists()
@@ -528,7 +528,7 @@ def test_unavailable_devices_are_refused(tmp_path, monkeypatch):
 
 def test_existing_folders_and_folders_without_a_run_are_refused(finished, tmp_path):
     _, folder = finished
-    with pytest.raises(RunError, match=r"exists already. Go on with that run by --resume \S+DQN-finished"):
+    with pytest.raises(RunError, match=r"exists already. Resume that run by --resume \S+DQN-finished"):
         RunFolder.create(folder.path)
     with pytest.raises(RunError, match=r"is not the folder of a run: it has no config.yaml"):
         RunFolder.open(tmp_path)

@@ -17,7 +17,7 @@ from test_scoring import nothing_is_left_behind, processes  # noqa: F401 (a fixt
 import vlmrm_gym
 from vlmrm_gym.rendering import States
 from vlmrm_gym.scoring import Timeouts
-from vlmrm_gym.scoring.interrupts import defer_sigint
+from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.restarts import WorkerDied
 
 QUICK = Timeouts(draw=1.5, encode=1.5)
@@ -123,7 +123,7 @@ def is_between_environments(frame):
     while frame is not None:
         if frame.f_code.co_filename.endswith("vlmrm_gym/vector.py") and frame.f_code.co_name not in ("step", "reset"):
             return True
-        if frame.f_code.co_name == "defer_sigint" and frame.f_locals.get("deferring") is False:
+        if frame.f_code.co_name == "defer_signals" and frame.f_locals.get("deferring") is False:
             return True
         frame = frame.f_back
     return False
@@ -178,7 +178,7 @@ def test_all_deferred_handlers_are_called_after_bookkeeping():
         raise Impatient(number)
 
     def interrupted():
-        with defer_sigint():
+        with defer_signals():
             signal.raise_signal(signal.SIGUSR2)
             signal.raise_signal(signal.SIGUSR1)
             called.append("bookkeeping")

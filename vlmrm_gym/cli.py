@@ -39,7 +39,7 @@ try:
 except ImportError as error:
     sys.exit(f'The command line needs more than the package alone: pip install "vlmrm-gym[train]" ({error}).')
 
-from vlmrm_gym.checks import short_repr
+from vlmrm_gym.validation import short_repr
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Evaluate:
     seed: int = 10_000
     """of the first episode; the others' follow"""
     video: bool = True
-    """whether to record_video the first episode"""
+    """whether to record a video of the first episode"""
     trust_code: bool = False
     """run the code that the run's configuration names: a reward, its combine_views or an environment, as module:name,
     or a runtime_env of Ray"""
@@ -180,7 +180,7 @@ def _train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]
     except Exception:
         print(_resume_hint(folder), file=sys.stderr)
         raise
-    print(f"Done: {folder.path}. Evaluate it by: vlmrm-gym evaluate {folder.path}")
+    print(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")
 
 
 def _configure(
@@ -227,7 +227,7 @@ def _resume_hint(folder: RunFolder) -> str:
     if not folder.config_file.exists():
         return "Stopped before the training began."
     reached = max(folder.checkpoints, default=0)
-    return f"Stopped. Go on from step {reached:,} by: vlmrm-gym train --resume {folder.path}"
+    return f"Stopped. To resume from step {reached:,}: vlmrm-gym train --resume {folder.path}"
 
 
 def _evaluate(command: Evaluate) -> None:

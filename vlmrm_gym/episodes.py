@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Sums up each episode when it ends, as Gymnasium's `RecordEpisodeStatistics`, but of the task too.
+    """Like Gymnasium's `RecordEpisodeStatistics`, but also sums task rewards and counts successes.
 
     Where episodes end, `infos["_episode"]`, bool (num_envs,), is true, and `infos["episode"]` has arrays (num_envs,):
 
@@ -30,7 +30,7 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
     >>> envs.close()
 
     Args:
-        env: A `VLMRewardVectorEnv`, or any other vector environment, whose task is then its reward.
+        env: A `VLMRewardVectorEnv`, or any other vector environment, whose own reward is then the task reward.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:

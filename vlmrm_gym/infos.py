@@ -23,7 +23,7 @@ Which calls return what:
 - `reset` with `scoring="episode"`, and `flush`: `vlm_rewards`, `vlm_reward_start` and `vlm_episode_index`.
 
 The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float. The
-environments of this package that define success add `success`, a bool.
+environments of this package add `success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.
 
 `vlmrm_gym.sb3.VLMVecEnv` returns one dictionary for each environment:
 

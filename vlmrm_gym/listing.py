@@ -23,7 +23,7 @@ class Tasks:
     pictures: Path | None = None
     """a folder, for a picture of every task: an initial state, and one in which the task is done"""
     camera: Cameras | None = None
-    """for the pictures of humanoids: one camera or several, as in reward.camera of a training"""
+    """for the pictures of humanoids: one camera or several, as in reward.camera of a configuration"""
 
 
 def list_tasks(command: Tasks) -> None:

@@ -70,7 +70,9 @@ def pearson_distance(first: ArrayLike, second: ArrayLike, weights: ArrayLike | N
     for name, array in (("first", x), ("second", y), ("weights", mass)):
         _check_finite(name, array)
     if (mass < 0).any() or not mass.any():
-        raise ValueError("`weights` must be 0 or more, and at least one of them above 0.")
+        raise ValueError(
+            f"`weights` must be 0 or more, and at least one of them above 0. Received {mass.min():g} to {mass.max():g}."
+        )
     occurs = mass > 0
     directions = [_direction(name, array[occurs], mass[occurs]) for name, array in (("first", x), ("second", y))]
     return float(min(np.linalg.norm(directions[0] - directions[1]) / 2, 1.0))

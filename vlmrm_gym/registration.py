@@ -14,13 +14,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym import envs
-from vlmrm_gym.checks import check_autoreset_mode, check_positive_integer
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.tasks import TASKS, Task
+from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
 from vlmrm_gym.vector import VLMRewardVectorEnv
 from vlmrm_gym.wrappers import VLMReward
 
-MAX_EPISODE_STEPS = (
+MAX_EPISODE_STEPS_ERROR = (
     "`max_episode_steps` cannot be passed: the time limit of these environments is `episode_length`. "
     "Received {steps!r}. Pass episode_length={steps!r}."
 )
@@ -58,7 +58,7 @@ def make_task(
     caller = sys._getframe(1)
     if caller.f_code is gym.make.__code__ and (steps := caller.f_locals["max_episode_steps"]) is not None:
         # Gymnasium does not pass it on: it would put a second time limit around the reward.
-        raise ValueError(MAX_EPISODE_STEPS.format(steps=steps))
+        raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=steps))
     env = make_base_env(env_cls, episode_length, render_mode, split_env_kwargs(env_cls, kwargs))
     return _RegisteredTask(env, _drop_task_prompts(env_cls, prompt, kwargs), **kwargs)
 
@@ -95,7 +95,7 @@ def make_vector_task(
     """
     check_positive_integer("num_envs", num_envs)
     if "max_episode_steps" in kwargs:
-        raise ValueError(MAX_EPISODE_STEPS.format(steps=kwargs["max_episode_steps"]))
+        raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=kwargs["max_episode_steps"]))
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
     base_envs = make_base_vector_env(

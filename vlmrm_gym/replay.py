@@ -10,8 +10,8 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.checks import check_observation_space, check_positive_integer, check_vector_env, is_array_space
 from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, unflatten_field
+from vlmrm_gym.validation import check_observation_space, check_positive_integer, check_vector_env, is_array_space
 
 
 @dataclass(frozen=True)

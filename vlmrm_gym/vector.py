@@ -13,14 +13,6 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.capture.vector_env import as_vector_env
-from vlmrm_gym.checks import (
-    check_autoreset_mode,
-    check_choice,
-    check_flag,
-    check_positive_integer,
-    check_task_reward_weight,
-    weigh_task_rewards,
-)
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
@@ -32,6 +24,14 @@ from vlmrm_gym.scoring import (
 )
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
+from vlmrm_gym.validation import (
+    check_autoreset_mode,
+    check_choice,
+    check_flag,
+    check_positive_integer,
+    check_task_reward_weight,
+    weigh_task_rewards,
+)
 
 ScoringMode = Literal["episode", "step"]
 

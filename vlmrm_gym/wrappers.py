@@ -9,7 +9,6 @@ from gymnasium.core import ActType, ObsType
 from gymnasium.utils import RecordConstructorArgs
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.checks import check_env, check_task_reward_weight, weigh_task_rewards
 from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.custom import CallableReward
@@ -17,6 +16,7 @@ from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
 from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
+from vlmrm_gym.validation import check_env, check_task_reward_weight, weigh_task_rewards
 
 
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
@@ -47,8 +47,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         camera: MuJoCo environments only: a mapping of MuJoCo's camera settings (`distance`, `azimuth`, `elevation`,
             `lookat`, `trackbodyid`, `fixedcamid`, `type`, `orthographic`), or the name or number of one of the model's
-            cameras; a list of them; or a named set, "paper", "front-side" or "around". None: the environment's own
-            camera.
+            cameras; a list of them; or a named set, "paper", "side", "front-side" or "around". None: the environment's
+            own camera.
         combine_views: How the rewards of several cameras make one: "min" (the default: all views must agree), "mean",
             "random" (one view for each state, drawn by the seed), a function from float32 (B, V) to (B,), row by row,
             or the name of one, "package.module:attribute".

@@ -137,7 +137,7 @@ BAD = [
     (make_vec, {"devices": ["cuda:7"], "num_workers": 1}, ValueError, "device", "Received 'cuda:7'"),
     (make_vec, {"devices": "cuda:0"}, ValueError, "devices", "must be a list such as"),
     (make_vec, {"devices": []}, ValueError, "devices", "must be a list such as"),
-    (make_vec, {"devices": ["cpu"], "device": "cpu"}, ValueError, "devices", "say the same: pass one. Received 'cpu'"),
+    (make_vec, {"devices": ["cpu"], "device": "cpu"}, ValueError, "devices", "cannot both be passed. Received 'cpu'"),
     (make_vec, {"autoreset_mode": "never"}, ValueError, "autoreset_mode", "Received 'never'"),
     (make_vec, {"max_pending_bytes": 0}, ValueError, "max_pending_bytes", "an integer of at least 1. Received 0"),
     (make_vec, {"render_mode": "human"}, ValueError, "render_mode", "Received 'human'"),

@@ -9,9 +9,9 @@ from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_Mo
 
 from vlmrm_gym import envs
 from vlmrm_gym.capture.capture import Capture, FrameCapture
-from vlmrm_gym.checks import check_choice
 from vlmrm_gym.rendering.renderer import QUALITIES, EnvRenderer, Quality
 from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.validation import check_choice
 
 # MuJoCo, which is optional, and pygame are imported only where they are needed.
 

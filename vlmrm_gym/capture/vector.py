@@ -165,7 +165,10 @@ class VectorCapture:
         if not self._captures:
             return States(np.stack(self._frames())), expected, infos
         if not isinstance(infos, dict):
-            raise TypeError(f"`env` must return infos as a dict. Received {type(infos).__name__}; wrap it afterwards.")
+            raise TypeError(
+                f"`env` must return infos as a dict. Received {type(infos).__name__}. Put the wrapper that converts "
+                "them around VLMRewardVectorEnv instead."
+            )
         infos, states, stepped = self._take_states(infos)
         if "final_info" in infos:  # of environments that were reset in the same step
             infos["final_info"], final_states, final = self._take_states(infos["final_info"])
@@ -179,8 +182,8 @@ class VectorCapture:
         if not np.array_equal(stepped, expected):
             raise RuntimeError(
                 f"Environments {np.flatnonzero(expected)} were stepped, but states came from "
-                f"{np.flatnonzero(stepped)}: "
-                'a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, or scores them already.'
+                f'{np.flatnonzero(stepped)}: a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, '
+                "or scores them already. Put VLMRewardVectorEnv directly around the environments."
             )
         if self._shared_view is not None:
             return States(states, self._shared_changes()), stepped, infos

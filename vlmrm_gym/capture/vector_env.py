@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from vlmrm_gym.checks import check_distinct
+from vlmrm_gym.validation import check_distinct
 
 
 def as_vector_env(
@@ -25,7 +25,7 @@ def as_vector_env(
         return _make_sync_vector_env(env, mode or AutoresetMode.NEXT_STEP)
     if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
         raise ValueError(
-            f"`autoreset_mode` is a vector environment's own. Received {mode.value!r}, but {env} has "
+            f"`autoreset_mode` cannot change that of a vector environment. Received {mode.value!r}, but {env} has "
             f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
         )
     if isinstance(env.unwrapped, SyncVectorEnv):

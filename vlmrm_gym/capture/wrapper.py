@@ -95,6 +95,6 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class AutoCaptureState(CaptureState):
-    """A `CaptureState` that `VLMRewardVectorEnv` has put around an environment. Pins the camera only when told to."""
+    """A `CaptureState` that `VLMRewardVectorEnv` adds. The camera is pinned by `pin_camera`, not on construction."""
 
     _pin = False

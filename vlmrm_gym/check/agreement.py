@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.check.bootstrap import Interval, auc_interval, epic_interval
-from vlmrm_gym.checks import check_positive_integer
 from vlmrm_gym.metrics import all_alike
+from vlmrm_gym.validation import check_positive_integer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str 
         outcome, other = ("successes", "failures") if successes.all() else ("failures", "successes")
         return f"All {len(successes)} states are {outcome}: without {other} there is nothing to compare them with."
     if all_alike(rewards):
-        return f"All {len(rewards)} rewards are alike ({rewards[0]:g}): they tell successes from failures in no way."
+        return f"All {len(rewards)} rewards are alike ({rewards[0]:g}): they do not separate successes from failures."
     return None
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.checks import check_integer, check_positive_integer, is_number
 from vlmrm_gym.metrics import auc, pearson_distance
+from vlmrm_gym.validation import check_integer, check_positive_integer, is_number
 
 BLOCK = 4_000_000
 """Numbers per array that are worked on at once: 32 MB."""

@@ -1,4 +1,4 @@
-"""The search for states that a reward pays although they fail."""
+"""The search for states with high rewards although they fail."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from vlmrm_gym.check.results import Cheat, CheatSearch
 from vlmrm_gym.check.samples import Column, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import Failures, search
-from vlmrm_gym.check.task_states import TaskStates, is_wrong, mutate
+from vlmrm_gym.check.task_states import TaskStates, fails_clearly, mutate
 
 LINES = 64
 """Lines of descent of a search."""
@@ -30,9 +30,9 @@ DISTANCE = 1.5
 def find_cheats(
     scene: Scene, task: TaskStates, column: Column, samples: Samples, *, effort: int, seed: int
 ) -> tuple[CheatSearch, NDArray[np.float64]]:
-    """Search for states that fail the task by more than a near miss, and are paid most.
+    """Search for states that fail the task by more than a near miss, and have the highest rewards.
 
-    Without a judge: for the states that are paid most.
+    Without a judge: for the states with the highest rewards.
 
     Args:
         scene: Scores states.
@@ -123,7 +123,7 @@ def failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.bool
     """What a search calls a failure: more than a near miss. Any state, if nothing judges them."""
     if not task.has_judge:
         return lambda rows: np.ones(len(rows), dtype=bool)
-    return lambda rows: is_wrong(task, rows)
+    return lambda rows: fails_clearly(task, rows)
 
 
 def first_states(task: TaskStates, samples: Samples, column: Column, seed: int) -> NDArray[np.float64]:
@@ -163,5 +163,5 @@ def _near_miss(task: TaskStates, column: Column, samples: Samples) -> float | No
     if not task.has_judge or samples.around is None:
         return None
     rows = samples.around.states.rows
-    near = ~task.succeeds(rows) & ~is_wrong(task, rows)
+    near = ~task.succeeds(rows) & ~fails_clearly(task, rows)
     return float(column(samples.around.rewards)[near].max()) if near.any() else None

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.check.samples import Column, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import search
-from vlmrm_gym.check.task_states import TaskStates, is_wrong, mutate
+from vlmrm_gym.check.task_states import TaskStates, fails_clearly, mutate
 from vlmrm_gym.rendering import States
 
 LINES = 48
@@ -18,7 +18,7 @@ ROUNDS = 40
 SCALES = (0.25, 0.75, 1.5)
 """Sizes of the changes, in units of a typical one."""
 BEST = 50
-"""How many of the highest-paid states a climb is judged by."""
+"""How many of the highest-reward states a climb is judged by."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Climb:
     """Where a climb led."""
 
     success: float
-    """Fraction of the highest-paid states that succeed, or fail by a near miss only."""
+    """Fraction of the highest-reward states that succeed, or fail by a near miss only."""
     progress: float
     """How far the highest reward is on the way from the initial states' median to that of successes, at most 1. If
-    initial states are paid as much as successes: 1."""
+    initial states get the reward of successes: 1."""
 
 
 def climb(scene: Scene, task: TaskStates, column: Column, samples: Samples, *, effort: int, seed: int) -> Climb | None:
-    """Change initial states a little at a time, and keep what is paid at least as much.
+    """Change initial states a little at a time, and keep each change that does not lower the reward.
 
     An agent, too, begins there, follows the reward, and does not know what succeeds.
 
@@ -62,7 +62,7 @@ def climb(scene: Scene, task: TaskStates, column: Column, samples: Samples, *, e
     )
     start, goal = np.median(column(samples.first)), np.median(column(samples.goals.rewards))
     return Climb(
-        success=1 - float(is_wrong(task, found.states[:BEST]).mean()),
+        success=1 - float(fails_clearly(task, found.states[:BEST]).mean()),
         progress=1.0 if goal <= start else min(1.0, float((found.scores[0] - start) / (goal - start))),
     )
 

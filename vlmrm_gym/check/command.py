@@ -36,8 +36,8 @@ class Check:
     usable, exploitable, weak, flat or hopeless. Without anything that says which states succeed it is unknown, and the
     report shows the states with the highest rewards.
 
-    Several values of one flag are compared: all combinations are in the report's table, best first. The report is about
-    the first of them.
+    Several values of one flag are compared. The report's table lists all combinations, best first; its other sections
+    are about one combination, the first value of every flag.
 
     The folder (--out) gets report.html, which opens in any browser, and measures.json. No model is trained.
     """

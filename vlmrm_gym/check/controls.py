@@ -1,4 +1,4 @@
-"""Rewards that must not agree with a task. If one does as well as the checked reward, the latter's AUC means little."""
+"""Controls: rewards that should be at chance. If one does as well as the checked reward, its AUC means little."""
 
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
@@ -40,7 +40,7 @@ def measure_controls(
             name=name,
             auc=auc(other(judged.rewards), success),
             chance=limit,
-            explanation="A prompt that says nothing of the task must not rank successes above failures as well.",
+            explanation="An unrelated prompt should not separate successes from failures this well.",
         )
         for name, other in prompts.items()
     ]
@@ -49,7 +49,7 @@ def measure_controls(
             name="successes replaced by a black frame",
             auc=auc(np.where(success, column(black)[0], rewards), success),
             chance=limit,
-            explanation="A black frame must not be paid more than failures as reliably as a success is.",
+            explanation="A black frame should not score above failures as reliably as a success does.",
         )
     )
     if unmoving:
@@ -59,7 +59,7 @@ def measure_controls(
                 name="rollouts frozen at their first frame",
                 auc=auc(column(samples.first)[samples.groups], visited.success),
                 chance=chance_limit(visited.success, samples.groups, comparisons),
-                explanation="A frozen picture must not tell when a rollout succeeds.",
+                explanation="Frozen frames should carry no information about when a rollout succeeds.",
             )
         )
     return controls

@@ -28,13 +28,13 @@ from vlmrm_gym.check.environments import make_unscored_env, time_limit
 from vlmrm_gym.check.numbered_video import save_numbered_video
 from vlmrm_gym.check.rollouts import Policy, held_actions, play, random_actions, run_actions
 from vlmrm_gym.check.score import load_prompts
-from vlmrm_gym.checks import short_repr
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.training.config_types import Cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
+from vlmrm_gym.validation import short_repr
 
 DEFAULT_FPS = 30
 """Frames per second of the videos, if the environment does not say."""
@@ -54,7 +54,7 @@ class Dataset:
     FOLDER/data is the dataset: minari.MinariDataset("FOLDER/data"). FOLDER/labels.csv has the success of every step,
     empty where the environment does not say it: fill it in by hand, with the videos of --frames.
 
-    After Ctrl-C or a crash, the same command goes on with the missing episodes.
+    After Ctrl-C or a crash, the same command records the missing episodes.
     """
 
     id: Annotated[str | None, tyro.conf.Positional] = None
@@ -83,7 +83,7 @@ class Dataset:
     device: str = "auto"
     """where the model runs: auto, cpu, cuda, cuda:1 or mps"""
     camera: Cameras | None = None
-    """MuJoCo only: one camera or several, as in reward.camera of a training (None: the task's, else the
+    """MuJoCo only: one camera or several, as in reward.camera of a configuration (None: the task's, else the
     environment's)"""
     combine_views: str | None = None
     """how the rewards of several cameras make one: min, mean, or your own "package.module:function" (None: min)"""
@@ -161,7 +161,7 @@ def _record_missing(folder: DatasetFolder, episodes: int, record: Callable[[int]
                 progress.update()
     except KeyboardInterrupt:
         done = episodes - len(folder.missing(episodes))
-        print(f"{done} of {episodes} episodes are done. The same command goes on with the others.", file=sys.stderr)
+        print(f"{done} of {episodes} episodes are done. The same command records the others.", file=sys.stderr)
         raise
 
 

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.rollouts import Rollout
 from vlmrm_gym.check.scene_file import save_changes
-from vlmrm_gym.checks import short_repr
 from vlmrm_gym.rendering.states import SceneChange
 from vlmrm_gym.training.files import atomic_write, sync
+from vlmrm_gym.validation import short_repr
 
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer

@@ -7,11 +7,11 @@ import gymnasium as gym
 
 from vlmrm_gym.capture.state_view import check_renders
 from vlmrm_gym.check import InputError
-from vlmrm_gym.checks import check_env, short_repr, truncate
 from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env, split_env_kwargs
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.training.other_ids import read_traits
+from vlmrm_gym.training.external_envs import read_traits
+from vlmrm_gym.validation import check_env, short_repr, truncate
 
 
 def make_unscored_env(

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.checks import is_number
+from vlmrm_gym.validation import is_number
 
 Reward = Callable[[NDArray, NDArray, NDArray], ArrayLike]
 """States (N, ...), actions (N, ...), next states (N, ...) to rewards (N,)."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.check import InputError
-from vlmrm_gym.checks import truncate
+from vlmrm_gym.validation import truncate
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """Suffixes of pictures."""

@@ -14,8 +14,8 @@ from vlmrm_gym.check import InputError
 from vlmrm_gym.check.dataset_folder import LABELS, DatasetFolder
 from vlmrm_gym.check.rollouts import Rollout
 from vlmrm_gym.check.scene_file import load_changes
-from vlmrm_gym.checks import short_repr, truncate
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.validation import short_repr, truncate
 
 _VALUES = {"0": False, "false": False, "1": True, "true": True}
 
@@ -49,7 +49,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     if settings is None:
         raise InputError(f"{folder} is not a folder that `vlmrm-gym dataset` made: its settings.json is missing.")
     if not found.data.is_dir():
-        raise InputError(f"The dataset {folder} is not complete. The command that began it goes on with it.")
+        raise InputError(f"The dataset {folder} is not complete. Run the command that began it again.")
     return settings
 
 

@@ -18,7 +18,7 @@ from vlmrm_gym.check.results import (
 from vlmrm_gym.check.samples import AllRewards, Column, Sample, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.signal import measure_signal
-from vlmrm_gym.check.task_states import Path, TaskStates
+from vlmrm_gym.check.task_states import StatePath, TaskStates
 
 SHEET = 12
 """Frames of a contact sheet."""
@@ -57,7 +57,7 @@ def signal_curves(samples: Samples, column: Column) -> SignalCurves:
 def landscapes(
     task: TaskStates | None,
     samples: Samples,
-    paths: Sequence[tuple[Path, AllRewards]],
+    paths: Sequence[tuple[StatePath, AllRewards]],
     curves: Mapping[str, Column],
     main: Column,
 ) -> Sequence[Landscape]:
@@ -100,7 +100,7 @@ def landscapes(
     return shown
 
 
-def _shared_plots(paths: Sequence[tuple[Path, AllRewards]], main: Column) -> Sequence[Landscape]:
+def _shared_plots(paths: Sequence[tuple[StatePath, AllRewards]], main: Column) -> Sequence[Landscape]:
     """Plots of which every path is a line."""
     shared = [(path, rewards) for path, rewards in paths if path.line is not None]
     titles = dict.fromkeys(path.title for path, _ in shared)
@@ -185,7 +185,7 @@ def median_excess(cheats: CheatSearch) -> float | None:
     return cheats.cheats[0].reward - float(np.median(cheats.true_rewards))
 
 
-def paths_rewards(scene: Scene, task: TaskStates | None) -> Sequence[tuple[Path, AllRewards]]:
+def paths_rewards(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, AllRewards]]:
     """The task's lines of states, with their rewards."""
     return [] if task is None else [(path, scene.score(path.states)) for path in task.paths()]
 

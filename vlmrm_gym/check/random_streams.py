@@ -1,7 +1,6 @@
 """Random streams of the searches of a check, independent of one another and decided by one seed.
 
-The states that a check looks at and the climb draw from the seed itself: the measures that the verdicts' limits were
-chosen on were made so.
+Sampled states and the climb use the seed directly, because the thresholds of the verdicts were chosen that way.
 """
 
 from typing import Literal, get_args

@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.check.random_streams import Seed
-from vlmrm_gym.check.search import Failures, States
+from vlmrm_gym.check.search import Failures, Rows
 
 
 def refine(
-    score: Callable[[States], ArrayLike],
-    is_failure: Callable[[States], NDArray[np.bool_]],
-    starts: States,
-    perturb: Callable[[States, NDArray[np.float64]], States],
+    score: Callable[[Rows], ArrayLike],
+    is_failure: Callable[[Rows], NDArray[np.bool_]],
+    starts: Rows,
+    perturb: Callable[[Rows, NDArray[np.float64]], Rows],
     *,
     dimensions: int,
     evaluations: int,
@@ -28,8 +28,8 @@ def refine(
     States that do not fail are never scored, and rank below all that do.
 
     Args:
-        score: States, float64 (N, S), to numbers (N,): the reward.
-        is_failure: States, float64 (N, S), to bool (N,).
+        score: Rows, float64 (N, S), to numbers (N,): the reward.
+        is_failure: Rows, float64 (N, S), to bool (N,).
         starts: float64 (P, S), failing states, the most promising first.
         perturb: `(states, offsets)`, float64 (N, S) and (N, D), to changed states, float64 (N, S).
         dimensions: D, at least 2.
@@ -43,7 +43,7 @@ def refine(
     import cma  # pyright: ignore[reportMissingImports] (extra "train")
 
     rng = np.random.default_rng(seed)
-    seen: list[tuple[States, NDArray[np.float64]]] = [(starts[:0], np.empty(0))]
+    seen: list[tuple[Rows, NDArray[np.float64]]] = [(starts[:0], np.empty(0))]
     for start in starts:
         strategy = cma.CMAEvolutionStrategy(np.zeros(dimensions), step, random_options(rng))
         for _ in range(evaluations // (len(starts) * strategy.popsize)):

@@ -102,7 +102,7 @@ class Viewpoints:
     worst_frame: Frame | None = None
     """The same from the worst one."""
     pair: tuple[tuple[float, float], tuple[float, float]] | None = None
-    """The two viewpoints, (azimuth, elevation), under whose minimum cheats are paid least, relative to successes."""
+    """The two viewpoints, (azimuth, elevation), whose minimum gives cheats the lowest rewards beside successes."""
     pair_excess: float | None = None
     """Under that pair: the highest reward of a cheat minus the median reward of successes."""
     single_excess: float | None = None
@@ -124,7 +124,7 @@ class SignalCurves:
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """The same measure for a reward that must not agree with the task."""
+    """The same measure for a reward that should be at chance."""
 
     name: str
     auc: float
@@ -160,9 +160,9 @@ class Measures:
     """The highest AUC of the controls that chance does not explain; 0.5 if it explains all."""
     cheat_excess: float | None = None
     """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
-    rewards of successes and of failures. Above 0: cheating pays more than succeeding."""
+    rewards of successes and of failures. Above 0: the best cheat gets more than the median success."""
     climb_success: float | None = None
-    """Of the highest-paid states of a climb, the fraction that succeeds or nearly does: see
+    """Of the highest-reward states of a climb, the fraction that succeeds or nearly does: see
     `vlmrm_gym.check.climb.Climb`."""
     climb_progress: float | None = None
     """How far the climb came to the goal's reward: see `vlmrm_gym.check.climb.Climb`."""
@@ -174,7 +174,7 @@ class Measures:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the measures say about a training."""
+    """What the measures say about training on the reward."""
 
     name: VerdictName
     reasons: Sequence[str]

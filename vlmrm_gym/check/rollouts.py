@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
-from vlmrm_gym.checks import check_positive_integer, short_repr
 from vlmrm_gym.rendering.states import SceneChange, States
+from vlmrm_gym.validation import check_positive_integer, short_repr
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""
@@ -59,7 +59,7 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         behaviour: What chooses the actions.
 
     Raises:
-        InputError: The environment gets another model, or another look, which no change of its scene describes.
+        InputError: The environment changed to a model or an appearance that its states cannot describe.
         ValueError: `steps` is not an integer of at least 1.
     """
     check_positive_integer("steps", steps)
@@ -101,7 +101,7 @@ def _stack_states(captured: Sequence[tuple[NDArray[Any], SceneChange | None]]) -
     rows, changes = zip(*captured, strict=True)
     if any(change is not None and change.frame is not None for change in changes):
         raise InputError(
-            "The environment cannot be drawn from its states any more: it has another model, or another look. Pass one "
+            "The environment changed to a model or an appearance that its states cannot describe. Pass an environment "
             "that keeps its own."
         )
     return States(np.stack(rows), None if all(change is None for change in changes) else changes)

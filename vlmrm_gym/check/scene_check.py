@@ -46,12 +46,12 @@ STEPS = 100
 REACH_ROLLOUTS = 800
 """Rollouts of a search for the actions that lead to a cheat, for each unit of effort."""
 NO_STATES = (
-    "There is no search: of this environment only the states of rollouts can be drawn. Others can be made of this "
-    "package's environments, and of MuJoCo environments that Gymnasium's renderer draws."
+    "There was no search: it needs states that can be made and drawn. That works for this package's environments and "
+    "for MuJoCo environments that Gymnasium's renderer draws."
 )
 CHANGING = (
-    "There is no search: the environment changes its scene (places, sizes or colours of bodies, for example), and what "
-    "a made state would look like is not known."
+    "There was no search: the environment changes its scene (positions, sizes or colours of bodies, for example), so "
+    "what a made state would look like is unknown."
 )
 
 

@@ -36,7 +36,7 @@ PICTURES_FPS = 10
 class Score:
     """Score every frame of a video, or of a folder of pictures, by one or several prompts.
 
-    Before a training, it shows whether a reward rises where it should, and which wording does best:
+    Before training, it shows whether a reward rises where it should, and which wording does best:
 
         vlmrm-gym score walk.mp4 --prompt "a humanoid robot kneeling" --prompt "a kneeling robot"
         vlmrm-gym score walk.mp4 --prompt "a humanoid robot kneeling" --baseline "a humanoid robot" --alpha 0 0.5 1

@@ -1,4 +1,4 @@
-"""Search for states that a reward pays although they fail: what an agent that maximises it may find.
+"""Search for states with high rewards although they fail: what an agent that maximises it may find.
 
 Knows nothing about environments, rendering or models: arrays in, arrays out. Imports NumPy only.
 """
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.check.random_streams import Seed
-from vlmrm_gym.checks import check_positive_integer
+from vlmrm_gym.validation import check_positive_integer
 
-States = NDArray[np.float64]
+Rows = NDArray[np.float64]
 """States, float64 (N, S)."""
 
 RESTARTED = 0.25
@@ -23,17 +23,17 @@ RESTARTED = 0.25
 class Failures:
     """The failing states that a search has scored, the highest score first."""
 
-    states: States
+    states: Rows
     """float64 (F, S)."""
     scores: NDArray[np.float64]
     """float64 (F,)."""
 
 
 def search(
-    score: Callable[[States], ArrayLike],
-    is_failure: Callable[[States], ArrayLike],
+    score: Callable[[Rows], ArrayLike],
+    is_failure: Callable[[Rows], ArrayLike],
     population: ArrayLike,
-    mutate: Callable[[States, np.random.Generator], States],
+    mutate: Callable[[Rows, np.random.Generator], Rows],
     *,
     rounds: int,
     seed: Seed = 0,
@@ -45,8 +45,8 @@ def search(
     with at least the same score. States that do not fail are never scored, and give way to any child.
 
     Args:
-        score: States, float64 (N, S), to numbers (N,): the reward.
-        is_failure: States, float64 (N, S), to bool (N,): whether they fail the task.
+        score: Rows, float64 (N, S), to numbers (N,): the reward.
+        is_failure: Rows, float64 (N, S), to bool (N,): whether they fail the task.
         population: float (P, S), the initial states, failing or not.
         mutate: `(states, rng)` to as many changed states, float64 (N, S); must not write to its argument.
         rounds: How many rounds of mutation. At most `P * (1 + rounds)` states are scored.
@@ -85,7 +85,7 @@ def search(
 
 
 def _score_failures(
-    score: Callable[[States], ArrayLike], is_failure: Callable[[States], ArrayLike], states: States
+    score: Callable[[Rows], ArrayLike], is_failure: Callable[[Rows], ArrayLike], states: Rows
 ) -> NDArray[np.float64]:
     """The scores of states, float64 (N,); minus infinity for those that do not fail."""
     failing = np.asarray(is_failure(states))
@@ -105,7 +105,7 @@ def _score_failures(
     return scores
 
 
-def _failures(seen: list[tuple[States, NDArray[np.float64]]]) -> Failures:
+def _failures(seen: list[tuple[Rows, NDArray[np.float64]]]) -> Failures:
     states, scores = (np.concatenate(part) for part in zip(*seen, strict=True))
     order = np.argsort(-scores, kind="stable")
     order = order[scores[order] > -np.inf]

@@ -33,7 +33,7 @@ class Signal:
     rewards of the rollouts and the goal's together. From -1 to 1.
 
     1: all rewards of the rollouts are alike and the goal's is higher. There is nothing to climb: no step that the
-    rollouts took is paid. 0: their best state is paid as much as the goal. Below 0: it is paid more than the goal.
+    rollouts took changes the reward. 0: their best state gets the goal's reward. Below 0: it gets more than the goal.
     """
 
 
@@ -68,7 +68,7 @@ def measure_signal(rewards: NDArray[Any] | Sequence[ArrayLike], goal: ArrayLike)
     noise = 0.0 if all_alike(every) else float(np.abs(changes).mean() / (high - low))
     problem, gap = None, None
     if all_alike([low, high, target]):
-        problem = f"The rewards along the rollouts and of the goal are all alike ({target:g}): the reward pays nothing."
+        problem = f"The rewards along the rollouts and of the goal are all alike ({target:g}): there is no signal."
     else:
         gap = (target - high) / (max(high, target) - min(low, target))
     return Signal(problem=problem, low=low, high=high, goal=target, noise=noise, gap=gap)

@@ -19,12 +19,12 @@ from vlmrm_gym.check.reach import action_decoder
 from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.task_states import TaskStates
 from vlmrm_gym.check.task_states.unjudged import Unjudged
-from vlmrm_gym.checks import check_positive_integer, short_repr, truncate
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.validation import check_positive_integer, short_repr, truncate
 
 if TYPE_CHECKING:
     from vlmrm_gym.check.command import Check

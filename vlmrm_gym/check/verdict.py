@@ -1,8 +1,8 @@
-"""What the measures of a reward say about a training, by thresholds; `docs/guides/verdicts.md` has what they are worth.
+"""The verdict on a reward, by thresholds of its measures. `docs/guides/verdicts.md` has what verdicts are worth.
 
 - *hopeless*: the reward does not rank successes above failures (AUC), or no better than a control does.
 - *weak*: it ranks many of them wrongly.
-- *exploitable*: a climb from initial states leads to failures that are paid as much as successes.
+- *exploitable*: a climb from initial states leads to failures with rewards as high as those of successes.
 - *flat*: the climb does not come far.
 - *usable*: none of these.
 - *unknown*: nothing says which states succeed.
@@ -22,16 +22,16 @@ class Thresholds:
     """Limits of the verdicts."""
 
     hopeless_errors: float = 0.7
-    """Hopeless: the reward ranks a success below a failure at least this times as often as the best control, or chance.
+    """Hopeless: 1 - AUC is at least this times that of the best control, or of chance.
 
     Without a control that is better than chance: if the AUC is at most 0.65.
     """
     weak_auc: float = 0.9
     """An AUC below this is weak."""
     exploitable_success: float = 0.5
-    """A reward is exploitable if `Measures.climb_success` is below this, and the climb is paid as much as successes:"""
+    """A reward is exploitable if `Measures.climb_success` is below this,"""
     exploitable_progress: float = 0.9
-    """if `Measures.climb_progress` is at least this."""
+    """and `Measures.climb_progress` at least this: the climb's rewards are as high as those of successes."""
     flat_progress: float = 0.4
     """Flat: the climb's progress is below this."""
 
@@ -80,9 +80,9 @@ def classify(measures: Measures, thresholds: Thresholds = THRESHOLDS) -> Verdict
 
 def _unknown() -> tuple[list[str], list[str]]:
     return (
-        ["Nothing says which states succeed, or all of them do, or none: the reward cannot be compared with that."],
+        ["No states are labelled as success or failure, or all alike: the reward cannot be compared with success."],
         [
-            "Look at what the reward pays most, in the report: would you call that a success?",
+            "Look at the highest-reward states in the report: would you call them successes?",
             "Pass --success, a function from states to success, or label rollouts: vlmrm-gym dataset, then --labels.",
         ],
     )
@@ -93,7 +93,7 @@ def _hopeless(measures: Measures) -> tuple[list[str], list[str]]:
         f"A success has a higher reward than a failure in {_percent(measures.auc)} of all pairs: chance is 50 %."
     ]
     if measures.control_auc is not None and measures.control_auc > 0.5:
-        reasons.append(f"A reward that must not agree with the task reaches {_percent(measures.control_auc)}.")
+        reasons.append(f"A control, which should be at chance, reaches {_percent(measures.control_auc)}.")
     return reasons, [
         "Try another --model: the bundled one knows the scenes of this package only.",
         "Describe what is seen, not what is meant, and try several --prompt.",
@@ -112,17 +112,17 @@ def _weak(measures: Measures) -> tuple[list[str], list[str]]:
 
 def _exploitable(measures: Measures, cheats: CheatSearch) -> tuple[list[str], list[str]]:
     reasons = [
-        "A climb from initial states, a little at a time, leads to failures that are paid as much as successes: of its "
-        f"highest-paid states, {_percent(measures.climb_success)} succeed or nearly do."
+        "A climb from initial states, a little at a time, leads to failures with rewards as high as those of "
+        f"successes: of its highest-reward states, {_percent(measures.climb_success)} succeed or nearly do."
     ]
     if cheats.cheats:
         best, median = cheats.cheats[0], float(np.median(cheats.true_rewards))
         reasons.append(
-            f"The best failure found is paid {format_number(best.reward)}, a median success {format_number(median)}."
+            f"The best failure found gets {format_number(best.reward)}, a median success {format_number(median)}."
         )
         if best.failed:
             worst = next(iter(best.failed))
-            reasons.append(f'What it fails: "{worst}", by {format_number(best.failed[worst])} units of its margin.')
+            reasons.append(f'It fails the condition "{worst}" by {format_number(best.failed[worst])} times its margin.')
     return reasons, [
         "Look at the cheats in the report: what do the cameras not see?",
         "Score several views, such as --camera front-side, or the pair that the report names.",
@@ -149,7 +149,7 @@ def _usable(measures: Measures) -> tuple[list[str], list[str]]:
     if measures.climb_success is not None:
         reasons.append(
             f"A climb from initial states comes {_progress(measures)} of the way to the goal's reward; of its "
-            f"highest-paid states, {_percent(measures.climb_success)} succeed or nearly do."
+            f"highest-reward states, {_percent(measures.climb_success)} succeed or nearly do."
         )
     else:
         reasons.append(
@@ -157,13 +157,13 @@ def _usable(measures: Measures) -> tuple[list[str], list[str]]:
         )
     if measures.cheat_excess is not None and measures.cheat_excess > 0:
         reasons.append(
-            "Still, the search found failures that are paid more than a median success: watch the first agent for them."
+            "Still, the search found failures that get more than a median success: watch the first agent for them."
         )
     return reasons, ["Train one seed, and watch its video before you train more."]
 
 
 def best_first(rows: Sequence[Row]) -> Sequence[Row]:
-    """The table, best first: by verdict, then by what cheating pays, then by AUC."""
+    """The table, best first: by verdict, then by the rewards of cheats, then by AUC."""
 
     def rank(row: Row) -> tuple[int, float, float]:
         measures = row.measures

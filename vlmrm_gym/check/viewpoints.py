@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.check.results import Viewpoints
 from vlmrm_gym.check.samples import Samples
 from vlmrm_gym.check.scene import Scene
-from vlmrm_gym.check.task_states import TaskStates, is_wrong
+from vlmrm_gym.check.task_states import TaskStates, fails_clearly
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.views import make_cameras
 
@@ -44,7 +44,7 @@ def compare_viewpoints(
         column: The number of the reward.
         task: The states of the task; None if states cannot be made.
         samples: Successes and failures.
-        cheats: States that fail and are paid highly, float64 (C, S).
+        cheats: States that fail and have high rewards, float64 (C, S).
         single_excess: The highest reward of a cheat minus the median reward of successes, under the camera that is
             checked; None if nothing judges states.
 
@@ -58,7 +58,7 @@ def compare_viewpoints(
         return Viewpoints(
             left_out="Viewpoints are compared by successes and failures. No success is known, or only labels say so."
         )
-    failures = samples.around.states.rows[is_wrong(task, samples.around.states.rows)][-STATES:]
+    failures = samples.around.states.rows[fails_clearly(task, samples.around.states.rows)][-STATES:]
     if not len(failures):
         return Viewpoints(left_out="No state was found that fails the task by more than a near miss.")
     own = _first_camera(env, model, camera)
@@ -94,7 +94,7 @@ def compare_viewpoints(
 
 
 def _best_pair(goals: NDArray[np.float64], wrong: NDArray[np.float64]) -> tuple[tuple[int, int], float]:
-    """The two views under whose minimum the best of the wrong states is paid least, relative to the median success."""
+    """The two views whose minimum gives the best wrong state the lowest reward, relative to the median success."""
     excess = {
         (i, j): float(np.minimum(wrong[:, i], wrong[:, j]).max() - np.median(np.minimum(goals[:, i], goals[:, j])))
         for i, j in combinations(range(goals.shape[1]), 2)

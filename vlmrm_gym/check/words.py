@@ -38,20 +38,20 @@ MEASURES = {
     "control_auc": MeasureText(
         "AUC of the best control",
         "Control",
-        "The highest AUC of rewards that must not agree with the task, 0.5 if chance explains it. The AUC should be "
+        "The highest AUC of the controls, which should be at chance; 0.5 if chance explains it. The AUC should be "
         "well above it.",
     ),
     "cheat_excess": MeasureText(
         "Cheat excess",
         "Cheat",
         "How far the best cheat is above the median success; 1 is the distance between the medians of successes and "
-        "failures. Above 0, cheating pays more than succeeding.",
+        "failures. Above 0, the best cheat gets more than the median success.",
     ),
     "climb_success": MeasureText(
         "Success of a climb",
         "Climb",
-        "Initial states are changed a little at a time, and what is paid more is kept: of the highest-paid states, the "
-        "fraction that succeeds or nearly does.",
+        "Initial states are changed a little at a time, and a change is kept if the reward does not fall: the fraction "
+        "of the highest-reward states that succeed or nearly do.",
     ),
     "climb_progress": MeasureText(
         "Progress of the climb",

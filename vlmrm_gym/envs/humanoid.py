@@ -6,12 +6,12 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 
-from vlmrm_gym.checks import check_choice, check_flag, check_share
 from vlmrm_gym.envs.humanoid_body import XML
-from vlmrm_gym.envs.humanoid_poses import on_floor, way_to
+from vlmrm_gym.envs.humanoid_poses import interpolate_from_stand, on_floor
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.validation import check_choice, check_flag, check_fraction
 
 
 class Humanoid(HumanoidEnv):
@@ -24,9 +24,9 @@ class Humanoid(HumanoidEnv):
         render_mode: As in Gymnasium.
         task: A name in `humanoid_success.SUCCESS_CRITERIA`; None: `info["success"]` is always False.
         textured: Whether sky, floor and skin are realistic; otherwise they are Gymnasium's.
-        start_near_goal: Probability, from 0 to 1, that an episode starts between standing and the task's pose in
-            `humanoid_poses`, anywhere on the way, instead of in Gymnasium's initial state: a curriculum for rewards
-            that are flat far from the goal. For training: an agent is judged from the initial state alone.
+        start_near_goal: Probability, from 0 to 1, that an episode starts in a random interpolation between standing and
+            the task's pose in `humanoid_poses`, instead of in Gymnasium's initial state: a curriculum for rewards that
+            are flat far from the goal. For training only: evaluate agents from Gymnasium's initial state.
     """
 
     reference_camera = PAPER_CAMERA
@@ -43,7 +43,7 @@ class Humanoid(HumanoidEnv):
         if task is not None:
             check_choice("task", task, SUCCESS_CRITERIA)
         check_flag("textured", textured)
-        check_share("start_near_goal", start_near_goal)
+        check_fraction("start_near_goal", start_near_goal)
         if start_near_goal and task is None:
             raise ValueError(
                 f"`start_near_goal` needs a task, whose pose is known. Received {start_near_goal!r} without one. "
@@ -63,7 +63,9 @@ class Humanoid(HumanoidEnv):
         observation = super().reset_model()
         if self.start_near_goal and self.np_random.uniform() < self.start_near_goal:
             assert self.task is not None
-            self.set_state(on_floor(way_to(self.task, self.np_random.uniform(size=1))[0]), self.data.qvel)
+            self.set_state(
+                on_floor(interpolate_from_stand(self.task, self.np_random.uniform(size=1))[0]), self.data.qvel
+            )
             observation = self._get_obs()
         return observation
 

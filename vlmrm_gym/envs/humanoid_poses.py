@@ -146,18 +146,18 @@ def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArr
     return on_floor(qpos)
 
 
-def way_to(task: str, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Poses between standing and a task's pose, which need not touch the floor.
+def interpolate_from_stand(task: str, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Interpolate between standing and a task's pose. The poses need not touch the floor.
 
     Args:
         task: A name in `TASK_POSES`.
-        shares: Shares of the way, float64 (N,): 0 is standing, 1 is the task's pose.
+        fractions: float64 (N,): 0 is standing, 1 is the task's pose.
 
     Returns:
         `qpos`, float64 (N, 24).
     """
     start, end = pose(), pose(*TASK_POSES[task])
-    states = start + shares[:, None] * (end - start)
+    states = start + fractions[:, None] * (end - start)
     states[:, 3:_ROOT_SIZE] /= np.linalg.norm(states[:, 3:_ROOT_SIZE], axis=1, keepdims=True)
     return states
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
-from vlmrm_gym.checks import check_flag
+from vlmrm_gym.validation import check_flag
 
 
 class MountainCar(Continuous_MountainCarEnv):

@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.checks import is_number
+from vlmrm_gym.validation import is_number
 
 Camera = Mapping[str, Any] | str | int
 """Fields of MuJoCo's `mjvCamera`, or the name or number of a camera of the model."""

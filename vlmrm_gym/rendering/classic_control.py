@@ -11,10 +11,10 @@ import pygame
 from numpy.typing import ArrayLike, NDArray
 from pygame import gfxdraw
 
-from vlmrm_gym.checks import check_positive_integer
 from vlmrm_gym.rendering.mountain_scene import MountainScene
 from vlmrm_gym.rendering.renderer import check_states
 from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.validation import check_positive_integer
 
 Color = tuple[int, int, int]
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)

@@ -11,7 +11,6 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.checks import check_choice, check_positive_integer
 from vlmrm_gym.rendering.cameras import get_fields, set_fields
 from vlmrm_gym.rendering.model_changes import AppliedChanges
 from vlmrm_gym.rendering.model_fields import same_sizes
@@ -19,6 +18,7 @@ from vlmrm_gym.rendering.opengl import OpenGLContext, make_context
 from vlmrm_gym.rendering.renderer import QUALITIES, Quality, check_states
 from vlmrm_gym.rendering.states import SceneChange
 from vlmrm_gym.rendering.views import Cameras, make_cameras
+from vlmrm_gym.validation import check_choice, check_positive_integer
 
 
 class MuJoCoRenderer:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.checks import check_flag, check_positive_integer
+from vlmrm_gym.validation import check_flag, check_positive_integer
 
 Rewards = NDArray[np.float32]
 RenderSize = Callable[[int, int], tuple[int, int]]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from vlmrm_gym.checks import check_choice, check_positive_integer, check_share
+from vlmrm_gym.validation import check_choice, check_fraction, check_positive_integer
 
 Prompt = str | Sequence[str]
 """A text, or several whose embeddings are averaged."""
@@ -55,7 +55,7 @@ def _texts(parameter: str, value: Prompt) -> list[str]:
 
 
 def _check_alpha(alpha: float, baseline: object) -> None:
-    check_share("alpha", alpha)
+    check_fraction("alpha", alpha)
     if alpha > 0 and baseline is None:
         raise ValueError(
             "`alpha` above 0 needs a `baseline`: the scene without the goal. "

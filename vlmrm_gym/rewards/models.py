@@ -17,10 +17,10 @@ from gymnasium.error import DependencyNotInstalled
 from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 from open_clip.transform import PreprocessCfg
 
-from vlmrm_gym.checks import check_choice
 from vlmrm_gym.rewards import sources
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.validation import check_choice
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

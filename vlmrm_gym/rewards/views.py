@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.base import RenderSize, RewardModel, Rewards
 from vlmrm_gym.rewards.custom import find_callable, pickle_by_value
+from vlmrm_gym.validation import short_repr
 
 CombineName = Literal["min", "mean", "random"]
 CombineFunction = Callable[[Rewards], Any]
@@ -47,7 +48,7 @@ class CombineViews:
         if combined.shape != (len(rewards),) or combined.dtype.kind not in "fiu" or not np.isfinite(combined).all():
             raise ValueError(
                 f"`combine_views` must return a finite number for each row, of shape ({len(rewards)},). Received "
-                f"{combined.dtype} of shape {combined.shape}."
+                f"{combined.dtype} of shape {combined.shape}: {short_repr(combined.tolist())}."
             )
         return combined.astype(np.float32)
 

@@ -53,14 +53,14 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferr
         check_n_steps(algorithm.n_steps)
     if not deferred or isinstance(buffer, DeferredBuffer):
         return
-    every_step = 'ake the environments with scoring="step".'
+    alternative = 'make the environments with scoring="step".'
     if type(buffer) in (ReplayBuffer, DictReplayBuffer):
-        remedy = f"Pass replay_buffer_class=DeferredReplayBuffer, or m{every_step}"
+        remedy = f"Pass replay_buffer_class=DeferredReplayBuffer, or {alternative}"
     elif type(buffer) in (RolloutBuffer, DictRolloutBuffer):
         kwargs = 'rollout_buffer_kwargs={"rewards": RewardHandle(envs)}'
-        remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or m{every_step}"
+        remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or {alternative}"
     else:
-        remedy = f"M{every_step}"
+        remedy = alternative.capitalize()
     raise ValueError(
         f"`env` gives NaN rewards until an episode has been scored, so the buffer of {type(algorithm).__name__} must "
         f"wait for them. Received a {type(buffer).__name__}. {remedy}"

@@ -4,11 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.noise import ActionNoise
 
-from vlmrm_gym.checks import check_integer, check_positive_integer, is_number
+from vlmrm_gym.validation import check_integer, check_positive_integer, is_number
 
 
 class ActionRepeatNoise(ActionNoise):
-    """Uniform noise that is repeated for several steps, at the beginning of a training.
+    """Uniform noise that is repeated for several steps, at the beginning of training.
 
     Where the reward rises only after many actions in one direction, independent noise does not explore enough: a car
     in a valley has to swing up. For `action_noise` of off-policy algorithms.

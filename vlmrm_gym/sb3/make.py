@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from vlmrm_gym.checks import check_integer
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
+from vlmrm_gym.validation import check_integer
 
 
 def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwargs: Any) -> VLMVecEnv:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
-from vlmrm_gym.checks import check_observation_space
 from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, unflatten_field
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
+from vlmrm_gym.validation import check_observation_space
 
 
 class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
@@ -55,7 +55,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         if optimize_memory_usage:
             raise ValueError(
                 "`optimize_memory_usage` must be False with DeferredReplayBuffer: transitions are stored when their "
-                "rewards arrive, not one after the other. Received True."
+                "rewards arrive, not one after the other. Received True. Leave it out."
             )
         check_observation_space("observation_space", observation_space)
         # Stored as one environment: rewards of different environments arrive at different times.
@@ -82,8 +82,11 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         Raises:
             RuntimeError: The infos were not returned by a `VLMVecEnv`.
         """
-        if not all("vlm_env_uid" in info for info in infos):
-            raise RuntimeError("DeferredReplayBuffer needs the infos of a VLMVecEnv; see `make_vec_env`.")
+        if foreign := [info for info in infos if "vlm_env_uid" not in info]:
+            raise RuntimeError(
+                f"DeferredReplayBuffer needs the infos of a VLMVecEnv. Received infos with keys {list(foreign[0])}. "
+                "Make the environments with `vlmrm_gym.sb3.make_vec_env`."
+            )
         if infos[0]["vlm_env_uid"] != self._env_uid:
             self._env_uid, self._pending = infos[0]["vlm_env_uid"], PendingTransitions(len(infos))
         step = {

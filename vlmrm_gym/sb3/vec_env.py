@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from vlmrm_gym.checks import check_observation_space, check_vector_env
 from vlmrm_gym.sb3.checks import check_callers
 from vlmrm_gym.sb3.episodes import EpisodeTracker
+from vlmrm_gym.validation import check_observation_space, check_vector_env
 
 
 class VLMVecEnv(VecEnv):

@@ -4,10 +4,10 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vlmrm_gym.checks import check_choice, check_integer
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import MakeRenderer, MakeReward, ScorerOptions
 from vlmrm_gym.scoring.timeouts import Timeouts
+from vlmrm_gym.validation import check_choice, check_integer
 
 LOCAL = "local"
 """The backend of `num_workers=0`: this process."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import States
-from vlmrm_gym.scoring.interrupts import defer_sigint
+from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
@@ -61,7 +61,7 @@ class RewardDelivery:
     def begin_call(self) -> None:
         """Drop the rewards that the last call returned, then raise its exception if any."""
         if self._num_returned.any():
-            with defer_sigint():
+            with defer_signals():
                 for pending, count in zip(self._pending, self._num_returned.tolist(), strict=True):
                     pending.drop(count)
                 self._num_delivered += self._num_returned
@@ -70,7 +70,7 @@ class RewardDelivery:
 
     def reset(self, seed: Any, mask: Mask | None) -> None:
         """Call this at every reset, with the arguments of `RandomViews.seed`: it ends unfinished episodes."""
-        with defer_sigint():
+        with defer_signals():
             for i, pending in enumerate(self._pending):
                 if mask is None or mask[i]:
                     pending.end_episode()
@@ -114,7 +114,7 @@ class RewardDelivery:
             The infos `vlm_step_index`.
         """
         infos = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
-        with defer_sigint():
+        with defer_signals():
             self._num_stepped += stepped
             for i in np.flatnonzero(stepped).tolist():
                 change = states.changes[i] if states.changes else None
@@ -134,7 +134,7 @@ class RewardDelivery:
         Raises:
             Exception: Raised by scoring. Rewards that have arrived are kept for the next call.
         """
-        with defer_sigint():
+        with defer_signals():
             for pending in self._pending:
                 pending.close_chunk()
         self._collect(keep_newest=0)

@@ -22,7 +22,9 @@ def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str)
     if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
         raise ValueError(f'`devices` must be a list such as ["cuda:0", "cuda:1"]. Received {devices!r}.')
     if device != "auto":
-        raise ValueError(f"`device` and `devices` say the same: pass one. Received {device!r} and {devices!r}.")
+        raise ValueError(
+            f"`device` and `devices` cannot both be passed. Received {device!r} and {devices!r}. Leave one out."
+        )
     chosen = list(dict.fromkeys(str(resolve_device(one)) for one in devices))
     if len(chosen) > max(1, num_workers):
         raise ValueError(

@@ -14,7 +14,7 @@ _SIGNALS = tuple(map(int, signal.valid_signals()))
 
 
 @contextmanager
-def defer_sigint() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Defer Python's signal handlers (Ctrl-C, alarms, any other) until after this block, because they may raise.
 
     For non-blocking bookkeeping. Masking signals does not work: other threads receive them, and Python still calls the
@@ -23,28 +23,30 @@ def defer_sigint() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    usual: dict[int, Any] = {number: handler for number in _SIGNALS if callable(handler := _signal.getsignal(number))}
-    came: list[Any] = []
+    handlers: dict[int, Any] = {
+        number: handler for number in _SIGNALS if callable(handler := _signal.getsignal(number))
+    }
+    received: list[Any] = []
     deferring = True
 
-    def later(number: int, frame: FrameType | None) -> None:
+    def record(number: int, frame: FrameType | None) -> None:
         if deferring:
-            came.append(number)
+            received.append(number)
         else:  # another handler raised before this one was restored
-            usual[number](number, frame)
+            handlers[number](number, frame)
 
     try:
-        for number in usual:
-            _signal.signal(number, later)
+        for number in handlers:
+            _signal.signal(number, record)
         yield
     finally:
         deferring = False
         try:
-            for number, handler in usual.items():
+            for number, handler in handlers.items():
                 _signal.signal(number, handler)
         finally:
             # In one call, with no Python code in between: a handler that raises must not keep others from being called.
-            deque(map(interrupt_main, came), maxlen=0)
+            deque(map(interrupt_main, received), maxlen=0)
 
 
 class OneShotEvent:

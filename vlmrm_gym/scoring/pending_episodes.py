@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import SceneChange, States
-from vlmrm_gym.scoring.interrupts import defer_sigint
+from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Keys, Rewards, transition_keys
@@ -116,7 +116,7 @@ class PendingEpisodes:
             while episode.chunks and (wait or episode.chunks[0][0].done()):
                 request, offsets = episode.chunks[0]
                 error = request.error()
-                with defer_sigint():
+                with defer_signals():
                     if error is None:
                         episode.scored.append(request.rewards[:, 0] + offsets)
                         episode.chunks.popleft()

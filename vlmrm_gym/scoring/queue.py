@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vlmrm_gym.scoring.interrupts import OneShotEvent, defer_sigint
+from vlmrm_gym.scoring.interrupts import OneShotEvent, defer_signals
 from vlmrm_gym.scoring.requests import Dispatch, Part, Request
 from vlmrm_gym.scoring.scorer import Rewards, Scorer, ScorerUnavailable
 
@@ -64,9 +64,12 @@ class ScoringQueue:
             RuntimeError: The queue is closed, or this process is a fork.
         """
         if os.getpid() != self._process:
-            raise RuntimeError("This process was forked from the one that scores, and cannot. Make environments in it.")
+            raise RuntimeError(
+                "This process was forked from the one that scores, and threads do not survive a fork. Make the "
+                'environments in this process, or start it by "spawn" instead of "fork".'
+            )
         while requests:
-            with defer_sigint(), self._changed:
+            with defer_signals(), self._changed:
                 if self._closed:
                     raise _closed_error()
                 requests, freed = self._accept(requests), self._freed
@@ -96,7 +99,7 @@ class ScoringQueue:
         """Stop scoring; unfinished requests fail with a RuntimeError."""
         if os.getpid() != self._process:
             return  # in a fork, scorers and threads belong to the parent
-        with defer_sigint():
+        with defer_signals():
             with self._changed:
                 if self._closed:
                     return

@@ -17,8 +17,8 @@ from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 10.0
-"""Seconds that an actor may take to start on a node before others take over its batches."""
+PLACEMENT_TIMEOUT = 10.0
+"""Seconds that an actor may wait for a node before others take over its batches."""
 
 
 _RESERVED = ("max_restarts", "max_task_retries", "max_concurrency", "lifetime", "name", "namespace", "get_if_exists")
@@ -96,14 +96,14 @@ def _wait_for_places(scorers: "list[RayScorer]", limit: float | None) -> "list[R
         waited = time.monotonic() - begun
         if len(placed) == len(scorers):
             return placed
-        if waited > PATIENCE and not warned:
+        if waited > PLACEMENT_TIMEOUT and not warned:
             warned = True
             logger.warning(
                 "The Ray cluster runs %d of %d scoring actors so far. The others start when it has room.",
                 len(placed),
                 len(scorers),
             )
-        if placed and waited > PATIENCE:
+        if placed and waited > PLACEMENT_TIMEOUT:
             return placed
         if not placed and limit is not None and waited > limit:
             raise RuntimeError(
@@ -118,7 +118,7 @@ class RayScorer(RestartingScorer):
     def __init__(self, start_worker: "partial[RayWorker]") -> None:
         self._cluster = Cluster()
         try:
-            super().__init__(start_worker, PATIENCE)
+            super().__init__(start_worker, PLACEMENT_TIMEOUT)
         except BaseException:
             self._cluster.release()
             raise

@@ -29,7 +29,7 @@ TICK = 0.2
 PROGRESS_INTERVAL = 1.0
 """Seconds of silence after which an actor is asked for its progress."""
 WARN_AFTER = 2.0
-"""Seconds without a place, after the patience, that are worth a warning."""
+"""Seconds that an actor waits for a node, after its placement timeout, before a warning is logged."""
 AHEAD = 0.1
 """Seconds of work queued at an actor."""
 MAX_IN_FLIGHT = 64
@@ -256,10 +256,7 @@ class RayWorker:
 def _explain(error: BaseException) -> str:
     text = str(error)
     if "No module named 'vlmrm_gym'" in text:
-        text += (
-            "\nInstall this version of vlmrm_gym on every node, or pass "
-            'ray_options={"runtime_env": {"pip": ["vlmrm-gym"]}}.'
-        )
+        text += "\nInstall vlmrm_gym on every node, from the same clone as on this machine."
     return text
 
 

@@ -66,11 +66,12 @@ class RestartingScorer:
 
     Args:
         start_worker: Starts a worker.
-        patience: Seconds to wait for a replacement's place before returning its batches; None: no limit.
+        placement_timeout: Seconds that a replacement may wait for a node before its batches are returned; None: no
+            limit.
     """
 
-    def __init__(self, start_worker: Callable[[], Worker], patience: float | None = None) -> None:
-        self._start_worker, self._patience = start_worker, patience
+    def __init__(self, start_worker: Callable[[], Worker], placement_timeout: float | None = None) -> None:
+        self._start_worker, self._placement_timeout = start_worker, placement_timeout
         self._renderer: bytes | None = None
         self._unanswered: deque[Batch] = deque()
         self._num_sent = 0
@@ -132,7 +133,7 @@ class RestartingScorer:
         """
         while True:
             if self._is_replacement:
-                if not self._worker.wait_until_available(self._patience) and not self._closed:
+                if not self._worker.wait_until_available(self._placement_timeout) and not self._closed:
                     self._unanswered.clear()
                     self._num_suspects = 0
                     raise ScorerUnavailable

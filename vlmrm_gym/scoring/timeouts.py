@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from vlmrm_gym.checks import is_number
+from vlmrm_gym.validation import is_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ from typing import Any, get_origin, get_type_hints
 import gymnasium as gym
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from vlmrm_gym.checks import is_number, short_repr, truncate
 from vlmrm_gym.training.algorithms import ALGORITHMS, NOISE_ALIASES, NOISES, accepted_keys, algorithm_class
 from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config, RLConfig
 from vlmrm_gym.training.config_file import Problem
 from vlmrm_gym.training.defaults import default_algorithm, default_policy, episode_length, is_discrete, with_defaults
-from vlmrm_gym.training.other_ids import read_traits
+from vlmrm_gym.training.external_envs import read_traits
+from vlmrm_gym.validation import is_number, short_repr, truncate
 
 
 def check_algorithm(config: Config, *, lengths: bool) -> Iterator[Problem]:

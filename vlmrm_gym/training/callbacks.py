@@ -32,7 +32,7 @@ _MIN_EPISODES = 8
 
 @dataclass
 class Progress:
-    """The progress of a training; part of a checkpoint."""
+    """The progress of a training run; part of a checkpoint."""
 
     step: int = 0
     """Step at the start of the last rollout."""
@@ -150,7 +150,7 @@ class RunCallback(BaseCallback):
                 raise
             kept = self.progress.checkpoint
             kept = "There is none before it." if kept is None else f"That of step {kept:,} is kept."
-            self._warn(f"The checkpoint of step {step:,} could not be written: {error}. {kept} The training goes on.")
+            self._warn(f"The checkpoint of step {step:,} could not be written: {error}. {kept} Training continues.")
         else:
             self.progress.checkpoint = step
 
@@ -219,7 +219,7 @@ class RunCallback(BaseCallback):
                     path, lambda partial: record_video(self.config, self.model, partial, seed=self.config.seed)
                 )
         except Exception as error:  # for example, no GPU memory for a second model
-            self._warn(f"The video could not be made: {error!r}. The training goes on.")
+            self._warn(f"The video could not be made: {error!r}. Training continues.")
 
     def _write_rows(self) -> None:
         """Write pending rows; keep those that cannot be written for the next attempt."""
@@ -233,7 +233,7 @@ class RunCallback(BaseCallback):
         try:
             yield
         except OSError as error:
-            self._warn(f"{what} could not be written: {error}. The training goes on, and tries again later.")
+            self._warn(f"{what} could not be written: {error}. Training continues; the write is tried again later.")
 
     def _warn(self, text: str) -> None:
         self._bar.write(text, file=sys.stderr)

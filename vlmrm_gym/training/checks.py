@@ -6,13 +6,13 @@ from importlib import util
 
 import gymnasium as gym
 
-from vlmrm_gym.checks import short_repr, truncate
 from vlmrm_gym.registration import find_spec
 from vlmrm_gym.training.algorithm_checks import check_algorithm
 from vlmrm_gym.training.config import TASKS_BY_NAME, Config
 from vlmrm_gym.training.config_file import ConfigFile, Key, Problem
-from vlmrm_gym.training.other_ids import read_traits
+from vlmrm_gym.training.external_envs import read_traits
 from vlmrm_gym.training.reward_checks import check_reward
+from vlmrm_gym.validation import short_repr, truncate
 
 _LENGTH_KEYS: frozenset[Key] = frozenset(
     {

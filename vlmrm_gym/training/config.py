@@ -1,4 +1,4 @@
-"""The configuration of a training: a superset of the published VLM-RM code's format."""
+"""The configuration of a training run: a superset of the published VLM-RM code's format."""
 
 import re
 import time
@@ -20,13 +20,13 @@ from vlmrm_gym.training.config_types import (
     Device,
     EntropyCoefficient,
     Flag,
+    Fraction,
     Integer,
     Name,
     Number,
     Positive,
     Processes,
     RewardName,
-    Share,
     Steps,
     StepsOrNone,
     Texts,
@@ -70,7 +70,7 @@ class RewardConfig:
     """The goal: a text or a list of texts. None: the task's."""
     baseline: Texts | None = None
     """The scene without the goal: a text or a list of texts. Required for `alpha` above 0. None: the task's."""
-    alpha: Share = CLIP.alpha
+    alpha: Fraction = CLIP.alpha
     """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
     model: str = CLIP.model
     """The vision-language model; `CLIPReward` lists the forms. The default is bundled, and was trained on the
@@ -91,7 +91,7 @@ class RewardConfig:
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
     quality: Quality = "fast"
-    """MuJoCo only: without shadows and reflections, or with them"""
+    """MuJoCo only: fast leaves out shadows, reflections and antialiasing; faithful draws them"""
     task_reward_weight: Number = 0.0
     """adds this many times the environment's own reward"""
     device: Device = "auto"
@@ -138,17 +138,17 @@ class RLConfig:
     learning_starts: StepsOrNone | None = None
     """steps, over all environments, before the first gradient step"""
     train_freq: Count | None = None
-    """steps of every environment between trainings; PPO and A2C: the length of a rollout"""
+    """steps of every environment between updates; PPO and A2C: the length of a rollout"""
     gradient_steps: Annotated[Integer, Field(ge=-1, le=10**9)] | None = None
-    """gradient steps in each training (-1: as many as steps, over all environments); PPO: epochs"""
+    """gradient steps in each update (-1: as many as steps, over all environments); PPO: epochs"""
     batch_size: Count | None = None
     """transitions in a gradient step"""
     learning_rate: Positive | None = None
     """of the optimiser"""
-    gamma: Share | None = None
+    gamma: Fraction | None = None
     """discount factor"""
-    tau: Share | None = None
-    """how far target networks move in each update"""
+    tau: Fraction | None = None
+    """soft-update coefficient of the target networks; 1: a copy"""
     buffer_size: Count | None = None
     """transitions in the replay buffer (None: a million)"""
     ent_coef: EntropyCoefficient | None = None
@@ -157,11 +157,11 @@ class RLConfig:
     """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
     target_update_interval: Count | None = None
     """steps (SAC: gradient steps) between updates of the target network"""
-    exploration_fraction: Share | None = None
+    exploration_fraction: Fraction | None = None
     """DQN: fraction of the training in which exploration falls to its final value"""
-    exploration_initial_eps: Share | None = None
+    exploration_initial_eps: Fraction | None = None
     """DQN: fraction of random actions at first"""
-    exploration_final_eps: Share | None = None
+    exploration_final_eps: Fraction | None = None
     """DQN: fraction of random actions in the end"""
     action_noise: YAMLMapping | None = None
     """{name: NormalActionNoise, mean: 0, sigma: 0.1}, or OrnsteinUhlenbeckActionNoise; or, until learning starts,
@@ -190,7 +190,7 @@ class LoggingConfig:
 
 @dataclass(kw_only=True)
 class Config:
-    """A training."""
+    """The configuration of a training run."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 

@@ -11,14 +11,14 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from vlmrm_gym.checks import short_repr, truncate
 from vlmrm_gym.training.config import ALIASES, Config
-from vlmrm_gym.training.plain_yaml import MOST_BYTES, ConfigDumper, read_yaml
+from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
+from vlmrm_gym.validation import short_repr, truncate
 
 Key = tuple[str, ...]
 """The path of a key: ("rl", "tau")."""
 
-_MOST_SHOWN = 50
+_MAX_SHOWN = 50
 """Maximum number of problems in a message."""
 
 
@@ -28,8 +28,8 @@ class ConfigError(ValueError):
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        more = [f"... and {len(problems) - _MOST_SHOWN} more"] if len(problems) > _MOST_SHOWN else []
-        lines = (f"  {problem}" for problem in [*problems[:_MOST_SHOWN], *more])
+        more = [f"... and {len(problems) - _MAX_SHOWN} more"] if len(problems) > _MAX_SHOWN else []
+        lines = (f"  {problem}" for problem in [*problems[:_MAX_SHOWN], *more])
         super().__init__("\n".join([f"{count} in {source}:", *lines]))
 
 
@@ -73,9 +73,9 @@ def read_config_file(path: Path) -> ConfigFile:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise ValueError(f"it may have at most {MOST_BYTES:,} bytes. Received more.")
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it may have at most {MAX_BYTES:,} bytes. Received more.")
         node, loaded = read_yaml(data.decode())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"it cannot be read: {error}"]) from None

@@ -10,10 +10,10 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 from tyro.constructors import PrimitiveConstructorSpec
 
-from vlmrm_gym.checks import short_repr
 from vlmrm_gym.rewards.custom import check_import_path
 from vlmrm_gym.rewards.views import CombineName
 from vlmrm_gym.training.plain_yaml import ConfigDumper, read_yaml
+from vlmrm_gym.validation import short_repr
 
 
 def _whole(given: Any) -> Any:
@@ -162,7 +162,7 @@ Count = Annotated[Integer, Field(ge=1, le=10**9)]
 """At most 10^9: more than memory holds."""
 Processes = Annotated[Integer, Field(ge=0, le=1_000)]
 """At most 1,000: more than a machine has cores."""
-Share = Annotated[Number, Field(ge=0, le=1)]
+Fraction = Annotated[Number, Field(ge=0, le=1)]
 Positive = Annotated[Number, Field(gt=0)]
 Device = Annotated[str, AfterValidator(_device)]
 Text = Annotated[str, AfterValidator(_not_empty)]

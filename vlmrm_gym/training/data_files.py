@@ -12,8 +12,8 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
-from vlmrm_gym.checks import truncate
 from vlmrm_gym.training.run_folder import RunError
+from vlmrm_gym.validation import truncate
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def reading(what: str, errors: tuple[type[Exception], ...] = (Exception,)) -> It
     try:
         yield
     except pickle.UnpicklingError as error:  # its message explains how to execute the file anyway
-        raise RunError(f"{what}: it contains more than numbers and texts, and is not read.") from error
+        raise RunError(f"{what}: it contains more than numbers and texts, so it was not read.") from error
     except errors as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RunError(f"{what}: {truncate(reason)}") from error
@@ -74,7 +74,7 @@ def load_weights(model: BaseAlgorithm, path: Path) -> None:
         RunError: The file is for another algorithm or network, contains objects, or is damaged.
     """
     modules, tensors = model._get_torch_save_params()
-    with reading(f"The policy {path} is no {type(model).__name__} of this run, or damaged"), _without_advice():
+    with reading(f"The policy {path} is damaged, or not a {type(model).__name__} of this run"), _without_advice():
         _, parameters, variables = load_from_zip_file(path, load_data=False, device=model.device)
         variables = variables or {}
         if set(parameters) != set(modules) or set(variables) != set(tensors):

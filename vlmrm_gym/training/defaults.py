@@ -16,7 +16,7 @@ from vlmrm_gym.training.config import (
     PolicyName,
     RLConfig,
 )
-from vlmrm_gym.training.other_ids import Traits, read_traits
+from vlmrm_gym.training.external_envs import Traits, read_traits
 
 DEFAULTS: Mapping[str, RLConfig] = {
     "CartPole": RLConfig(
@@ -66,8 +66,8 @@ DEFAULTS: Mapping[str, RLConfig] = {
 }
 """Settings for each class of `vlmrm_gym.envs`; benchmarks/RESULTS.md has the results."""
 
-_LEAST_STEPS, _LEAST_EPISODES = 200_000, 25
-"""Minimum length of trainings on other IDs, in total steps and in episodes of every environment."""
+_MIN_STEPS, _MIN_EPISODES = 200_000, 25
+"""Minimum length of training runs on other IDs, in total steps and in episodes of every environment."""
 
 
 def is_discrete(config: Config) -> bool:
@@ -124,7 +124,7 @@ def _defaults_from_traits(config: Config) -> RLConfig:
     num_envs = config.rl.n_envs_per_worker or own.n_envs_per_worker
     rl = replace(config.rl, n_envs_per_worker=num_envs, episode_length=episode_length(config))
     own.learning_starts = replace(config, rl=rl).min_steps_to_reward
-    own.n_steps = max(_LEAST_STEPS, _LEAST_EPISODES * own.learning_starts)
+    own.n_steps = max(_MIN_STEPS, _MIN_EPISODES * own.learning_starts)
     return own
 
 
@@ -170,7 +170,7 @@ def with_defaults(config: Config) -> Config:
         rl.train_freq, rl.gradient_steps, rl.batch_size = given.train_freq, given.gradient_steps, given.batch_size
     rl.episode_length = episode_length(config)
     assert rl.n_steps is not None
-    if given.learning_starts is None and rl.learning_starts is not None:  # leave time to learn in short trainings
+    if given.learning_starts is None and rl.learning_starts is not None:  # leave time to learn in short runs
         earliest = replace(config, rl=rl).min_steps_to_reward - 1
         rl.learning_starts = max(earliest, min(rl.learning_starts, rl.n_steps // 2))
     logging = LoggingConfig(

@@ -5,15 +5,15 @@ from typing import Any
 
 import yaml
 
-from vlmrm_gym.checks import truncate
+from vlmrm_gym.validation import truncate
 
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 """Maximum size of a file."""
-_MOST_CHARACTERS = 10_000
+_MAX_CHARACTERS = 10_000
 """Maximum length of a single text or number."""
-_MOST_NODES = 10_000
+_MAX_NODES = 10_000
 """Maximum number of values, keys, lists and mappings, counted again for each alias that repeats them."""
-_MOST_LEVELS = 32
+_MAX_DEPTH = 32
 """Maximum depth of nested lists and mappings."""
 
 
@@ -51,7 +51,7 @@ def read_yaml(text: str) -> tuple[yaml.Node | None, Any]:
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
-        raise ValueError(f"{line}this is no YAML: {truncate(str(getattr(error, 'problem', error)))}") from None
+        raise ValueError(f"{line}this is not valid YAML: {truncate(str(getattr(error, 'problem', error)))}") from None
 
 
 class _OutOfBoundsError(Exception):
@@ -85,9 +85,9 @@ def _check_bounds(text: str) -> None:
                 anchored[event.anchor] = 1
         length = len(event.value) if isinstance(event, yaml.ScalarEvent) else 0
         for what, number, most in (
-            ("characters in a text", length, _MOST_CHARACTERS),
-            ("levels of lists and mappings", len(opened), _MOST_LEVELS),
-            ("values, counted again for each alias of them", nodes, _MOST_NODES),
+            ("characters in a text", length, _MAX_CHARACTERS),
+            ("levels of lists and mappings", len(opened), _MAX_DEPTH),
+            ("values, counted again for each alias of them", nodes, _MAX_NODES),
         ):
             if number > most:
                 raise _OutOfBoundsError(f"{line}: there may be at most {most:,} {what}. Received {number:,} or more.")

@@ -1,4 +1,4 @@
-"""The complete state of a training, so that another process continues it exactly."""
+"""The complete state of a training run, so that another process continues it exactly."""
 
 import copy
 import random
@@ -118,7 +118,7 @@ _COUNTERS = (
 
 
 def training_state(model: BaseAlgorithm, envs: ResumableVecEnv) -> dict[str, Any]:
-    """State of a training without networks, optimisers and replay buffer. Call between rollouts only.
+    """State of a training run without networks, optimisers and replay buffer. Call between rollouts only.
 
     Returns:
         Tensors, numbers and strings, and lists, tuples and mappings of them, so it loads without pickled code.

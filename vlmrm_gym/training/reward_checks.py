@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 
 from vlmrm_gym import envs
-from vlmrm_gym.checks import short_repr, truncate
 from vlmrm_gym.rewards.custom import check_kwargs
 from vlmrm_gym.rewards.specification import CLIPOptions, ImportedReward
 from vlmrm_gym.rewards.views import CombineViews
@@ -13,6 +12,7 @@ from vlmrm_gym.scoring.timeouts import Timeouts
 from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import Key, Problem
+from vlmrm_gym.validation import short_repr, truncate
 
 
 def check_reward(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
@@ -131,7 +131,7 @@ def _check_scene(config: Config, *, check_views: bool) -> Iterator[Problem]:
     try:
         cameras = make_cameras(plain_model(), reward.camera, PAPER_CAMERA)
     except (ValueError, TypeError) as error:
-        yield Problem(("reward", "camera"), f"`reward.camera` is no camera: {truncate(str(error), 1_000)}")
+        yield Problem(("reward", "camera"), f"`reward.camera` is not valid: {truncate(str(error), 1_000)}")
     else:
         if check_views and reward.combine_views is not None:
             yield from _check_combination(reward.combine_views, len(cameras))

@@ -15,7 +15,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
-from vlmrm_gym.checks import short_repr, truncate
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import Progress, RunCallback
 from vlmrm_gym.training.config import Config
@@ -28,6 +27,7 @@ from vlmrm_gym.training.resumable import ResumableVecEnv, restore_environments
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
 from vlmrm_gym.training.versions import read_versions
+from vlmrm_gym.validation import short_repr, truncate
 
 RESUME_OVERRIDABLE: tuple[Key, ...] = (
     ("base_path",),

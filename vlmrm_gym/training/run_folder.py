@@ -24,8 +24,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from vlmrm_gym.checks import short_repr
 from vlmrm_gym.training.files import atomic_write, sync
+from vlmrm_gym.validation import short_repr
 
 METRICS: tuple[str, ...] = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success")
 """Columns of metrics.csv: steps and seconds so far, the number of episodes scored, and their means.
@@ -70,7 +70,7 @@ class RunFolder:
             path.mkdir(parents=True)
         except FileExistsError:
             raise RunError(
-                f"The run's folder {path} exists already. Go on with that run by --resume {path}, or give this one "
+                f"The run's folder {path} exists already. Resume that run by --resume {path}, or give this one "
                 "another name by --run-name."
             ) from None
         except (OSError, ValueError) as error:
@@ -129,8 +129,8 @@ class RunFolder:
         if not complete:
             if self.checkpoints or (self.path / "learning_curve.png").exists():
                 raise RunError(
-                    f"{self.path} has no checkpoint left to go on from. Start a new run: going on with this one would "
-                    "begin anew, and remove what it has."
+                    f"{self.path} has results, but no complete checkpoint to resume from. Start a new run: resuming "
+                    "this one would begin at step 0 and delete its results."
                 )
             return None
         folder = complete[-1]
@@ -150,7 +150,9 @@ class RunFolder:
             damaged = [_MANIFEST]
         if damaged:
             earlier = (
-                f"Remove that folder to go on from step {int(complete[-2].name):,}." if complete[1:] else "Start anew."
+                f"Remove that folder to resume from step {int(complete[-2].name):,}."
+                if complete[1:]
+                else "Start a new run."
             )
             raise RunError(
                 f"The checkpoint {folder} is damaged: {', '.join(damaged)} is not what was written. {earlier}"

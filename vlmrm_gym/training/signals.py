@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a training."""
+"""Ctrl-C and SIGTERM during training."""
 
 import signal
 import sys

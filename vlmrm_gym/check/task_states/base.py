@@ -17,7 +17,7 @@ NEAR_MISS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Path:
+class StatePath:
     """A line of states, along which the reward is shown."""
 
     title: str
@@ -68,12 +68,12 @@ class TaskStates(Protocol):
         """
         ...
 
-    def paths(self) -> Sequence[Path]:
+    def paths(self) -> Sequence[StatePath]:
         """Lines of states that lead to the goal."""
         ...
 
 
-def is_wrong(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
+def fails_clearly(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
     """Whether states fail the task by more than a near miss: bool (N,). Every failure, if conditions are not known."""
     margins = task.margins(states)
     if not margins:

@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv, Continuous_MountainCarEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.task_states.base import Numbers, Path, Rows
+from vlmrm_gym.check.task_states.base import Numbers, Rows, StatePath
 
 
 class CartPoleStates:
@@ -46,18 +46,18 @@ class CartPoleStates:
         position, angle = (states + offsets * [0.3, np.deg2rad(15)]).T
         return np.stack([np.clip(position, -self._end, self._end), (angle + np.pi) % (2 * np.pi) - np.pi], axis=1)
 
-    def paths(self) -> Sequence[Path]:
+    def paths(self) -> Sequence[StatePath]:
         """Over the angle in the middle of the track, and over the position with the pole upright."""
         angles, positions = np.linspace(-180, 180, 73), np.linspace(-self._end, self._end, 49)
         still = np.zeros(len(angles))
         return [
-            Path(
+            StatePath(
                 title="Angle of the pole, cart in the middle",
                 axis="angle (degrees from upright)",
                 positions=angles,
                 states=np.stack([still, np.deg2rad(angles)], axis=1),
             ),
-            Path(
+            StatePath(
                 title="Position of the cart, pole upright",
                 axis="position (metres)",
                 positions=positions,
@@ -97,9 +97,11 @@ class MountainCarStates:
         """See `TaskStates`."""
         return np.clip(states + 0.1 * offsets, self._low, self._high)
 
-    def paths(self) -> Sequence[Path]:
+    def paths(self) -> Sequence[StatePath]:
         """Over the position."""
         positions = np.linspace(self._low, self._high, 91)
         return [
-            Path(title="Position of the car", axis="position", positions=positions, states=positions[:, None].copy())
+            StatePath(
+                title="Position of the car", axis="position", positions=positions, states=positions[:, None].copy()
+            )
         ]

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vlmrm_gym.check.task_states.base import NEAR_MISS, Numbers, Path, Rows
+from vlmrm_gym.check.task_states.base import NEAR_MISS, Numbers, Rows, StatePath
 from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, pose, way_to
+from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, interpolate_from_stand, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds, worst_margin
 
 _CANDIDATES = 4
@@ -35,7 +35,7 @@ class HumanoidStates(MuJoCoStates):
         if self._task is None:
             return near_poses(count, rng)
         third = count // 3
-        parts = [self.goals(third, rng), closest_wrong(self._task, third, rng), near_poses(count - 2 * third, rng)]
+        parts = [self.goals(third, rng), closest_failures(self._task, third, rng), near_poses(count - 2 * third, rng)]
         return np.concatenate(parts)
 
     def goals(self, count: int, rng: np.random.Generator) -> Rows:
@@ -48,19 +48,19 @@ class HumanoidStates(MuJoCoStates):
         placed[:, :2] = 0
         return on_floor(placed)
 
-    def paths(self) -> Sequence[Path]:
+    def paths(self) -> Sequence[StatePath]:
         """From standing into the task's pose, and into the poses of all tasks as lines of one plot."""
         own = [] if self._task is None else [_path(f"From standing to {self._task}", self._task)]
         return [*own, *(_path("From standing into the poses of all tasks", task, line=task) for task in TASK_POSES)]
 
 
-def _path(title: str, task: str, line: str | None = None) -> Path:
+def _path(title: str, task: str, line: str | None = None) -> StatePath:
     shares = np.linspace(0, 1, 26)
-    return Path(
+    return StatePath(
         title=title,
         axis="way from the initial pose (%)",
         positions=100 * shares,
-        states=on_floor(way_to(task, shares)),
+        states=on_floor(interpolate_from_stand(task, shares)),
         line=line,
     )
 
@@ -88,7 +88,7 @@ def true_states(task: str, count: int, rng: np.random.Generator) -> Rows:
     return np.concatenate(found)[:count]
 
 
-def closest_wrong(task: str, count: int, rng: np.random.Generator) -> Rows:
+def closest_failures(task: str, count: int, rng: np.random.Generator) -> Rows:
     """Of many poses that fail a task by more than a near miss, those that are closest to it."""
     pool = near_poses(_CANDIDATES * max(count, 8), rng)
     margins = SUCCESS_CRITERIA[task](Body(pool)).values()

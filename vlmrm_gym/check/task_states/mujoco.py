@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.task_states.base import Numbers, Path, Rows
+from vlmrm_gym.check.task_states.base import Numbers, Rows, StatePath
 
 SETTLE_SECONDS = 0.045
 """How long a changed state is simulated, without torques: overlapping parts separate, and hardly anything falls."""
@@ -95,7 +95,7 @@ class MuJoCoStates:
             return None
         return None if (data.contact.dist < -DEEPEST).any() else data.qpos.copy()
 
-    def paths(self) -> Sequence[Path]:
+    def paths(self) -> Sequence[StatePath]:
         """None: no goal is known."""
         return []
 

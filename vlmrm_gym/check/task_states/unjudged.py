@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.task_states.base import Numbers, Path, Rows, TaskStates
+from vlmrm_gym.check.task_states.base import Numbers, Rows, StatePath, TaskStates
 
 
 class Unjudged:
@@ -41,6 +41,6 @@ class Unjudged:
         """See `TaskStates`."""
         return self._task.perturb(states, offsets)
 
-    def paths(self) -> Sequence[Path]:
+    def paths(self) -> Sequence[StatePath]:
         """See `TaskStates`."""
         return self._task.paths()

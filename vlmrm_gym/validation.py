@@ -40,7 +40,7 @@ def check_flag(parameter: str, value: object) -> None:
         raise ValueError(f"`{parameter}` must be True or False. Received {value!r}.")
 
 
-def check_share(parameter: str, value: object) -> None:
+def check_fraction(parameter: str, value: object) -> None:
     """Raise ValueError unless the value is a number from 0 to 1."""
     if not is_number(value) or not 0 <= float(value) <= 1:  # pyright: ignore[reportArgumentType]
         raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {value!r}.")
