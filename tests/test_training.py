@@ -489,7 +489,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
             assert folder.newest_checkpoint() != newest
             return
         with pytest.raises(
-            RunError, match=r"The checkpoint \S+240 is damaged: .* Remove that folder to go on from step 216"
+            RunError, match=r"The checkpoint \S+240 is damaged: .* Remove that folder to resume from step 216"
         ):
             resume(config, folder)
     finally:

@@ -475,7 +475,9 @@ def test_frames_of_differing_size():
 
 def test_autoreset_mode_must_match_the_vector_environment():
     envs = SyncVectorEnv([Counting])
-    with pytest.raises(ValueError, match=r"`autoreset_mode` is a vector environment's own. Received 'SameStep', but"):
+    with pytest.raises(
+        ValueError, match=r"`autoreset_mode` cannot change that of a vector environment. Received 'SameStep', but"
+    ):
         make(envs, autoreset_mode="SameStep")
     make(envs, autoreset_mode="NextStep").close()
 

@@ -55,7 +55,7 @@ def test_a_reward_that_agrees_by_chance_is_hopeless_whatever_else_is_good():
 @pytest.mark.parametrize(
     ("changes", "said", "advised"),
     [
-        ({"auc": None}, "Nothing says which states succeed", "--success"),
+        ({"auc": None}, "No states are labelled as success or failure", "--success"),
         ({"auc": 0.6}, "60 % of all pairs", "--model"),
         ({"auc": 0.8}, "80 % of all pairs", "--prompt"),
         ({"climb_success": 0.1}, "10 % succeed", "several views"),
@@ -75,7 +75,7 @@ def test_an_exploitable_reward_names_the_cheat():
     reasons = " ".join(judge(replace(GOOD, climb_success=0.0), FOUND).reasons)
     assert "0.900" in reasons  # the cheat's reward
     assert "0.800" in reasons  # the median success's
-    assert '"torso upright", by 1.250' in reasons
+    assert 'the condition "torso upright" by 1.250 times its margin' in reasons
 
 
 def test_a_climb_may_lead_to_failures_where_the_search_finds_none():
