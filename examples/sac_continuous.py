@@ -30,6 +30,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 import tyro
+import yaml
 from tqdm import tqdm
 
 from vlmrm_gym.cpu import has_bfloat16
@@ -144,13 +145,14 @@ def task_options(args: Args) -> dict[str, Any]:
         "episode_length": args.episode_length,
         "device": args.device,
         "textured": args.textured if find_task(args.env_id) else None,
-        "camera": json.loads(args.camera) if args.camera and args.camera[0] in "[{" else args.camera,
+        "camera": None if args.camera is None else yaml.safe_load(args.camera),  # a name, a number or JSON
         "combine_views": args.combine_views,
+        "reward": args.reward,
+        "reward_kwargs": None if args.reward_kwargs is None else json.loads(args.reward_kwargs),
+        # The environments' own defaults are left out: beside a reward of your own they would be refused.
+        "alpha": args.reward_alpha or None,
+        "model": None if args.model == "tiny" else args.model,
     }
-    if args.reward is None:
-        options |= {"alpha": args.reward_alpha, "model": args.model}
-    else:
-        options |= {"reward": args.reward, "reward_kwargs": json.loads(args.reward_kwargs or "{}")}
     return {name: value for name, value in options.items() if value is not None}
 
 

@@ -97,6 +97,16 @@ def test_a_texture_change_within_an_episode_is_detected():
     assert "tex_data" in scene.capture()[1].fields
 
 
+def test_a_texture_change_in_all_but_the_border_is_detected():
+    """A sample at regular distances can lie in one column of the pixels."""
+    xml = """<mujoco><asset><texture name="t" type="2d" builtin="flat" width="256" height="256"/></asset></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(xml)
+    watch = ModelWatch(model, copy.copy(model))
+    assert watch.change(after_reset=True) is None
+    model.tex_data.reshape(256, 256, 3)[8:-8, 8:-8] = 255
+    assert list(watch.change(after_reset=False).fields) == ["tex_data"]
+
+
 def test_every_field_that_is_drawn_is_watched():
     """Whatever its place in memory: of each field one element is changed, and put back."""
     env = ChangingEnv()

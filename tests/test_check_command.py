@@ -380,6 +380,14 @@ def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, mes
     assert list(tmp_path.iterdir()) == []  # nothing that a second try would have to overwrite
 
 
+def test_a_combination_whose_module_raises_is_refused(capsys, tmp_path, monkeypatch):
+    (tmp_path / "faulty_to_check.py").write_text("no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    output = fails(capsys, STANDING, "--camera", "front-side", "--combine-views", "faulty_to_check:f")
+    rule = "`combine_views` must be importable. Received 'faulty_to_check:f', which raised NameError("
+    assert output.startswith(rule)
+
+
 def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):
     """Its states cannot be drawn by one renderer, at whatever size."""
     message = fails(

@@ -268,6 +268,21 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
+@pytest.mark.parametrize("below", [".", "below"])
+def test_pictures_go_into_a_folder_only(below, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    output = refused(capsys, "tasks", "--pictures", file / below)
+    assert output == f"`pictures` must be a folder. {file} is a file. Choose another.\n"
+
+
+def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
+    output = refused(capsys, "tasks", "--pictures", tmp_path / "pictures", "--camera", "{azimuth: 90")
+    assert output.startswith("`camera` cannot be read: line 1: this is not valid YAML")
+    assert output.endswith("Received '{azimuth: 90'.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     config.write_text(config.read_text().replace("seed: 3", "sead: 3").replace("n_steps: 600", "n_steps: -1"))
     output = refused(capsys, "train", config, "--rl.gamma", "7", "--rl.algorithm", "SAC")

@@ -423,6 +423,17 @@ def test_bad_input_ends_with_a_sentence(flags, message, tmp_path, monkeypatch, c
     assert names(Path("taken")) == ["file"]
 
 
+def test_a_combination_whose_module_raises_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "faulty_to_record.py").write_text("no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    flags = ["VLMRM/Humanoid-kneel-v0", "--camera", "front-side", "--combine-views", "faulty_to_record:f"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["dataset", "--out", str(tmp_path / "out"), *flags])
+    rule = "`combine_views` must be importable. Received 'faulty_to_record:f', which raised NameError("
+    assert capsys.readouterr().err.startswith(rule)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_is_written_by_one_process_at_a_time(tmp_path, capsys):
     from filelock import FileLock
 

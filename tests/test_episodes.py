@@ -90,6 +90,15 @@ def test_played_episodes_are_those_of_single_environments(id, mode):
     assert means["vlm_return"] == played.vlm_returns.mean()
 
 
+def test_the_return_of_an_episode_that_is_scored_at_every_step():
+    envs = EpisodeStatistics(gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=3, scoring="step"))
+    envs.reset(seed=0)
+    steps = [envs.step(np.zeros(1, np.int64)) for _ in range(3)]
+    (row,) = finished_episodes(steps[-1][4])
+    assert row["vlm_return"] == pytest.approx(sum(step[1][0] for step in steps))
+    envs.close()
+
+
 def test_success_that_is_not_known_is_left_out():
     class Silent(Counter):
         def step(self, action):

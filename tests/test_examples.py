@@ -267,6 +267,20 @@ def test_only_training_episodes_start_near_the_goal(tmp_path, monkeypatch):
     assert probabilities == [0.5, 0.0, 0.0]
 
 
+def test_sac_drops_no_flag_in_silence(tmp_path):
+    """A camera may be a number, as in MuJoCo."""
+    given = sac_continuous.Args(env_id="Ant-v5", reward="m:f", camera="0", model="other", reward_alpha=0.5)
+    expected = {"reward": "m:f", "camera": 0, "model": "other", "alpha": 0.5, "device": "auto"}
+    assert sac_continuous.task_options(given) == expected
+    own = {"reward": "reward_models:PixelReward", "reward_kwargs": '{"batch_size": 8}'}
+    for changes, message in (
+        ({**own, "reward_alpha": 0.5}, "`reward` and `alpha` cannot both be passed"),
+        ({**own, "reward": None}, "`reward_kwargs` "),
+    ):
+        with pytest.raises(TypeError, match=message):
+            sac_continuous.make_envs(short(tmp_path, **changes), 1, overlap=False)
+
+
 def test_sac_refuses_to_learn_from_nothing(tmp_path):
     with pytest.raises(ValueError, match="`learning_starts` must be at least 400, two episodes of every environment"):
         sac_continuous.main(sac_continuous.Args(env_id=MOUNTAIN_CAR, num_envs=1, learning_starts=399))

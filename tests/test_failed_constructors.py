@@ -9,9 +9,15 @@ import numpy as np
 import pytest
 from changing_env import ChangingEnv
 from conftest import TASK_PROMPT
+from counting_env import Counting
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import vlmrm_gym
 from vlmrm_gym import CaptureState
+from vlmrm_gym.envs import CartPole
+from vlmrm_gym.registration import make_env
+from vlmrm_gym.sb3 import make_vec_env
+from vlmrm_gym.scoring.queue import ScoringQueue
 
 BAD = {
     "prompt": {"prompt": 3},
@@ -151,3 +157,107 @@ def test_a_constructor_that_succeeds_pins_the_camera(vector):
     np.testing.assert_array_equal(frame, env.render())
     assert "lookat" in env.mujoco_renderer.default_cam_config
     scored.close()
+
+
+class Closing(Counting):
+    """Keeps a list of the environments that were closed."""
+
+    def __init__(self, closed):
+        super().__init__()
+        self.closed = closed
+
+    def close(self):
+        self.closed.append(self)
+        super().close()
+
+
+def test_environments_made_before_a_function_raised_are_closed():
+    made, closed = [], []
+
+    def make():
+        if len(made) == 2:
+            raise ArithmeticError("this environment cannot be made")
+        made.append(Closing(closed))
+        return made[-1]
+
+    with pytest.raises(ArithmeticError):
+        vlmrm_gym.VLMRewardVectorEnv([make] * 3, TASK_PROMPT)
+    assert closed == made
+    assert len(made) == 2
+
+
+def test_environments_that_a_list_of_functions_cannot_be_made_of_are_closed():
+    """The last one is none, or one that another function has made."""
+    closed = []
+    env = Closing(closed)
+    with pytest.raises(ValueError, match="One made 3"):
+        vlmrm_gym.VLMRewardVectorEnv([lambda: env, lambda: 3], TASK_PROMPT)
+    assert closed == [env]
+    with pytest.raises(ValueError, match="different object for each"):
+        vlmrm_gym.VLMRewardVectorEnv([lambda: env, lambda: env], TASK_PROMPT)
+    assert set(closed[1:]) == {env}
+
+
+def test_an_environment_that_cannot_be_closed_does_not_hide_the_first_error():
+    class Stuck(Counting):
+        def close(self):
+            raise RuntimeError("stuck")
+
+    with pytest.raises(ValueError, match="One made 3"):
+        vlmrm_gym.VLMRewardVectorEnv([Stuck, lambda: 3], TASK_PROMPT)
+
+
+@pytest.mark.parametrize("door", [gym.make, gym.make_vec, make_env, make_vec_env])
+def test_environments_of_an_id_that_cannot_be_scored_are_closed(door, monkeypatch):
+    closed = []
+    monkeypatch.setattr(CartPole, "close", lambda self: closed.append(self))
+    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
+        door("VLMRM/CartPole-v1", camera="front-side")
+    assert len(closed) == 1
+    del raised  # its traceback holds the environment, which would otherwise be closed when it is collected
+
+
+def test_one_environment_of_another_packages_id_that_cannot_be_scored_is_closed(monkeypatch):
+    closed = []
+    monkeypatch.setattr(CartPoleEnv, "close", lambda self: closed.append(self))
+    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
+        make_env("CartPole-v1", prompt=TASK_PROMPT, camera="front-side")
+    assert len(closed) == 1
+    del raised
+
+
+def test_scoring_stops_if_stable_baselines_cannot_take_the_environments(monkeypatch):
+    """Workers would otherwise stay alive."""
+    closed = []
+    close = ScoringQueue.close
+    monkeypatch.setattr(ScoringQueue, "close", lambda self: (closed.append(self), close(self)))
+    with pytest.raises(ValueError, match=r"space` must be a box or discrete space.*Tuple") as raised:
+        make_vec_env("Blackjack-v1", 2, reward="reward_models:PixelReward")
+    assert len(closed) == 1
+    del raised
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_environments_of_functions_that_cannot_be_scored_are_closed(num_workers):
+    made, closed = [], []
+    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
+        vlmrm_gym.VLMRewardVectorEnv(
+            [lambda: made.append(Closing(closed)) or made[-1]] * 3,
+            TASK_PROMPT,
+            camera="front-side",
+            num_workers=num_workers,
+        )
+    assert closed == made
+    assert len(made) == 3
+    given = gym.vector.SyncVectorEnv([lambda: Closing(closed)])
+    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
+        vlmrm_gym.VLMRewardVectorEnv(given, TASK_PROMPT, camera="front-side")
+    assert closed == made, "what the caller passed in stays open"
+    del raised
+
+
+@pytest.mark.parametrize("device", ["bogus", "cuda:77"])
+def test_every_reward_refuses_a_device_that_is_not_there(device):
+    for door in (vlmrm_gym.VLMReward, lambda env, **kwargs: vlmrm_gym.VLMRewardVectorEnv([lambda: env], **kwargs)):
+        with pytest.raises(ValueError, match=f"`device` must be .* Received '{device}'"):
+            door(Counting(), reward=lambda frames: frames.mean((1, 2, 3)), device=device)

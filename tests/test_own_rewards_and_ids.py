@@ -285,7 +285,10 @@ def test_settings_follow_from_spaces_and_time_limit(own):
         (["Ant-v5"], "`reward.prompt` is missing: Ant-v5 has no prompt of its own"),
         (["Ant-v5", "--prompt", "a", "--alpha", "0.5"], "`reward.baseline` is missing: `reward.alpha` above 0 needs"),
         (["Ant-v5", "--prompt", "a", "--reward.no-textured"], "`reward.textured` must be true for Ant-v5"),
+        (["Ant-v5", "--prompt", "a", "--rl.start-near-goal", "0.5"], "`rl.start_near_goal` is for humanoid tasks"),
+        (["VLMRM/Humanoid-v0", "--prompt", "a", "--rl.start-near-goal", "1"], "`rl.start_near_goal` is for humanoid"),
         (["Ant-v5", "--prompt", "a", "--env-kwargs", "{zzz: 1}"], "`env_kwargs`: 'Ant-v5' cannot be made: .*zzz"),
+        (["Ant-v5", "--prompt", "a", "--env-kwargs", "{render_mode: human}"], "`env_kwargs` cannot have 'render_mode'"),
         (["VLMRM/CartPole-v1", "--env-kwargs", "{a: 1}"], "`env_kwargs` is for IDs of other packages"),
         (
             ["Ant-v5", "--prompt", "a", "--rl.algorithm", "DQN"],

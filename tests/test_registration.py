@@ -3,16 +3,35 @@
 import subprocess
 import sys
 import warnings
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from conftest import TASK_PROMPT
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.capture import make_renderer
+from vlmrm_gym.registration import make_env, make_vector_env
 from vlmrm_gym.tasks import TASKS
+
+
+def test_a_prompt_beside_a_reward_is_refused_also_if_it_is_another_tasks():
+    reward = lambda frames: frames.mean((1, 2, 3))  # noqa: E731
+    for make in (gym.make, partial(gym.make_vec, num_envs=1)):
+        with pytest.raises(TypeError, match="`reward` and `prompt` cannot both be passed"):
+            make("VLMRM/Humanoid-kneel-v0", reward=reward, prompt="a humanoid robot standing up")
+
+
+@pytest.mark.filterwarnings("ignore:.*latest version")
+def test_an_id_without_a_version_is_scored_once():
+    env = make_env("VLMRM/CartPole", prompt=TASK_PROMPT)
+    env.reset(seed=0)
+    assert env.step(0)[4]["task_reward"] == 1.0
+    env.close()
+
 
 IDS = [task.id for task in TASKS]
 ONE_OF_EACH_ENV_CLS = list({task.env_cls: task.id for task in reversed(TASKS) if task.prompt}.values())
@@ -181,3 +200,16 @@ def test_max_episode_steps_is_refused():
     """It would put a second time limit around the reward."""
     with pytest.raises(ValueError, match=r"`max_episode_steps` cannot be passed.*Received 3. Pass episode_length=3"):
         gym.make("VLMRM/CartPole-v1", max_episode_steps=3)
+
+
+@pytest.mark.parametrize("name", ["id", "render_mode", "max_episode_steps"])
+def test_env_kwargs_that_are_set_elsewhere_are_named(name):
+    """Gymnasium would get two values for one keyword."""
+    for door in (make_env, partial(make_vector_env, num_envs=2)):
+        with pytest.raises(ValueError, match=rf"`env_kwargs` cannot have '{name}'. Received {{'{name}': 7}}\."):
+            door("Pendulum-v1", prompt=TASK_PROMPT, env_kwargs={name: 7})
+
+
+def test_env_kwargs_are_a_mapping():
+    with pytest.raises(TypeError, match=r"`env_kwargs` must be a mapping of names to values. Received \['g'\]"):
+        make_env("Pendulum-v1", prompt=TASK_PROMPT, env_kwargs=["g"])

@@ -287,6 +287,16 @@ class Unpicklable:
         ({"reward": {"kind": "clip"}}, TypeError, "`reward`: the kind 'clip' needs a `prompt`. Received only the kind"),
         ({"reward": {"kind": ["clip"]}}, ValueError, r"kind must be one of .*\['clip'\]"),
         ({"reward": {"kind": "clip", 3: 4}}, TypeError, "`3` is not a field of a reward"),
+        (
+            {"reward": {"kind": "import", "path": "numpy:mean", "kwargs": {"nope": 1}}},
+            TypeError,
+            "`reward`: kwargs must fit 'numpy:mean', which takes .*'nope'",
+        ),
+        (
+            {"reward": {"kind": "import", "path": "numpy:mean", "kwargs": [1]}},
+            TypeError,
+            r"`reward`: kwargs must be a mapping of names to values\. Received \[1\]",
+        ),
         ({"prompt": "a", "reward_kwargs": {"scale": 1}}, TypeError, "`reward_kwargs` needs a `reward`"),
         ({"reward": CLIP(prompt="a"), "reward_kwargs": {"b": 1}}, TypeError, "`reward_kwargs` is for a callable"),
         ({"reward": mean_pixel, "reward_kwargs": 3}, TypeError, "`reward_kwargs` must be a mapping .* Received 3"),

@@ -30,6 +30,7 @@ from vlmrm_gym.sb3 import (
     VLMVecEnv,
     make_vec_env,
 )
+from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.tasks import TASKS
 
 PROMPTS = {task.id: task.prompt for task in TASKS}
@@ -228,6 +229,42 @@ def dqn(envs):
         policy_kwargs={"net_arch": [16]},
         device="cpu",
     )
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_step_that_raised_does_not_shift_rewards(overlap):
+    """The step that finds the wrong buffer has been made. With the right one the user goes on with the environments."""
+    envs = make_vec_env(CARTPOLE, num_envs=2, seed=0, episode_length=10, overlap=overlap)
+    with pytest.raises(ValueError, match="Pass replay_buffer_class=DeferredReplayBuffer"):
+        DQN("MlpPolicy", envs, device="cpu").learn(100)
+    options = {"learning_starts": 1_000, "buffer_size": 1_000, "device": "cpu"}
+    model = DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, **options).learn(120)
+    buffer = model.replay_buffer
+    stored = buffer.size()
+    assert stored >= 100
+    expected = score_again(CARTPOLE, buffer.next_observations[:stored, 0])
+    np.testing.assert_allclose(buffer.rewards[:stored, 0], expected, atol=1e-3)
+    envs.close()
+
+
+def test_rewards_find_their_transitions_by_index():
+    """After a transition that no step added, rewards that are lost, and rewards that have come before."""
+    tracker = EpisodeTracker()
+    for index in (0, 1, 3, 4):  # the call that made transition 2 raised
+        tracker.skip_to(index)
+        tracker.step(0.0, None)
+    tracker.end_episode()
+    tracker.step(0.0, None)
+    tracker.end_episode()
+    tracker.add_rewards(0, np.array([0.0, 1.0], dtype=np.float32))
+    tracker.add_rewards(1, np.array([1.0, 2.0, 3.0], dtype=np.float32))
+    info = tracker.pop_updates(0.0)
+    assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == (0, [0.0, 1.0, 2.0, 3.0])
+    tracker.add_rewards(5, np.array([5.0], dtype=np.float32))  # those of transition 4 are lost
+    info = tracker.pop_updates(0.0)
+    assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == (5, [5.0])
+    assert (info["episode"]["r"], info["episode"]["l"]) == (5.0, 1)  # the first episode is not reported
+    assert tracker.fully_scored
 
 
 def test_interrupted_trainings_match_rewards_and_transitions():

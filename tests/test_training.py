@@ -16,11 +16,12 @@ from stable_baselines3.common.logger import Logger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 
-from vlmrm_gym.training import callbacks
+from vlmrm_gym.training import callbacks, run
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
 from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig
 from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.defaults import with_defaults
+from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.evaluation import evaluate, load_policy
 from vlmrm_gym.training.run import new_event_file, resume, start
 from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
@@ -265,6 +266,26 @@ def test_a_finished_run_can_be_extended(tmp_path):
     resume(replace(config, rl=replace(config.rl, n_steps=300)), folder)
     assert max(folder.checkpoints) == 300
     assert folder.metrics()[-1]["step"] == 300
+
+
+@pytest.mark.parametrize("reward", ["clip", "ground_truth"])
+def test_only_training_episodes_start_near_the_goal(reward, tmp_path, monkeypatch):
+    """In the splits the torso is at 0.2 m, standing at 1.4 m."""
+    config = with_defaults(
+        Config(
+            env_name="VLMRM/Humanoid-splits-v0",
+            base_path=str(tmp_path),
+            rl=RLConfig(algorithm="SAC", n_envs_per_worker=16, start_near_goal=1.0, device="cpu"),
+            reward=RewardConfig(name=reward, textured=False),
+        )
+    )
+    made = []
+    monkeypatch.setattr(run, "_learn", lambda config, folder, envs, model: made.append(envs.reset()[:, 0].min()))
+    run.start(config, RunFolder.create(config.run_folder))
+    with closing(make_envs(config, 16)) as envs:
+        made.append(envs.reset(seed=0)[0][:, 0].min())
+    assert made[0] < 0.9
+    assert made[1] > 1.3
 
 
 def test_run_folder_contents(tmp_path):

@@ -360,6 +360,19 @@ def test_one_camera_needs_no_combination(how):
     assert rewards[0] == rewards[1]
 
 
+def test_a_function_is_also_applied_to_the_reward_of_one_camera():
+    envs = [
+        gym.make("VLMRM/CartPole-v1", reward=redness, combine_views=how)
+        for how in (None, lambda views: 3 * views[:, 0])
+    ]
+    for env in envs:
+        env.reset(seed=0)
+    plain, tripled = (env.step(0)[1] for env in envs)
+    assert tripled == pytest.approx(3 * plain)
+    for env in envs:
+        env.close()
+
+
 def test_frames_of_several_views_are_shown_side_by_side():
     env = vlmrm_gym.VLMReward(swimmer(), reward=redness, camera=[NEAR, FAR])
     envs = vlmrm_gym.VLMRewardVectorEnv(sync(2), reward=redness, camera=[NEAR, FAR])

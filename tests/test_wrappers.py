@@ -12,6 +12,17 @@ from vlmrm_gym.capture import make_renderer
 from vlmrm_gym.envs import CartPole
 
 
+def test_an_environment_that_is_scored_already_is_refused():
+    """The environment's own reward would be unknown."""
+    make = lambda: gym.make("VLMRM/CartPole-v1", reward=lambda frames: frames.mean((1, 2, 3)))  # noqa: E731
+    env = make()
+    with pytest.raises(ValueError, match=r"`env` must not be scored already\. Received .* has a VLMReward in it"):
+        vlmrm_gym.VLMReward(env, prompt=TASK_PROMPT)
+    with pytest.raises(ValueError, match=r"`env` must not be scored already\. Received .* has a VLMReward in it"):
+        vlmrm_gym.VLMRewardVectorEnv([make], prompt=TASK_PROMPT)
+    env.close()
+
+
 def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
     """Contract 1 and 7, on an environment that terminates by itself."""
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=TASK_PROMPT)

@@ -86,10 +86,14 @@ def finished_episodes(infos: Mapping[str, Any]) -> list[dict[str, float]]:
         that has been scored, which can be later.
     """
     rows: list[dict[str, float]] = []
+    scored_every_step = "task_reward" in infos and "vlm_rewards" not in infos
     for i in np.flatnonzero(infos["_episode"]):
-        rows.append({name: float(infos["episode"][name][i]) for name in ("task_return", "success_fraction")})
-        if np.isnan(rows[-1]["success_fraction"]):
-            del rows[-1]["success_fraction"]
+        row = {name: float(infos["episode"][name][i]) for name in ("task_return", "success_fraction")}
+        if np.isnan(row["success_fraction"]):
+            del row["success_fraction"]
+        if scored_every_step:
+            row["vlm_return"] = float(infos["episode"]["r"][i])
+        rows.append(row)
     for i in np.flatnonzero(infos.get("_vlm_rewards", ())):
         rows.append({"vlm_return": float(infos["vlm_rewards"][i].sum())})
     return rows

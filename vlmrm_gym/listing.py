@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.training.config_types import Cameras
+from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError
 
 
@@ -30,10 +30,13 @@ def list_tasks(command: Tasks) -> None:
     """Run the command.
 
     Raises:
-        RunError: A camera without pictures, or one that does not exist.
+        RunError: A camera without pictures, or one that does not exist; or pictures in something other than a folder.
     """
     if command.camera is not None and command.pictures is None:
         raise RunError("`camera` is for pictures. Pass --pictures FOLDER, too.")
+    if command.pictures is not None:
+        _check_pictures(command)
+        command.pictures.mkdir(parents=True, exist_ok=True)
     table = Table()
     table.add_column("ID", no_wrap=True)
     table.add_column("prompt", min_width=8)
@@ -48,7 +51,6 @@ def list_tasks(command: Tasks) -> None:
 
             from vlmrm_gym.gallery import draw_task
 
-            command.pictures.mkdir(parents=True, exist_ok=True)
             picture = command.pictures / f"{task.id.removeprefix('VLMRM/')}.png"
             try:
                 drawn = draw_task(task, command.camera)
@@ -58,6 +60,19 @@ def list_tasks(command: Tasks) -> None:
             row.append(str(picture))
         table.add_row(*row)
     console().print(table)
+
+
+def _check_pictures(command: Tasks) -> None:
+    """Raise a RunError if the camera cannot be read, or the pictures' path leads through a file."""
+    assert command.pictures is not None
+    try:
+        if command.camera is not None:
+            check_cameras(command.camera)
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    for path in (command.pictures, *command.pictures.parents):
+        if path.exists() and not path.is_dir():
+            raise RunError(f"`pictures` must be a folder. {path} is a file. Choose another.")
 
 
 def console() -> Console:

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym import envs
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.tasks import TASKS, Task
 from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
@@ -59,8 +60,10 @@ def make_task(
     if caller.f_code is gym.make.__code__ and (steps := caller.f_locals["max_episode_steps"]) is not None:
         # Gymnasium does not pass it on: it would put a second time limit around the reward.
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=steps))
-    env = make_base_env(env_cls, episode_length, render_mode, split_env_kwargs(env_cls, kwargs))
-    return _RegisteredTask(env, _drop_task_prompts(env_cls, prompt, kwargs), **kwargs)
+    env_kwargs = split_env_kwargs(env_cls, kwargs)
+    env = make_base_env(env_cls, episode_length, render_mode, env_kwargs)
+    with close_on_error([env]):
+        return _RegisteredTask(env, _drop_task_prompts(env_cls, env_kwargs.get("task"), prompt, kwargs), **kwargs)
 
 
 # Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.
@@ -98,19 +101,19 @@ def make_vector_task(
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=kwargs["max_episode_steps"]))
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
+    env_kwargs = split_env_kwargs(env_cls, kwargs)
     base_envs = make_base_vector_env(
-        env_cls,
-        num_envs,
-        episode_length=episode_length,
-        autoreset_mode=autoreset_mode,
-        **split_env_kwargs(env_cls, kwargs),
+        env_cls, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **env_kwargs
     )
-    return VLMRewardVectorEnv(base_envs, _drop_task_prompts(env_cls, prompt, kwargs), **kwargs)
+    with close_on_error([base_envs]):
+        goal = _drop_task_prompts(env_cls, env_kwargs.get("task"), prompt, kwargs)
+        return VLMRewardVectorEnv(base_envs, goal, **kwargs)
 
 
 def find_task(id: str) -> Task | None:
-    """The task table's row for an ID that this package registers; None for any other ID."""
-    return next((task for task in TASKS if task.id == id.removeprefix("vlmrm_gym:")), None)
+    """The task table's row for an ID that this package registers, with or without its version; None for other IDs."""
+    name = id.removeprefix("vlmrm_gym:")
+    return next((task for task in TASKS if name in (task.id, task.id.rpartition("-v")[0])), None)
 
 
 def find_spec(id: str) -> EnvSpec:
@@ -143,7 +146,9 @@ def make_env(
     """
     if (task := find_task(id)) is not None:
         return gym.make(task.id, **_task_kwargs(task, episode_length, env_kwargs), **kwargs)
-    return VLMReward(make_external_env(id, episode_length, env_kwargs), **kwargs)
+    env = make_external_env(id, episode_length, env_kwargs)
+    with close_on_error([env]):
+        return VLMReward(env, **kwargs)
 
 
 def make_vector_env(
@@ -184,12 +189,36 @@ def make_external_env(
     """An environment of another package's ID, with its own reward.
 
     Raises:
-        ValueError: `episode_length` is not an integer of at least 1.
+        ValueError: `episode_length` is not an integer of at least 1, or `env_kwargs` has a name that is set here.
+        TypeError: `env_kwargs` is not a mapping.
         gymnasium.error.Error: The ID is unknown.
     """
     if episode_length is not None:
         check_positive_integer("episode_length", episode_length)
-    return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **(env_kwargs or {}))
+    return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **check_env_kwargs(env_kwargs or {}))
+
+
+_SET_HERE = {
+    "id": "Leave it out.",
+    "render_mode": 'Leave it out: it is "rgb_array", which is needed for scoring.',
+    "max_episode_steps": "Set `episode_length` instead.",
+}
+"""Keyword arguments of `gymnasium.make` that `env_kwargs` cannot have, and what to do instead."""
+
+
+def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keyword arguments of another package's environment.
+
+    Raises:
+        ValueError: One is set here.
+        TypeError: They are not a mapping.
+    """
+    if not isinstance(env_kwargs, Mapping):
+        raise TypeError(f"`env_kwargs` must be a mapping of names to values. Received {env_kwargs!r}.")
+    for name, remedy in _SET_HERE.items():
+        if name in env_kwargs:
+            raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
+    return env_kwargs
 
 
 def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -269,14 +298,16 @@ def split_env_kwargs(env_cls: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     return env_kwargs
 
 
-def _drop_task_prompts(env_cls: str, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:
+def _drop_task_prompts(
+    env_cls: str, task_name: str | None, prompt: Prompt | None, kwargs: dict[str, Any]
+) -> Prompt | None:
     """The prompt that the caller chose. With `reward=`, the registered prompt and baseline are dropped.
 
     Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values.
     """
     if kwargs.get("reward") is None:
         return prompt
-    tasks = [task for task in TASKS if task.env_cls == env_cls]
-    if kwargs.get("baseline") in [task.baseline for task in tasks]:
+    registered = next(task for task in TASKS if (task.env_cls, task.kwargs.get("task")) == (env_cls, task_name))
+    if kwargs.get("baseline") == registered.baseline:
         del kwargs["baseline"]
-    return None if prompt in [task.prompt for task in tasks] else prompt
+    return None if prompt == registered.prompt else prompt

@@ -79,6 +79,18 @@ def check_env(env: object) -> None:
     raise TypeError(f"`env` must be a gymnasium.Env. Received {env!r}. {remedy}")
 
 
+def check_unscored(env: gym.Env[Any, Any]) -> None:
+    """Raise a ValueError if an environment has a `VLMReward` around it: its own reward would be unknown."""
+    wrapped = env
+    while isinstance(wrapped, gym.Wrapper):
+        if getattr(type(wrapped), "replaces_reward", False):
+            raise ValueError(
+                f"`env` must not be scored already. Received {env}, which has a VLMReward in it. Pass the environment "
+                "that this one was made of; or make it with another prompt or reward: gym.make(ID, prompt=...)."
+            )
+        wrapped = wrapped.env
+
+
 def check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
     """Raise a ValueError if two environments are the same object, wrapped or not."""
     first_index: dict[int, int] = {}

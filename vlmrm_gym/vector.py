@@ -8,11 +8,12 @@ from typing import Any, Literal, Unpack, get_args
 import gymnasium as gym
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.capture.vector_env import as_vector_env
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
@@ -30,6 +31,7 @@ from vlmrm_gym.validation import (
     check_flag,
     check_positive_integer,
     check_task_reward_weight,
+    check_unscored,
     weigh_task_rewards,
 )
 
@@ -136,34 +138,36 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         specification = resolve_reward(reward, reward_kwargs, prompt, options)
         mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
         super().__init__(as_vector_env(env, mode))
-        _check_unscored(self.env)
-        self.overlap = overlap
-        self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
-        self._capture = VectorCapture(self.env, camera, quality)
-        num_views = self._capture.num_views
-        combine = None if combine_views is None else CombineViews(combine_views, num_views)
-        queue = make_scoring_queue(
-            partial(build_reward, specification.build, num_views, combine),
-            self._capture.make_renderer,
-            num_workers=num_workers,
-            backend=backend,
-            ray_options=ray_options,
-            devices=devices,
-            device=device,
-            max_pending_bytes=max_pending_bytes // 2,
-            timeouts=timeouts,
-        )
-        # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
-        self._stop_scoring = weakref.finalize(self, queue.close)
-        # One half of the memory is for the queue, the other for states that have not been submitted to it.
-        self._delivery = RewardDelivery(
-            queue,
-            self.num_envs,
-            max_pending_bytes // 2,
-            overlap=overlap,
-            random_views=RandomViews(num_views, self.num_envs) if combine is not None and combine.is_random else None,
-        )
-        self._capture.attach()  # last: an exception above leaves the environments unchanged
+        with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
+            _check_unscored(self.env)
+            self.overlap = overlap
+            self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
+            self._capture = VectorCapture(self.env, camera, quality)
+            num_views = self._capture.num_views
+            combine = None if combine_views is None else CombineViews(combine_views, num_views)
+            queue = make_scoring_queue(
+                partial(build_reward, specification.build, num_views, combine),
+                self._capture.make_renderer,
+                num_workers=num_workers,
+                backend=backend,
+                ray_options=ray_options,
+                devices=devices,
+                device=device,
+                max_pending_bytes=max_pending_bytes // 2,
+                timeouts=timeouts,
+            )
+            # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
+            self._stop_scoring = weakref.finalize(self, queue.close)
+            draws_views = combine is not None and combine.is_random
+            # One half of the memory is for the queue, the other for states that have not been submitted to it.
+            self._delivery = RewardDelivery(
+                queue,
+                self.num_envs,
+                max_pending_bytes // 2,
+                overlap=overlap,
+                random_views=RandomViews(num_views, self.num_envs) if draws_views else None,
+            )
+            self._capture.attach()  # last: an exception above leaves the environments unchanged
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or with `options={"reset_mask": ...}` some.
@@ -284,3 +288,6 @@ def _check_unscored(env: VectorEnv[Any, Any, Any]) -> None:
                 "Pass the vector environment that this one was made of."
             )
         wrapped = wrapped.env
+    if isinstance(wrapped, SyncVectorEnv):
+        for single in wrapped.envs:
+            check_unscored(single)

@@ -14,9 +14,10 @@ from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.custom import CallableReward
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
 from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.scoring.devices import choose_devices
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
-from vlmrm_gym.validation import check_env, check_task_reward_weight, weigh_task_rewards
+from vlmrm_gym.validation import check_env, check_task_reward_weight, check_unscored, weigh_task_rewards
 
 
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
@@ -58,12 +59,16 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             `resize_mode`, `batch_size`.
 
     Raises:
-        ValueError: The environment does not render arrays, or a parameter is out of range. The message names it.
+        ValueError: The environment does not render arrays or is scored already, or a parameter is out of range. The
+            message names it.
         DependencyNotInstalled: MuJoCo cannot draw without OpenGL. The message names the package to install.
         TypeError: `env` is not an environment, a prompt is not a text, or both a prompt and a reward were passed.
         FileNotFoundError: The checkpoint does not exist.
         RuntimeError: The weights cannot be downloaded.
     """
+
+    replaces_reward = True
+    """Read by `validation.check_unscored`."""
 
     def __init__(
         self,
@@ -80,11 +85,12 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         **options: Unpack[CLIPOptions],
     ) -> None:
         check_env(env)
+        check_unscored(env)
         check_task_reward_weight(task_reward_weight)
         specification = resolve_reward(reward, reward_kwargs, prompt, options)
         view = StateView(env, camera, quality, pin=False)
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
-        score = build_reward(specification.build, view.num_views, combine, device)
+        score = build_reward(specification.build, view.num_views, combine, str(choose_devices(0, None, device)[0]))
         renderer = view.make_renderer(score.render_size)
         if isinstance(specification, CallableReward):
             # Recorded arguments are deep-copied, which not every callable can be.

@@ -13,7 +13,7 @@ from vlmrm_gym.rendering.states import SceneChange
 
 _MAX_GAP = 4096
 """Fields with at most this many bytes between them are compared as one block of memory."""
-_SAMPLE = 128
+_SAMPLE = 256
 """Number of elements of a large field that are compared at every step."""
 
 
@@ -33,7 +33,9 @@ class ModelWatch:
         self._names = field_names(model)
         self._large = _large_arrays(model)
         self._memory = _small_memory(model, self._large)
-        self._samples = [array[:: max(1, len(array) // _SAMPLE)] for array in self._large.values()]
+        # At random, because a regular step would see a single column of many textures.
+        rng = np.random.default_rng(0)
+        self._samples = [(array, rng.integers(len(array), size=_SAMPLE)) for array in self._large.values()]
         self._last_memory: list[bytes] | None = None
         self._last_samples: list[bytes] | None = None
         self._digests: list[bytes] = []
@@ -41,7 +43,8 @@ class ModelWatch:
 
     def change(self, *, after_reset: bool) -> SceneChange | None:
         """The difference now; None without one. Returns the same object until something changes."""
-        memory, samples = ([part.tobytes() for part in parts] for parts in (self._memory, self._samples))
+        memory = [part.tobytes() for part in self._memory]
+        samples = [array.take(indices).tobytes() for array, indices in self._samples]
         large = (after_reset and self._large_changed()) or samples != self._last_samples
         if large or memory != self._last_memory:
             self._last_memory, self._last_samples, self._change = memory, samples, self._compare(large=large)

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.validation import check_distinct
 
 
@@ -13,6 +14,8 @@ def as_vector_env(
     env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
 ) -> VectorEnv[Any, Any, Any]:
     """Return a vector environment as it is, and make a `SyncVectorEnv` of a list of functions.
+
+    If this raises, the environments that the functions made are closed.
 
     Args:
         env: A vector environment, or functions that make environments.
@@ -44,9 +47,12 @@ def _make_sync_vector_env(functions: object, mode: AutoresetMode) -> SyncVectorE
             "`env` must be a vector environment, or a list of functions that make environments, at least one. "
             f"Received {functions!r}."
         )
-    envs = [make() for make in functions]
-    for env in envs:
-        if not isinstance(env, gym.Env):
-            raise ValueError(f"`env` must be a list of functions that make environments. One made {env!r}.")
-    check_distinct(envs)
-    return SyncVectorEnv([lambda env=env: env for env in envs], autoreset_mode=mode)
+    envs: list[gym.Env[Any, Any]] = []
+    with close_on_error(envs):
+        for make in functions:
+            env = make()
+            if not isinstance(env, gym.Env):
+                raise ValueError(f"`env` must be a list of functions that make environments. One made {env!r}.")
+            envs.append(env)
+        check_distinct(envs)
+        return SyncVectorEnv([lambda env=env: env for env in envs], autoreset_mode=mode)

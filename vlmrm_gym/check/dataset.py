@@ -17,7 +17,6 @@ import tyro
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
 
 from vlmrm_gym.capture import StateView
@@ -28,13 +27,13 @@ from vlmrm_gym.check.environments import make_unscored_env, time_limit
 from vlmrm_gym.check.numbered_video import save_numbered_video
 from vlmrm_gym.check.rollouts import Policy, held_actions, play, random_actions, run_actions
 from vlmrm_gym.check.score import load_prompts
+from vlmrm_gym.check.subject import make_combination
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import CLIP
-from vlmrm_gym.rewards.views import CombineViews, build_reward
-from vlmrm_gym.training.config_types import Cameras
+from vlmrm_gym.rewards.views import build_reward
+from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
-from vlmrm_gym.validation import short_repr
 
 DEFAULT_FPS = 30
 """Frames per second of the videos, if the environment does not say."""
@@ -190,10 +189,9 @@ def _choose_camera(command: Dataset) -> Any:
         task = None if command.id is None else find_task(command.id)
         return None if task is None else task.kwargs.get("camera")
     try:
-        return TypeAdapter(Cameras).validate_python(command.camera)
-    except ValidationError as error:
-        rule = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InputError(f"`camera` {rule}. Received {short_repr(command.camera)}.") from error
+        return check_cameras(command.camera)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def _make_scorer(
@@ -201,7 +199,7 @@ def _make_scorer(
 ) -> Callable[[States], NDArray[np.float32]]:
     """A function from B states to their rewards, float32 (B, P)."""
     try:
-        combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
+        combine = None if command.combine_views is None else make_combination(command.combine_views, view.num_views)
         if combine is not None and combine.is_random:
             raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
         reward = build_reward(

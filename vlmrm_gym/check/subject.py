@@ -163,10 +163,7 @@ def _combinations(command: "Check", num_views: Mapping[str, int]) -> Mapping[str
         )
     for how, views in product(command.combine_views, num_views.values()):
         if views > 1:
-            try:
-                CombineViews(how, views)
-            except ValueError as error:
-                raise InputError(str(error)) from error
+            make_combination(how, views)
     return {name: command.combine_views if views > 1 else (None,) for name, views in num_views.items()}
 
 
@@ -217,6 +214,25 @@ def _parse_camera(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError(f"`camera` cannot be read: {short_repr(text)}. Pass a name, or {{azimuth: 90}}.") from error
+
+
+def make_combination(how: str, num_views: int) -> CombineViews:
+    """How the rewards of several views make one.
+
+    Args:
+        how: "min", "mean", "random", or "package.module:function".
+        num_views: Number of views.
+
+    Raises:
+        InputError: It is none of these, cannot be imported, or does not combine rewards row by row.
+    """
+    try:
+        return CombineViews(how, num_views)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    except Exception as error:  # importing a module may raise anything
+        rule = f"`combine_views` must be importable. Received {short_repr(how)}, which raised {error!r}."
+        raise InputError(truncate(rule, 1_000)) from error
 
 
 def checked_judge(path: str) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:

@@ -1,7 +1,7 @@
 """The reward model protocol, and `CheckedReward`, which makes a reward model of any callable."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -91,14 +91,17 @@ class CheckedReward:
     Args:
         function: From frames, uint8 (B, H, W, 3), read-only, to numbers (B,): NumPy, torch, or a sequence.
         name: The name that error messages use.
+        kwargs: Keyword arguments of each call.
 
     Raises:
         ValueError: `batch_size` or `microbatch_size` of the callable is not an integer of at least 1, or `multi_view`
             is not a bool.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str = "reward") -> None:
-        self._function, self._name = function, name
+    def __init__(
+        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None
+    ) -> None:
+        self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
         self.batch_size: int = getattr(function, "batch_size", RewardModel.batch_size)
         check_positive_integer(f"{name}.batch_size", self.batch_size)
         self.microbatch_size: int = getattr(function, "microbatch_size", self.batch_size)
@@ -117,7 +120,7 @@ class CheckedReward:
         """
         frames = frames.view()
         frames.flags.writeable = False
-        returned = self._function(frames)
+        returned = self._function(frames, **self._kwargs)
         rewards = np.asarray(_to_cpu(returned) if hasattr(returned, "detach") else returned)
         rule = f"`{self._name}` must return a number for each frame"
         if rewards.dtype.kind not in "fiub":

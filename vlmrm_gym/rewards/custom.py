@@ -5,7 +5,6 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -88,7 +87,7 @@ class CallableReward:
 def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
     """The reward model of a function, or of a class, which is instantiated."""
     if not isinstance(found, type):
-        return CheckedReward(partial(found, **kwargs) if kwargs else found, name)
+        return CheckedReward(found, name, kwargs)
     instance = found(**_constructor_kwargs(found, kwargs, device))
     if not callable(instance):
         raise ValueError(f"`reward` must be a class of callables. Received {found!r}, which made {instance!r}.")

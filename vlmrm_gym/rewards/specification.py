@@ -139,6 +139,8 @@ def resolve_reward(
     if _is_specification(reward):
         if kwargs:
             raise TypeError("`reward_kwargs` is for a callable or a class. Received a specification: set them there.")
+        if isinstance(reward, ImportedReward):
+            _check_imported(reward)
         return reward
     if not callable(reward):
         raise TypeError(
@@ -156,6 +158,16 @@ def _check_is_no_kind(reward: str) -> None:
             f'`reward` must be "package.module:attribute". Received {reward!r}. For the kind {near[0]!r} pass '
             f"{KINDS[near[0]].__name__}(...), or its mapping form."
         )
+
+
+def _check_imported(reward: ImportedReward) -> None:
+    """Raise an error as for "package.module:attribute", unless what a specification names takes its `kwargs`."""
+    if not isinstance(reward.kwargs, Mapping):
+        raise TypeError(f"`reward`: kwargs must be a mapping of names to values. Received {reward.kwargs!r}.")
+    try:
+        check_kwargs(reward.find(), reward.kwargs, reward.path)
+    except TypeError as error:
+        raise TypeError(str(error).replace("`reward_kwargs`", "`reward`: kwargs", 1)) from None
 
 
 def _is_specification(reward: Any) -> bool:

@@ -41,6 +41,11 @@ class CombineViews:
             self._function = _find_function(how)
             _check_function(self._function, how, num_views)
 
+    @property
+    def has_function(self) -> bool:
+        """Whether all views of a state are scored, and a function combines their rewards."""
+        return self._function is not None
+
     def __call__(self, rewards: Rewards) -> Rewards:
         """Combine the rewards of views, float32 (B, V): float32 (B,)."""
         assert self._function is not None
@@ -80,7 +85,8 @@ class ViewsReward:
         self.render_size: RenderSize = reward.render_size
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states, uint8 (B, V, H, W, 3): float32 (B,), or (B, K) for a reward of K values."""
+        """Score states, uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view: float32 (B,), or (B, K) of K values."""
+        frames = frames if frames.ndim == 5 else frames[:, None]
         rewards = np.asarray(self._reward(frames.reshape(-1, *frames.shape[2:])), dtype=np.float32)
         rewards = rewards.reshape(*frames.shape[:2], *rewards.shape[1:])
         if rewards.ndim == 2:
@@ -128,9 +134,11 @@ def build_reward(
         if combine is not None:
             raise ValueError("`combine_views` is not for a reward that sees all views at once. Leave it out.")
         return JointViewsReward(reward, num_views)
-    if num_views == 1 or (combine is not None and combine.is_random):
+    if combine is None and num_views > 1:
+        combine = CombineViews("min", num_views)
+    if combine is None or not combine.has_function:
         return reward
-    return ViewsReward(reward, combine or CombineViews("min", num_views), num_views)
+    return ViewsReward(reward, combine, num_views)
 
 
 def _find_function(how: Any) -> CombineFunction:

@@ -1,7 +1,7 @@
 """Tracks the episodes of one environment, and which of their rewards have arrived."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class _Episode:
     """Whether the environment reports success."""
     ended: bool = False
     aborted: bool = False
-    """Whether a reset ended it."""
+    """Whether a reset ended it, or some of its steps or rewards were lost."""
 
 
 class EpisodeTracker:
@@ -61,24 +61,50 @@ class EpisodeTracker:
         episode.has_success |= success is not None
         return episode.successes / episode.steps
 
+    def skip_to(self, index: int) -> None:
+        """Count the transitions before an index that no `step` added: the calls that made them raised an exception."""
+        if index > self.num_steps:
+            self._episodes[-1].steps += index - self.num_steps
+            self._episodes[-1].aborted = True
+            self.num_steps = index
+
     def end_episode(self, *, aborted: bool = False) -> None:
         """Begin another episode with the next transition. `aborted`: a reset has ended this one."""
         if self._episodes[-1].steps:
-            self._episodes[-1].ended, self._episodes[-1].aborted = True, aborted
+            self._episodes[-1].ended = True
+            self._episodes[-1].aborted |= aborted
             self._episodes.append(_Episode())
 
-    def add_rewards(self, rewards: NDArray[np.float32]) -> None:
-        """Add rewards (T,) of the oldest unscored transitions."""
+    def add_rewards(self, start: int, rewards: NDArray[np.float32]) -> None:
+        """Add rewards (T,) of the transitions from an index on.
+
+        Those that have their rewards already are left out. Unscored transitions before the index will not get theirs.
+        """
+        self.skip_to(start + len(rewards))
+        oldest = self.num_steps - self._num_unscored
+        rewards = rewards[max(0, oldest - start) :]
+        if start > oldest:
+            self._new_rewards.clear()  # they would not be contiguous
+            for episode, lost in self._split(start - oldest):
+                episode.scored += lost
+                episode.aborted |= lost > 0
         self._new_rewards.append(rewards)
-        for episode in self._episodes:
-            own, rewards = np.split(rewards, [episode.steps - episode.scored])
+        for episode, count in self._split(len(rewards)):
+            own, rewards = rewards[:count], rewards[count:]
             episode.vlm_return += float(own.sum())
-            episode.scored += len(own)
+            episode.scored += count
+
+    def _split(self, count: int) -> Iterator[tuple[_Episode, int]]:
+        """The episodes of the oldest unscored transitions, with how many each has."""
+        for episode in self._episodes:
+            own = min(count, episode.steps - episode.scored)
+            count -= own
+            yield episode, own
 
     def pop_updates(self, seconds: float) -> dict[str, Any]:
         """Info entries for the rewards that have arrived since the last call; see `vlmrm_gym.infos`.
 
-        At most one episode is reported in each call, without those that a reset ended.
+        At most one episode is reported in each call, without the aborted ones.
 
         Args:
             seconds: The time to report as `t` of an episode.

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
 from vlmrm_gym.validation import check_integer
@@ -33,7 +34,8 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
             f"Received {kwargs['autoreset_mode']!r}. Leave it out."
         )
     task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
-    vec_env = VLMVecEnv(envs) if task is None else VLMVecEnv(envs, success_threshold=task.success_threshold)
-    if seed is not None:
-        vec_env.seed(seed)
+    with close_on_error([envs]):
+        vec_env = VLMVecEnv(envs) if task is None else VLMVecEnv(envs, success_threshold=task.success_threshold)
+        if seed is not None:
+            vec_env.seed(seed)
     return vec_env

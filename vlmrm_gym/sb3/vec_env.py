@@ -52,6 +52,8 @@ class VLMVecEnv(VecEnv):
         self._start_time = time.monotonic()
         self._actions: Any = None
         self._trackers = [EpisodeTracker() for _ in range(envs.num_envs)]
+        self._index_offsets: list[int] | None = None
+        """By how much each environment's `vlm_step_index` is above its tracker's; None before the first step."""
         self._env_uid = uuid.uuid4().hex
         self._newest_rewards: list[deque[float]] = [deque(maxlen=0) for _ in range(envs.num_envs)]
         """The newest rewards of each environment, as many as a rollout has."""
@@ -66,9 +68,9 @@ class VLMVecEnv(VecEnv):
         observations, infos = self.envs.reset(seed=seeds, options=next(filter(None, self._options), None))
         self._reset_seeds()
         self._reset_options()
+        self._add_rewards(infos)
         for tracker in self._trackers:
             tracker.end_episode(aborted=True)
-        self._add_rewards(infos)
         return observations
 
     def step_async(self, actions: NDArray[Any]) -> None:
@@ -95,6 +97,7 @@ class VLMVecEnv(VecEnv):
             )
         if check_callers(self, deferred="vlm_rewards" in infos):
             self._warn_of_missing_returns("VecMonitor sums up rewards before they have arrived")
+        self._skip_lost_steps(infos)
         dones = terminations | truncations
         env_infos = [_select_env(infos, i) for i in range(self.num_envs)]
         for i, (info, tracker) in enumerate(zip(env_infos, self._trackers, strict=True)):
@@ -109,7 +112,11 @@ class VLMVecEnv(VecEnv):
                 if "success" in info:
                     info["is_success"] = success_fraction >= self.success_threshold
         if "vlm_rewards" not in infos:  # scored at every step
-            infos = {"vlm_rewards": rewards[:, None].astype(np.float32), "_vlm_rewards": np.full(self.num_envs, True)}
+            infos = {
+                "vlm_rewards": rewards[:, None].astype(np.float32),
+                "_vlm_rewards": np.full(self.num_envs, True),
+                "vlm_reward_start": np.array([tracker.num_steps - 1 for tracker in self._trackers]),
+            }
         self._add_rewards(infos)
         for info, tracker in zip(env_infos, self._trackers, strict=True):
             info.update(tracker.pop_updates(time.monotonic() - self._start_time))
@@ -175,11 +182,26 @@ class VLMVecEnv(VecEnv):
                 stacklevel=3,
             )
 
+    def _skip_lost_steps(self, infos: dict[str, Any]) -> None:
+        """Skip the transitions of calls that raised an exception after the environments had stepped."""
+        if "vlm_step_index" not in infos:  # scored at every step: such a transition has no reward
+            self._index_offsets = [0] * self.num_envs
+            return
+        offsets = self._index_offsets
+        if offsets is None:
+            before = [tracker.num_steps for tracker in self._trackers]
+            offsets = self._index_offsets = (infos["vlm_step_index"] - before).tolist()
+        for tracker, index, offset in zip(self._trackers, infos["vlm_step_index"].tolist(), offsets, strict=True):
+            tracker.skip_to(index - offset)
+
     def _add_rewards(self, infos: dict[str, Any]) -> None:
-        """Add the rewards in the infos of the vector environment."""
+        """Add the rewards in the infos of the vector environment, without those of steps before this one's first."""
+        if self._index_offsets is None:
+            return
         for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
-            self._trackers[i].add_rewards(infos["vlm_rewards"][i])
-            self._newest_rewards[i].extend(infos["vlm_rewards"][i].tolist())
+            start, rewards = int(infos["vlm_reward_start"][i]) - self._index_offsets[i], infos["vlm_rewards"][i]
+            self._trackers[i].add_rewards(start, rewards)
+            self._newest_rewards[i].extend(rewards.tolist())
 
 
 def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:

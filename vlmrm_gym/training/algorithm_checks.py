@@ -32,6 +32,8 @@ def check_algorithm(config: Config, *, lengths: bool) -> Iterator[Problem]:
     for key in (field.name for field in fields(RLConfig)):
         if key not in NON_ALGORITHM_KEYS and getattr(rl, key) is not None and key not in accepted_keys(name):
             yield Problem.of(f"rl.{key}", f"is not for {name}. Leave it out.")
+    if rl.start_near_goal and (config.task is None or config.task.kwargs.get("task") is None):
+        yield Problem.of("rl.start_near_goal", f"is for humanoid tasks, whose pose is known; not for {config.id}.")
     yield from _check_updates(rl, name)
     yield from _check_noise(rl.action_noise)
     yield from _check_policy(name, default_policy(config), rl.policy_kwargs or {})

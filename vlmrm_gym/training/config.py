@@ -135,6 +135,9 @@ class RLConfig:
     """environments for each worker of the reward; without workers, environments in all"""
     episode_length: Count | None = None
     """steps until an episode is truncated"""
+    start_near_goal: Fraction = 0.0
+    """humanoid tasks: probability that a training episode starts on the way to the task's pose, a curriculum;
+    agents are evaluated from the usual initial state"""
     learning_starts: StepsOrNone | None = None
     """steps, over all environments, before the first gradient step"""
     train_freq: Count | None = None
@@ -271,6 +274,7 @@ NON_ALGORITHM_KEYS = (
     "n_steps",
     "n_envs_per_worker",
     "episode_length",
+    "start_near_goal",
     "normalize_observations",
     "device",
 )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Any, get_args
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, TypeAdapter, ValidationError
 from tyro.constructors import PrimitiveConstructorSpec
 
 from vlmrm_gym.rewards.custom import check_import_path
@@ -175,3 +175,16 @@ CombineViews = Annotated[str, AfterValidator(_combine)]
 YAMLMapping = Annotated[dict[str, Any], BeforeValidator(_readable), AfterValidator(_plain), _yaml_flag(dict)]
 Cameras = Annotated[Any, BeforeValidator(_readable), AfterValidator(_cameras), _yaml_flag(dict, str, int, list)]
 """One camera or several: the settings, names and numbers that `make_cameras` takes."""
+
+
+def check_cameras(given: Any) -> Any:
+    """Return the value of a command's flag `--camera`, whose type is `Cameras`.
+
+    Raises:
+        ValueError: It is not YAML, or not a camera or several.
+    """
+    try:
+        return TypeAdapter(Cameras).validate_python(given)
+    except ValidationError as error:
+        rule = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(f"`camera` {rule}. Received {short_repr(given)}.") from error

@@ -31,19 +31,26 @@ class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, rewards, terminations, truncations, {**infos, **own}
 
 
-def make_envs(config: Config, num_envs: int, *, overlap: bool = False) -> VectorEnv[Any, Any, Any]:
+def make_envs(
+    config: Config, num_envs: int, *, overlap: bool = False, start_near_goal: float = 0.0
+) -> VectorEnv[Any, Any, Any]:
     """Vector environments for a `VLMVecEnv`, from a configuration with defaults filled in.
+
+    Args:
+        config: The configuration.
+        num_envs: Number of environments.
+        overlap: Whether they step on while episodes are scored.
+        start_near_goal: See `Humanoid`; 0 for evaluation.
 
     Raises:
         ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
         gymnasium.error.Error: The environment cannot be made.
     """
+    curriculum: dict[str, Any] = {"start_near_goal": start_near_goal} if start_near_goal else {}
     if config.reward.name == "ground_truth":
-        return TaskRewardVectorEnv(_make_unscored(config, num_envs))
-    scoring = {name: getattr(config.reward, name) for name in _SCORING}
-    return make_vector_env(
-        config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **_options(config), **scoring
-    )
+        return TaskRewardVectorEnv(_make_unscored(config, num_envs, curriculum))
+    options = {name: getattr(config.reward, name) for name in _SCORING} | _options(config) | curriculum
+    return make_vector_env(config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **options)
 
 
 def make_one(config: Config) -> gym.Env[Any, Any]:
@@ -66,12 +73,12 @@ _SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_byt
 """Keyword arguments of vector environments only."""
 
 
-def _make_unscored(config: Config, num_envs: int) -> VectorEnv[Any, Any, Any]:
+def _make_unscored(config: Config, num_envs: int, curriculum: dict[str, Any]) -> VectorEnv[Any, Any, Any]:
     task, length = config.task, _episode_length(config)
     if task is None:
         make = partial(make_external_env, config.id, length, config.env_kwargs)
         return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-    env_kwargs = _task_env_kwargs(config, task)
+    env_kwargs = _task_env_kwargs(config, task) | curriculum
     return make_base_vector_env(task.env_cls, num_envs, episode_length=length, autoreset_mode="SameStep", **env_kwargs)
 
 

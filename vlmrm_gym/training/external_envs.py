@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from vlmrm_gym.registration import find_spec
+from vlmrm_gym.registration import check_env_kwargs, find_spec
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
 
     Raises:
         gymnasium.error.Error, ImportError: An unknown ID.
-        ValueError: It does not render arrays.
+        ValueError: It does not render arrays, or `env_kwargs` has a name that is set elsewhere.
         Exception: Raised by the environment's constructor.
     """
     return _read_traits(id, json.dumps(env_kwargs or {}))
@@ -39,7 +39,7 @@ def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
 @cache
 def _read_traits(id: str, env_kwargs: str) -> Traits:
     spec = find_spec(id)
-    env = gym.make(spec, **json.loads(env_kwargs))
+    env = gym.make(spec, **check_env_kwargs(json.loads(env_kwargs)))
     try:
         modes = env.metadata.get("render_modes", [])
         if "rgb_array" not in modes:

@@ -125,7 +125,9 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
             f"`rl.device` must be a device of this machine, which has no CUDA. Received {config.rl.device!r}."
         )
     with _as_run_error(config):
-        envs = make_envs(config, config.num_envs, overlap=config.reward.overlap)
+        envs = make_envs(
+            config, config.num_envs, overlap=config.reward.overlap, start_near_goal=config.rl.start_near_goal
+        )
         envs = ResumableVecEnv(envs, success_threshold=config.success_threshold, lockstep=config.task is not None)
     try:
         return envs, _make_algorithm(config, envs, checkpoint)
