@@ -43,6 +43,7 @@ from vlmrm_gym.training.single_files import (
     RunArgs,
     check_learning_starts,
     check_same_run,
+    load_args,
     load_checkpoint,
     plain_args,
     start_run,
@@ -422,8 +423,5 @@ def main(args: Args) -> Path:
 
 if __name__ == "__main__":
     given = tyro.cli(Args, description=__doc__)
-    if given.resume is None:
-        defaults = default_args(given.env_id)
-    else:
-        defaults, _ = load_checkpoint(Args, given.resume, CHECKPOINT_FORMAT)
+    defaults = default_args(given.env_id) if given.resume is None else load_args(Args, given.resume, CHECKPOINT_FORMAT)
     main(tyro.cli(Args, description=__doc__, default=defaults))

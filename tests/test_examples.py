@@ -21,7 +21,7 @@ import sac_continuous
 import sb3_sac
 
 from vlmrm_gym.replay import Batch
-from vlmrm_gym.training.single_files import load_checkpoint
+from vlmrm_gym.training.single_files import load_args, load_checkpoint
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -51,8 +51,7 @@ def short(tmp_path, **changes):
 
 def resumed(folder, **changes):
     """Settings that resume a run."""
-    saved, _ = load_checkpoint(sac_continuous.Args, folder, sac_continuous.CHECKPOINT_FORMAT)
-    return replace(saved, **changes)
+    return replace(load_args(sac_continuous.Args, folder, sac_continuous.CHECKPOINT_FORMAT), **changes)
 
 
 def test_sac_writes_curve_video_events_and_result(tmp_path):
@@ -296,6 +295,14 @@ def test_sac_refuses_a_checkpoint_of_an_earlier_version(state, tmp_path):
     torch.save(state, tmp_path / "checkpoint.pt")
     with pytest.raises(ValueError, match="`resume` must be a run of this version"):
         sac_continuous.main(sac_continuous.Args(resume=tmp_path))
+
+
+@pytest.mark.parametrize("load", [load_args, load_checkpoint])
+@pytest.mark.parametrize("contents", [b"", b"not a checkpoint", b"PK\x03\x04 cut off"])
+def test_a_damaged_checkpoint_is_refused(load, contents, tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(contents)
+    with pytest.raises(ValueError, match=r"`resume` must be a run of this version.*checkpoint\.pt is damaged or of"):
+        load(sac_continuous.Args, tmp_path, sac_continuous.CHECKPOINT_FORMAT)
 
 
 @pytest.mark.slow

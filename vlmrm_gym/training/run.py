@@ -24,29 +24,30 @@ from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.resumable import ResumableVecEnv, restore_environments
+from vlmrm_gym.training.resume_checks import find_changes
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
 from vlmrm_gym.training.versions import read_versions
 from vlmrm_gym.validation import short_repr, truncate
 
-RESUME_OVERRIDABLE: tuple[Key, ...] = (
-    ("base_path",),
-    ("run_name",),
-    ("description",),
-    ("tags",),
-    ("track",),
-    ("reward", "backend"),
-    ("reward", "cache_dir"),
-    ("reward", "device"),
-    ("reward", "devices"),
-    ("reward", "max_pending_bytes"),
-    ("reward", "ray_options"),
-    ("reward", "worker_timeouts"),
-    ("rl", "n_steps"),
-    ("rl", "device"),
-    ("logging", "checkpoint_freq"),
-    ("logging", "video_freq"),
-    ("logging", "tensorboard_freq"),
+RESUME_OVERRIDABLE = (
+    "base_path",
+    "run_name",
+    "description",
+    "tags",
+    "track",
+    "reward.backend",
+    "reward.cache_dir",
+    "reward.device",
+    "reward.devices",
+    "reward.max_pending_bytes",
+    "reward.ray_options",
+    "reward.worker_timeouts",
+    "rl.n_steps",
+    "rl.device",
+    "logging.checkpoint_freq",
+    "logging.video_freq",
+    "logging.tensorboard_freq",
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
 
@@ -106,16 +107,14 @@ def resume(config: Config, folder: RunFolder) -> None:
 
 def _check_same(before: Mapping[Key, Any], config: Config, folder: RunFolder) -> None:
     """Raise a `RunError` unless a run with one configuration can be resumed with another."""
-    now, steps = flatten(config), ("rl", "n_steps")
-    before = flatten(Config()) | {without_alias(key): value for key, value in before.items()}
-    other = [key for key in now if before.get(key) != now[key] and key not in RESUME_OVERRIDABLE]
-    if now[steps] < before[steps]:
-        other.append(steps)
-    if other:
-        changes = "; ".join(
-            f"`{'.'.join(key)}` is {short_repr(now[key])}, was {short_repr(before.get(key))}" for key in other
-        )
+    saved = flatten(Config()) | {without_alias(key): value for key, value in before.items()}
+    changes = find_changes(_dotted(saved), _dotted(flatten(config)), RESUME_OVERRIDABLE, "rl.n_steps")
+    if changes:
         raise RunError(f"The run {folder.path} has another configuration: {changes}. Start a new run for that.")
+
+
+def _dotted(values: Mapping[Key, Any]) -> dict[str, Any]:
+    return {".".join(key): value for key, value in values.items()}
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:

@@ -14,6 +14,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 import vlmrm_gym
 from vlmrm_gym.registration import find_spec, find_task
+from vlmrm_gym.training.resume_checks import find_changes
 
 
 @dataclass
@@ -130,16 +131,24 @@ def start_run(args: RunArgs, run_folder: Path | None = None) -> tuple[Path, Summ
     return run_folder, writer
 
 
-def load_checkpoint(args_class: type[Args], run_folder: Path, format: int) -> tuple[Args, dict[str, Any]]:
+def load_args(args_class: type[Args], run_folder: Path, format: int) -> Args:
+    """Settings of a run to resume, without reading the tensors of its checkpoint; see `load_checkpoint`."""
+    return load_checkpoint(args_class, run_folder, format, mmap=True)[0]
+
+
+def load_checkpoint(
+    args_class: type[Args], run_folder: Path, format: int, *, mmap: bool = False
+) -> tuple[Args, dict[str, Any]]:
     """Settings and state of a run to resume, from its `checkpoint.pt`. Loads numbers, strings and tensors only.
 
     Args:
         args_class: Class of the settings. They need a field `resume`.
         run_folder: Folder of the run.
         format: The checkpoint's `state["format"]`. Raised when a program's checkpoints change.
+        mmap: Whether tensors stay in the file until they are used.
 
     Raises:
-        ValueError: There is no checkpoint, or it is of another version of the program.
+        ValueError: There is no checkpoint, or it is damaged or of another version of the program.
     """
     if not (run_folder / "checkpoint.pt").exists():
         raise ValueError(
@@ -147,13 +156,14 @@ def load_checkpoint(args_class: type[Args], run_folder: Path, format: int) -> tu
             "checkpoint.pt."
         )
     try:
-        state = torch.load(run_folder / "checkpoint.pt", map_location="cpu", weights_only=True)
+        state = torch.load(run_folder / "checkpoint.pt", map_location="cpu", weights_only=True, mmap=mmap)
         if state["format"] != format:
             raise KeyError("format")
         return args_class(**{**state["args"], "runs_folder": run_folder.parent, "resume": run_folder}), state
-    except (pickle.UnpicklingError, KeyError, TypeError) as error:
+    except (EOFError, pickle.UnpicklingError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(
-            f"`resume` must be a run of this version. Received {run_folder}, of an earlier one. Start a new run."
+            f"`resume` must be a run of this version. Received {run_folder}, whose checkpoint.pt is damaged or of "
+            "another version. Start a new run."
         ) from error
 
 
@@ -167,12 +177,8 @@ def check_same_run(args: Args, saved: Args) -> None:
     Raises:
         ValueError: One differs that is not in `RESUME_OVERRIDABLE`, or there are fewer steps than before.
     """
-    before, now = plain_args(saved), plain_args(args)
-    other = [name for name in now if now[name] != before[name] and name not in RESUME_OVERRIDABLE]
-    if now["total_timesteps"] < before["total_timesteps"]:
-        other.append("total_timesteps")
-    if other:
-        changes = "; ".join(f"`{name}` is {now[name]!r}, was {before[name]!r}" for name in other)
+    changes = find_changes(plain_args(saved), plain_args(args), RESUME_OVERRIDABLE, "total_timesteps")
+    if changes:
         raise ValueError(f"The run to resume has other settings: {changes}. Start a new run for that.")
 
 
