@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 
@@ -79,16 +79,22 @@ def check_env(env: object) -> None:
     raise TypeError(f"`env` must be a gymnasium.Env. Received {env!r}. {remedy}")
 
 
-def check_unscored(env: gym.Env[Any, Any]) -> None:
-    """Raise a ValueError if an environment has a `VLMReward` around it: its own reward would be unknown."""
+def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
+    """Raise a ValueError if an environment, or one of a vector's, is scored already: its own reward is unknown."""
     wrapped = env
-    while isinstance(wrapped, gym.Wrapper):
+    while isinstance(wrapped, gym.Wrapper | VectorWrapper):
         if getattr(type(wrapped), "replaces_reward", False):
+            is_vector = isinstance(env, VectorEnv)
             raise ValueError(
-                f"`env` must not be scored already. Received {env}, which has a VLMReward in it. Pass the environment "
-                "that this one was made of; or make it with another prompt or reward: gym.make(ID, prompt=...)."
+                f"`env` must not be scored already. Received {env}, which has a "
+                f"{'VLMRewardVectorEnv' if is_vector else 'VLMReward'} in it. Pass the "
+                f"{'vector environment' if is_vector else 'environment'} that this one was made of; or make it with "
+                "another prompt or reward: gym.make(ID, prompt=...)."
             )
         wrapped = wrapped.env
+    if isinstance(wrapped, SyncVectorEnv):
+        for single in wrapped.envs:
+            check_unscored(single)
 
 
 def check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:

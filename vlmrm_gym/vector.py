@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack, get_args
 import gymnasium as gym
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture import VectorCapture
@@ -102,6 +102,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         ConnectionError: The Ray cluster at `RAY_ADDRESS` cannot be reached.
     """
 
+    replaces_reward = True
+    """Read by `validation.check_unscored`."""
+
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
@@ -139,7 +142,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
         super().__init__(as_vector_env(env, mode))
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
-            _check_unscored(self.env)
+            check_unscored(self.env)
             self.overlap = overlap
             self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
             self._capture = VectorCapture(self.env, camera, quality)
@@ -276,18 +279,3 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         if self.closed:
             raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
         self._delivery.begin_call()
-
-
-def _check_unscored(env: VectorEnv[Any, Any, Any]) -> None:
-    """Raise a ValueError if a vector environment is scored already."""
-    wrapped = env
-    while isinstance(wrapped, VectorWrapper):
-        if isinstance(wrapped, VLMRewardVectorEnv):
-            raise ValueError(
-                f"`env` must not be scored already. Received {env}, which has a VLMRewardVectorEnv in it. "
-                "Pass the vector environment that this one was made of."
-            )
-        wrapped = wrapped.env
-    if isinstance(wrapped, SyncVectorEnv):
-        for single in wrapped.envs:
-            check_unscored(single)

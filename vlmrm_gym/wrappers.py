@@ -14,7 +14,6 @@ from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.custom import CallableReward
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
 from vlmrm_gym.rewards.views import CombineViews, build_reward
-from vlmrm_gym.scoring.devices import choose_devices
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.validation import check_env, check_task_reward_weight, check_unscored, weigh_task_rewards
@@ -84,13 +83,15 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         task_reward_weight: float = 0.0,
         **options: Unpack[CLIPOptions],
     ) -> None:
+        from vlmrm_gym.rewards.models import resolve_device  # deferred: importing the package loads no torch
+
         check_env(env)
         check_unscored(env)
         check_task_reward_weight(task_reward_weight)
         specification = resolve_reward(reward, reward_kwargs, prompt, options)
         view = StateView(env, camera, quality, pin=False)
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
-        score = build_reward(specification.build, view.num_views, combine, str(choose_devices(0, None, device)[0]))
+        score = build_reward(specification.build, view.num_views, combine, str(resolve_device(device)))
         renderer = view.make_renderer(score.render_size)
         if isinstance(specification, CallableReward):
             # Recorded arguments are deep-copied, which not every callable can be.
