@@ -374,3 +374,12 @@ def test_tensors_of_every_precision_are_rewards(dtype):
     rewards = reward(np.zeros((3, 4, 4, 3), dtype=np.uint8))
     assert rewards.dtype == np.float32
     np.testing.assert_array_equal(rewards, [0, 1, 2])
+
+
+@pytest.mark.parametrize("parameter", ["reward", "combine_views"])
+def test_what_a_module_raises_when_it_is_imported_is_reported(parameter, make_module):
+    make_module("faulty_module", "no_such_name")
+    rule = f"`{parameter}` must be importable. Received 'faulty_module:f', which raised NameError"
+    kwargs = {"reward": mean_pixel, parameter: "faulty_module:f"}
+    with pytest.raises(ValueError, match=rule):
+        gym.make("VLMRM/Humanoid-kneel-v0", camera="front-side", **kwargs)

@@ -27,11 +27,10 @@ from vlmrm_gym.check.environments import make_unscored_env, time_limit
 from vlmrm_gym.check.numbered_video import save_numbered_video
 from vlmrm_gym.check.rollouts import Policy, held_actions, play, random_actions, run_actions
 from vlmrm_gym.check.score import load_prompts
-from vlmrm_gym.check.subject import make_combination
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import CLIP
-from vlmrm_gym.rewards.views import build_reward
+from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 
@@ -199,7 +198,7 @@ def _make_scorer(
 ) -> Callable[[States], NDArray[np.float32]]:
     """A function from B states to their rewards, float32 (B, P)."""
     try:
-        combine = None if command.combine_views is None else make_combination(command.combine_views, view.num_views)
+        combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
         if combine is not None and combine.is_random:
             raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
         reward = build_reward(

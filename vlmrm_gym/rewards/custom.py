@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 
 from vlmrm_gym.rewards.base import CheckedReward, RewardModel
+from vlmrm_gym.validation import truncate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,19 +137,21 @@ def find_callable(path: str, parameter: str) -> Callable[..., Any]:
     """Import what a parameter names, "package.module:attribute".
 
     Raises:
-        ValueError: It is of another form, does not exist (the message names the nearest), or is not callable.
+        ValueError: It is of another form, does not exist (the message names the nearest), or is not callable; or
+            importing its module raised.
     """
     check_import_path(parameter, path)
     module, _, attribute = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if not module.startswith(error.name or "\0"):
-            raise
-        raise ValueError(
-            f"`{parameter}` must name a module that can be imported here. Received {path!r}: {error}. "
-            "Install it, or add its folder to PYTHONPATH."
-        ) from error
+    except Exception as error:  # a module may raise anything
+        if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\0"):
+            raise ValueError(
+                f"`{parameter}` must name a module that can be imported here. Received {path!r}: {error}. "
+                "Install it, or add its folder to PYTHONPATH."
+            ) from error
+        raised = truncate(repr(error), 1_000)
+        raise ValueError(f"`{parameter}` must be importable. Received {path!r}, which raised {raised}.") from error
     for name in attribute.split("."):
         if not hasattr(found, name):
             near = difflib.get_close_matches(name, dir(found), 1)

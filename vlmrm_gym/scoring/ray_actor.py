@@ -127,15 +127,15 @@ class ScoringActor:
         try:
             differing = compare_versions(driver_versions, versions())
             self._reward, info = load_reward(pickle.loads(make_reward))
-        except ImportError as error:
+        except BaseException as error:
+            self._failure = error
+            if not isinstance(error, ImportError) and not isinstance(error.__cause__, ImportError):
+                raise
             self._failure = RuntimeError(
                 f"`reward` cannot be imported on node {socket.gethostname()}: {error}. Install it there, or send the "
                 'folder that it is in: call ray.init(runtime_env={"working_dir": FOLDER}) before making environments.'
             )
             raise self._failure from error
-        except BaseException as error:
-            self._failure = error
-            raise
         self._progress["loaded"] = 1
         return replace(info, warnings=[*differing, *info.warnings])
 
