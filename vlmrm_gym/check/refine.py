@@ -28,8 +28,8 @@ def refine(
     States that do not fail are never scored, and rank below all that do.
 
     Args:
-        score: Rows, float64 (N, S), to numbers (N,): the reward.
-        is_failure: Rows, float64 (N, S), to bool (N,).
+        score: States, float64 (N, S), to numbers (N,): the reward.
+        is_failure: States, float64 (N, S), to bool (N,).
         starts: float64 (P, S), failing states, the most promising first.
         perturb: `(states, offsets)`, float64 (N, S) and (N, D), to changed states, float64 (N, S).
         dimensions: D, at least 2.

@@ -45,8 +45,8 @@ def search(
     with at least the same score. States that do not fail are never scored, and give way to any child.
 
     Args:
-        score: Rows, float64 (N, S), to numbers (N,): the reward.
-        is_failure: Rows, float64 (N, S), to bool (N,): whether they fail the task.
+        score: States, float64 (N, S), to numbers (N,): the reward.
+        is_failure: States, float64 (N, S), to bool (N,): whether they fail the task.
         population: float (P, S), the initial states, failing or not.
         mutate: `(states, rng)` to as many changed states, float64 (N, S); must not write to its argument.
         rounds: How many rounds of mutation. At most `P * (1 + rounds)` states are scored.
