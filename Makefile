@@ -64,7 +64,7 @@ build: install  ## the wheel, and a smoke test of it in a fresh environment
 	cd build && smoke/bin/python -c "import gymnasium as gym; env = gym.make('vlmrm_gym:VLMRM/CartPole-v1'); env.reset(seed=0); print(env.step(0)[1])"
 	rm -rf build/smoke
 
-tiny: install  ## make the bundled model again, from nothing
+tiny: install  ## train another bundled model from scratch, in place of vlmrm_gym/tiny
 	$(BIN)/python -m bundled_model.train
 
 benchmark: install  ## what RESULTS.md reports

@@ -47,6 +47,8 @@ class Args:
     """only these views"""
     labels: tuple[str, ...] | None = None
     """only runs with these labels, "" for those without; None: all that there are"""
+    records: Path = RECORDS
+    """folder of the records"""
     picture: Path | None = None
     """file for the learning curves"""
     measures: tuple[Literal["success_fraction", "vlm_return"], ...] = ("success_fraction",)
@@ -123,7 +125,7 @@ def title(task: str, runs: list[dict[str, Any]]) -> str:
 
 
 def main(args: Args) -> None:
-    records = [json.loads(file.read_text()) for file in RECORDS.glob("*.json")]
+    records = [json.loads(file.read_text()) for file in args.records.glob("*.json")]
     chosen = [
         record
         for record in sorted(records, key=lambda record: (setting(record), record["seed"]))
@@ -133,7 +135,7 @@ def main(args: Args) -> None:
         and VIEWS[record["camera"], record["combine_views"]] in args.views
     ]
     if not chosen:
-        raise SystemExit(f"{RECORDS} has no record of these tasks and seeds. Run benchmarks/humanoid_tasks.py first.")
+        raise SystemExit(f"{args.records} has no record of these runs. Run benchmarks/humanoid_tasks.py first.")
     print_table(chosen)
     if args.picture is not None:
         draw(chosen, args.measures, args.picture)

@@ -5,11 +5,12 @@ r"""Train the humanoid tasks, one run for each task, view and seed; go on where 
         --combine-views min mean
     python benchmarks/humanoid_tasks.py runs/tasks --tasks splits --label held --options="--exploration-hold 10"
 
-Every run is examples/sac_continuous.py on one thread, in FOLDER/<task>-<camera>-<combination>-<seed>. A finished run is
-not repeated; an unfinished one is resumed from its last checkpoint. What a finished run came to is written to
-benchmarks/humanoid_tasks/<the same name>.json: success in 100 episodes, judged by the simulator's state; how many of
-them still succeed in the 50 steps before steps 300 and 1,000 when the agent plays on, while training episodes have 100
-steps; and its curve. `python benchmarks/humanoid_report.py` makes a table and a picture of these files.
+Every run is examples/sac_continuous.py on one thread, in FOLDER/<task>-<camera>-<combination>-<seed>. An unfinished run
+is resumed from its last checkpoint. What a finished run came to is written to
+benchmarks/humanoid_tasks/<the same name>.json, and a run that has such a record is not repeated; to repeat runs of the
+repository, pass --records runs/records. A record has success in 100 episodes, judged by the simulator's state; how many
+of them still succeed in the 50 steps before steps 300 and 1,000 when the agent plays on, while training episodes have
+100 steps; and its curve. `python benchmarks/humanoid_report.py` makes a table and a picture of these files.
 """
 
 import csv
@@ -65,6 +66,8 @@ class Args:
     """ends the names of runs that have more options"""
     at_once: int = 2
     """number of runs at a time, each on one thread"""
+    records: Path = RECORDS
+    """folder of the records; runs that have one there are not repeated"""
 
     def __post_init__(self) -> None:
         if bool(self.options) != bool(self.label):
@@ -97,8 +100,9 @@ def is_set(camera: str) -> bool:
 
 def train(run: Run, args: Args) -> None:
     """Train, or go on with, one run; record what it came to."""
-    folder, record = args.folder / run.name, RECORDS / f"{run.name}.json"
+    folder, record = args.folder / run.name, args.records / f"{run.name}.json"
     if record.exists():
+        print(f"{run.name} is not trained: {record} exists. Pass --records with another folder to train it again.")
         return
     if not list(folder.glob("*/result.json")):
         unfinished = sorted(folder.glob("*/checkpoint.pt"), key=lambda file: file.stat().st_mtime)
@@ -117,7 +121,7 @@ def train(run: Run, args: Args) -> None:
             print(f"{run.name} failed: see {folder / 'log.txt'}", file=sys.stderr)
             return
     (result,) = folder.glob("*/result.json")
-    RECORDS.mkdir(exist_ok=True)
+    args.records.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps(recorded(run, result.parent)) + "\n")
 
 

@@ -1,6 +1,6 @@
-"""States that trained agents visit, for `python -m bundled_model.train --mined`: an agent is the hardest search of all.
+"""States that trained agents visit, for `python -m bundled_model.train --mined`. The search does not find all of them.
 
-    python -m bundled_model.agent_states agents.npy runs/tasks/arms-raised-front-side-min-1/*
+    python -m bundled_model.agent_states agents.npy runs/tasks/arms-raised-front-side-min-1/VLMRM_*
 
 The policies are those of `examples/sac_continuous.py`. They draw their actions as in training, so the states spread.
 """
