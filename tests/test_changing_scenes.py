@@ -297,3 +297,50 @@ def test_cameras_that_differ_are_drawn_by_one_renderer():
         assert change is None or change.frame is None
         np.testing.assert_array_equal(States(state[None], [change]).draw(renderer)[0], env.render())
     renderer.close()
+
+
+class Interrupted(gym.Wrapper):
+    """Raises instead of its third step."""
+
+    num_steps = 0
+
+    def step(self, action):
+        self.num_steps += 1
+        if self.num_steps == 3:
+            raise TimeoutError
+        return self.env.step(action)
+
+
+def test_a_step_that_raised_loses_no_scene_change():
+    """The first environment changes its scene in the step in which the second one raises."""
+    makers = [lambda: make("geom recoloured", "step"), lambda: Interrupted(make())]
+    envs = vlmrm_gym.VLMRewardVectorEnv(makers, PROMPT, scoring="step", autoreset_mode="SameStep")
+    single = vlmrm_gym.VLMReward(make("geom recoloured", "step"), PROMPT)
+    action = np.array([0.7])
+    envs.reset(seed=0), single.reset(seed=0)
+    for attempt in range(4):
+        expected = single.step(action)[1]
+        if attempt == 2:
+            with pytest.raises(TimeoutError):
+                envs.step(np.stack([action, action]))
+        else:
+            assert envs.step(np.stack([action, action]))[1][0] == pytest.approx(expected, abs=1e-5)
+    envs.close(), single.close()
+
+
+class CopiedWhole(ChangingEnv):
+    """Copied with its model, as environments without `EzPickle` are."""
+
+    __getstate__ = object.__getstate__
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_watches_its_own_model(duplicate):
+    env = vlmrm_gym.VLMReward(CopiedWhole("geom recoloured", "step"), PROMPT)
+    env.reset(seed=0), env.step(np.array([0.7]))
+    copied = duplicate(env)
+    assert copied.step(np.array([0.7]))[1] == env.step(np.array([0.7]))[1]
+    copied.close(), env.close()

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pygame
+from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
@@ -33,6 +34,8 @@ class ClassicControlCapture:
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
         """The state, float64 (state_size,), with the frame if the renderer would draw another one."""
+        if getattr(self._env, "state", None) is None:
+            raise ResetNeeded(f"{self._env} has no state to draw yet. Call `reset` first.")
         state = self._renderer.capture(self._env)
         if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
             return state, None

@@ -102,6 +102,10 @@ class MuJoCoCapture:
         if self._substitute is not None:
             self._substitute.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is watched is memory of this environment's model, which a copy does not share.
+        return {**self.__dict__, "_watch": None, "_after_reset": True}
+
     def _watch_model(self, model: mujoco.MjModel) -> None:
         """Watch another model from now on."""
         self.close()

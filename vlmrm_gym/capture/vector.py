@@ -73,9 +73,9 @@ class VectorCapture:
             )
         self._awaiting_reset: Mask = np.zeros(env.num_envs, dtype=np.bool_)
         """Where the next step only resets."""
-        self._changes: list[SceneChange | None] = [None] * env.num_envs
-        """How the scene of each environment differs from the renderer's."""
-        self._num_updates = [0] * env.num_envs
+        self._forget_scenes()
+        self._in_step = False
+        """Whether a step has begun whose states have not been read."""
         stores_frames = not self._captures or (self._shared_view is None and all(self._call("stores_frames")))
         self._check_frames = stores_frames  # at the first reset: an environment cannot render before
 
@@ -146,6 +146,18 @@ class VectorCapture:
         if self._shared_view is not None:
             self._shared_view.close()
 
+    def begin_step(self) -> None:
+        """Call this before every step. If the last one raised, its scene updates are lost: they are sent anew."""
+        if self._in_step and self._captures and self._shared_view is None:
+            self._call("forget_scene")
+            self._forget_scenes()
+        self._in_step = True
+
+    def _forget_scenes(self) -> None:
+        self._changes: list[SceneChange | None] = [None] * self._env.num_envs
+        """How the scene of each environment differs from the renderer's."""
+        self._num_updates = [0] * self._env.num_envs
+
     def capture(self, ends: Mask, infos: dict[str, Any]) -> tuple[States, Mask, dict[str, Any]]:
         """Read the states that a step led to.
 
@@ -185,6 +197,7 @@ class VectorCapture:
                 f'{np.flatnonzero(stepped)}: a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, '
                 "or scores them already. Put VLMRewardVectorEnv directly around the environments."
             )
+        self._in_step = False
         if self._shared_view is not None:
             return States(states, self._shared_changes()), stepped, infos
         changed = any(change is not None for change in self._changes)

@@ -73,8 +73,12 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make the renderer of the states from now on; see `StateView.make_renderer`."""
-        self._sent, self._num_updates = None, 0
+        self.forget_scene()
         return self._view.make_renderer(render_size)
+
+    def forget_scene(self) -> None:
+        """Send the whole scene change with the next state: updates have been lost, or there is a new renderer."""
+        self._sent, self._num_updates = None, 0
 
     def use_renderer(self, renderer: EnvRenderer) -> None:
         """Capture states from now on for another environment's renderer; see `StateView.use_renderer`."""
