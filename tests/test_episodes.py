@@ -112,3 +112,27 @@ def test_success_that_is_not_known_is_left_out():
     envs.reset(seed=0)
     rows = [row for _ in range(8) for row in finished_episodes(envs.step(np.zeros(2, np.int64))[4])]
     assert {name for row in rows for name in row} == {"task_return"}
+
+
+def test_an_exception_of_scoring_is_raised_while_episodes_are_played():
+    def fails(frames):
+        raise OSError("the scoring service is down")
+
+    envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, reward=fails)
+    with pytest.raises(OSError, match="the scoring service is down"):
+        play_episodes(envs, lambda observations: np.zeros(2, dtype=np.int64), seed=0)
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "rule"),
+    [
+        ({"overlap": True}, "`envs` must have an episode's rewards when it ends"),
+        ({"autoreset_mode": "Disabled"}, "`envs` must reset themselves"),
+    ],
+)
+def test_environments_in_which_episodes_cannot_be_played_are_refused(kwargs, rule):
+    envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, reward=lambda frames: frames.mean((1, 2, 3)), **kwargs)
+    with pytest.raises(ValueError, match=rule):
+        play_episodes(envs, lambda observations: np.zeros(2, dtype=np.int64), seed=0)
+    envs.close()

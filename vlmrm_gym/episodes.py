@@ -129,16 +129,25 @@ def play_episodes(envs: VectorEnv[Any, Any, Any], policy: Callable[[Any], Any], 
     """Play one episode in every environment.
 
     Args:
-        envs: Without `overlap`, so that rewards are known when an episode ends.
+        envs: Without `overlap`, so that rewards are known when an episode ends, and with automatic resets.
         policy: Maps observations of all environments to their actions.
         seed: Of the first environment; the others' follow.
+
+    Raises:
+        ValueError: The environments have `overlap`, or no automatic resets.
+        Exception: An environment or scoring raised it.
     """
+    if AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.DISABLED:
+        raise ValueError("`envs` must reset themselves: episodes end at different steps. Received disabled autoreset.")
     envs = EpisodeStatistics(envs)
     observations, _ = envs.reset(seed=seed)
     results, running = np.zeros((3, envs.num_envs)), np.full(envs.num_envs, True)
     while running.any():
         observations, _, _, _, infos = envs.step(policy(observations))
         episode = infos["episode"]
+        if (running & infos["_episode"] & ~infos.get("_vlm_rewards", running)).any():
+            envs.render()  # any call raises what scoring has raised
+            raise ValueError("`envs` must have an episode's rewards when it ends. Received none. Use overlap=False.")
         for i in np.flatnonzero(running & infos["_episode"]):
             vlm_return = infos["vlm_rewards"][i].sum() if "vlm_rewards" in infos else episode["r"][i]
             results[:, i] = vlm_return, episode["task_return"][i], episode["success_fraction"][i]
