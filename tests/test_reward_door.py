@@ -383,3 +383,76 @@ def test_what_a_module_raises_when_it_is_imported_is_reported(parameter, make_mo
     kwargs = {"reward": mean_pixel, parameter: "faulty_module:f"}
     with pytest.raises(ValueError, match=rule):
         gym.make("VLMRM/Humanoid-kneel-v0", camera="front-side", **kwargs)
+
+
+class Sized:
+    """A reward with a method for the size, which a worker must send to this process."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def render_size(self, height, width):
+        return self.size
+
+    def __call__(self, frames):
+        return frames.mean((1, 2, 3))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_render_size_of_a_class_of_a_script_reaches_the_environments(num_workers):
+    class OfScript(Sized):
+        """Not importable by its name."""
+
+    envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=1, reward=OfScript((40, 60)), num_workers=num_workers)
+    envs.reset(seed=0)
+    envs.step(np.zeros(1, dtype=np.int64))
+    assert np.isfinite(envs.flush()["vlm_rewards"][0]).all()
+    envs.close()
+
+
+def test_a_render_size_that_cannot_leave_the_worker_is_refused():
+    class Locked(Sized):
+        def __init__(self, device="cpu"):
+            super().__init__((40, 60))
+            self.lock = threading.Lock()
+
+    with pytest.raises(ValueError, match=r"`reward\.render_size` cannot be sent to the process of the environments"):
+        gym.make_vec("VLMRM/CartPole-v1", num_envs=1, reward=Locked, num_workers=1)
+
+
+@pytest.mark.parametrize("size", [7, (40.0, 60.0), (40,), (0, 60), None])
+def test_a_render_size_that_is_not_two_positive_integers_is_refused(size):
+    rule = r"`reward\.render_size` must return \(height, width\), two integers of at least 1\. Received"
+    with pytest.raises(ValueError, match=rule):
+        gym.make("VLMRM/CartPole-v1", reward=Sized(size))
+
+
+def test_a_render_size_that_is_not_a_function_is_refused():
+    class Attribute(Sized):
+        render_size = (40, 60)
+
+    with pytest.raises(ValueError, match=r"`reward\.render_size` must be a function"):
+        gym.make("VLMRM/CartPole-v1", reward=Attribute(None))
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("num_worker", "num_workers"), ("alfa", "alpha")])
+def test_a_misspelt_keyword_is_told_from_all_keywords(wrong, right):
+    with pytest.raises(TypeError, match=f"Did you mean `{right}`"):
+        vlmrm_gym.VLMRewardVectorEnv([Counting], prompt=TASK_PROMPT, **{wrong: 1})
+
+
+def test_a_combination_that_cannot_be_copied_is_accepted():
+    class Locked:
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __call__(self, rewards):
+            return rewards.max(1)
+
+    pendulum = gym.make("InvertedPendulum-v5", render_mode="rgb_array")
+    env = vlmrm_gym.VLMReward(pendulum, reward=mean_pixel, camera="front-side", combine_views=Locked())
+    again = gym.make(env.spec)
+    action = np.zeros(1, dtype=np.float32)
+    env.reset(seed=0), again.reset(seed=0)
+    assert env.step(action)[1] == again.step(action)[1]
+    env.close(), again.close()

@@ -1,7 +1,9 @@
 """The reward model protocol, and `CheckedReward`, which makes a reward model of any callable."""
 
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,7 +97,7 @@ class CheckedReward:
 
     Raises:
         ValueError: `batch_size` or `microbatch_size` of the callable is not an integer of at least 1, or `multi_view`
-            is not a bool.
+            is not a bool, or `render_size` is not callable.
     """
 
     def __init__(
@@ -108,7 +110,11 @@ class CheckedReward:
         check_positive_integer(f"{name}.microbatch_size", self.microbatch_size)
         self.multi_view: bool = getattr(function, "multi_view", False)
         check_flag(f"{name}.multi_view", self.multi_view)
-        self.render_size: RenderSize = getattr(function, "render_size", unchanged_size)
+        render_size = getattr(function, "render_size", unchanged_size)
+        if not callable(render_size):
+            rule = f"`{name}.render_size` must be a function from (height, width) to (height, width)"
+            raise ValueError(f"{rule}. Received {render_size!r}.")
+        self.render_size: RenderSize = partial(_checked_size, render_size, name)
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
         """Score frames, uint8 (B, H, W, 3), or (B, V, H, W, 3) if `multi_view`: float32 (B,).
@@ -134,6 +140,19 @@ class CheckedReward:
             received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"
             raise ValueError(f"{rule}, and finite ones. Received {received}.")
         return narrow
+
+
+def _checked_size(render_size: Callable[[int, int], Any], name: str, height: int, width: int) -> tuple[int, int]:
+    """The size that a callable returns. Raise a ValueError unless it is two integers of at least 1."""
+    size = render_size(height, width)
+    try:
+        new_height, new_width = (operator.index(pixels) for pixels in size)
+    except (TypeError, ValueError):
+        new_height = new_width = 0
+    if min(new_height, new_width) < 1:
+        rule = f"`{name}.render_size` must return (height, width), two integers of at least 1"
+        raise ValueError(f"{rule}. Received {size!r} for {(height, width)}.")
+    return new_height, new_width
 
 
 def _to_cpu(tensor: Any) -> Any:

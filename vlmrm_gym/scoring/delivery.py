@@ -71,11 +71,15 @@ class RewardDelivery:
     def reset(self, seed: Any, mask: Mask | None) -> None:
         """Call this at every reset, with the arguments of `RandomViews.seed`: it ends unfinished episodes."""
         with defer_signals():
-            for i, pending in enumerate(self._pending):
-                if mask is None or mask[i]:
-                    pending.end_episode()
+            self.end_episodes(np.full(len(self._pending), True) if mask is None else mask)
             if self._random_views is not None:
                 self._random_views.seed(seed, self._num_stepped, mask)
+
+    def end_episodes(self, mask: Mask) -> None:
+        """End the unfinished episodes of some environments."""
+        with defer_signals():
+            for i in np.flatnonzero(mask):
+                self._pending[i].end_episode()
 
     def score(self, states: States, stepped: Mask) -> Rewards:
         """Score the states of a step at once.
@@ -119,8 +123,7 @@ class RewardDelivery:
             for i in np.flatnonzero(stepped).tolist():
                 change = states.changes[i] if states.changes else None
                 self._pending[i].append(states.rows[i], change, offsets[i])
-            for i in np.flatnonzero(stepped & ends):
-                self._pending[i].end_episode()
+            self.end_episodes(stepped & ends)
         return infos
 
     def finished_episodes(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str)
         raise ValueError(
             f"`device` and `devices` cannot both be passed. Received {device!r} and {devices!r}. Leave one out."
         )
-    chosen = list(dict.fromkeys(str(resolve_device(one)) for one in devices))
+    chosen = list(dict.fromkeys(str(resolve_device(one, f"devices[{i}]")) for i, one in enumerate(devices)))
     if len(chosen) > max(1, num_workers):
         raise ValueError(
             f"`devices` must be at most one for each worker. Received {len(chosen)} devices and "

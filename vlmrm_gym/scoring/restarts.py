@@ -221,7 +221,7 @@ def finish_start(
         infos: What the workers reported that have loaded their models; at least one.
         make_renderer: See `make_scoring_queue`.
     """
-    renderer = pickle.dumps(make_renderer(infos[0].render_size))
+    renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
     for scorer in scorers:
         scorer.set_renderer(renderer)
     for message in dict.fromkeys(message for info in infos for message in info.warnings):

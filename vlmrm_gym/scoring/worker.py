@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
+import cloudpickle
+
 from vlmrm_gym.scoring.local import LocalScorer
 from vlmrm_gym.scoring.scorer import Batch, RewardModel, Rewards
 
@@ -28,7 +30,8 @@ from vlmrm_gym.scoring.scorer import Batch, RewardModel, Rewards
 class WorkerInfo:
     """What a worker reports once its model is loaded."""
 
-    render_size: Callable[[int, int], tuple[int, int]]
+    render_size: bytes
+    """Pickled by value: the reward may be of the user's script, which the parent runs under another name."""
     batch_size: int
     warnings: list[str]
 
@@ -83,12 +86,19 @@ def _answer(requests: BinaryIO, reply: Callable[[str, Any], None]) -> None:
 
 
 def load_reward(make_reward: Callable[[], RewardModel]) -> tuple[RewardModel, WorkerInfo]:
-    """Make the reward model and record its warnings."""
+    """Make the reward model and record its warnings. Raise a ValueError if its `render_size` cannot be pickled."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         reward = make_reward()
     messages = [str(warning.message) for warning in caught if warning.category is UserWarning]
-    return reward, WorkerInfo(reward.render_size, reward.batch_size, messages)
+    try:
+        render_size = cloudpickle.dumps(reward.render_size)
+    except Exception as error:
+        raise ValueError(
+            f"`reward.render_size` cannot be sent to the process of the environments: {error}. Make it a static method "
+            "or a function of a module."
+        ) from error
+    return reward, WorkerInfo(render_size, reward.batch_size, messages)
 
 
 def picklable(error: BaseException) -> BaseException:
