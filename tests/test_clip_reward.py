@@ -208,3 +208,12 @@ def test_a_gpu_too_small_for_one_frame_says_so(frames, monkeypatch):
 
 def test_models_are_loaded_once_and_shared():
     assert CLIPReward(prompt=TASK_PROMPT).model is CLIPReward(prompt="an upright pole").model
+
+
+def test_several_prompts_score_torch_and_flipped_frames():
+    from vlmrm_gym.rewards import CLIP, MultiPromptReward
+
+    frames = np.random.default_rng(0).integers(0, 256, (2, 40, 60, 3), dtype=np.uint8)
+    score = MultiPromptReward([CLIP(prompt=TASK_PROMPT)])
+    np.testing.assert_allclose(score(torch.from_numpy(frames)), score(frames), atol=1e-6)
+    assert score(frames[:, ::-1]).shape == (2, 1)

@@ -402,7 +402,7 @@ def test_a_failing_environment_does_not_lose_rewards_of_the_others():
 
 
 def test_more_devices_than_workers(monkeypatch):
-    monkeypatch.setattr("vlmrm_gym.rewards.models.resolve_device", lambda device: device)
+    monkeypatch.setattr("vlmrm_gym.rewards.models.resolve_device", lambda device, parameter: device)
     with pytest.raises(ValueError, match=r"`devices` must be at most one for each worker. Received 2 devices"):
         gym.make_vec("VLMRM/CartPole-v1", num_envs=2, devices=["cuda:0", "cuda:1"], num_workers=1)
 
@@ -456,6 +456,37 @@ def test_scored_environments_are_refused(wrapper):
     envs = make([Counting] * 2)
     with pytest.raises(ValueError, match=r"`env` must not be scored already\. Received .*Pass the vector environment"):
         make(wrapper(envs))
+    envs.close()
+
+
+def scored_cart_pole():
+    return gym.make("VLMRM/CartPole-v1", reward=lambda frames: frames.mean((1, 2, 3)))
+
+
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_vectors_of_scored_environments_are_refused(kind):
+    envs = kind([scored_cart_pole] * 2)
+    with pytest.raises(ValueError, match=r"`env` must not be scored already\. Received .* has a VLMReward in it"):
+        make(envs)
+    envs.close()
+
+
+def test_an_episode_whose_end_raised_is_not_continued_by_the_next_one():
+    class BadEnd(Counting):
+        def step(self, action):
+            *results, info = super().step(action)
+            if self.steps == 3:
+                results[1] = float("nan")
+            return *results, info
+
+    envs = make([BadEnd], task_reward_weight=1.0, autoreset_mode="SameStep")
+    collector = Collector(envs)
+    collector.step(), collector.step()
+    with pytest.raises(ValueError, match=r"`task_reward_weight` is 1\.0"):
+        collector.step()
+    delivered = [envs.step(np.zeros(1, dtype=int))[4] for _ in range(3)]
+    ended = [infos for infos in delivered if infos["_vlm_rewards"][0]]
+    assert [(infos["vlm_episode_index"][0], len(infos["vlm_rewards"][0])) for infos in ended] == [(0, 2), (1, 3)]
     envs.close()
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from conftest import TASK_PROMPT
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.error import ResetNeeded
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
@@ -142,3 +143,25 @@ def test_stable_baselines3_trains_on_it():
     model = DQN("MlpPolicy", gym.make("VLMRM/CartPole-v1", episode_length=50), learning_starts=50, device="cpu", seed=0)
     model.learn(120)
     assert model.replay_buffer.rewards[:120].std() > 0
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MountainCarContinuous-v0"])
+def test_rendering_before_a_reset_is_refused(env_id):
+    env = vlmrm_gym.VLMReward(gym.make(env_id, render_mode="rgb_array"), reward=lambda frames: frames.mean((1, 2, 3)))
+    with pytest.raises(ResetNeeded, match="Call `reset` first"):
+        env.render()
+    env.close()
+
+
+@pytest.mark.parametrize("weight", [10**400, float("inf"), "1"])
+def test_a_weight_that_is_not_a_finite_number_is_refused(weight):
+    with pytest.raises(ValueError, match="`task_reward_weight` must be a finite number"):
+        gym.make("VLMRM/CartPole-v1", task_reward_weight=weight)
+
+
+def test_a_weighed_reward_that_float32_cannot_hold_is_refused():
+    env = gym.make("VLMRM/CartPole-v1", task_reward_weight=1e39)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"`task_reward_weight` is 1e\+39, so .* Received 1\.0 from environment 0"):
+        env.step(0)
+    env.close()

@@ -8,8 +8,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
+
+SCORED_KEY = "vlm_scored"
+"""In the metadata of environments whose rewards are replaced: the name of the class that replaces them."""
 
 
 def check_integer(parameter: str, value: object, *, minimum: int) -> None:
@@ -30,8 +33,14 @@ def check_choice(parameter: str, value: object, choices: Collection[str]) -> Non
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, Python's or NumPy's; a bool is not."""
-    return isinstance(value, Real) and not isinstance(value, bool)
+    """Whether a value is a real number that a float can hold, Python's or NumPy's; a bool is not."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def check_flag(parameter: str, value: object) -> None:
@@ -56,17 +65,20 @@ def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDAr
     """The environments' own rewards times their weight, float64 (num_envs,); zeros if the weight is 0.
 
     Raises:
-        ValueError: A reward is to be added and is not finite: NaN stands for a reward that is yet to be scored.
+        ValueError: A product is not finite in float32: NaN stands for a reward that is yet to be scored.
     """
     if not weight:
         return np.zeros(len(task_rewards))  # 0 times a NaN is NaN
-    if not np.isfinite(task_rewards).all():
-        bad = int(np.flatnonzero(~np.isfinite(task_rewards))[0])
+    weighed = weight * task_rewards
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(weighed.astype(np.float32))
+    if not finite.all():
+        bad = int(np.flatnonzero(~finite)[0])
         raise ValueError(
-            f"`task_reward_weight` is {weight}, so the environment's own rewards must be finite. Received "
-            f"{task_rewards[bad]} from environment {bad}."
+            f"`task_reward_weight` is {weight}, so the environment's own rewards must be finite, times the weight too. "
+            f"Received {task_rewards[bad]} from environment {bad}."
         )
-    return weight * task_rewards
+    return weighed
 
 
 def check_env(env: object) -> None:
@@ -80,21 +92,13 @@ def check_env(env: object) -> None:
 
 
 def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
-    """Raise a ValueError if an environment, or one of a vector's, is scored already: its own reward is unknown."""
-    wrapped = env
-    while isinstance(wrapped, gym.Wrapper | VectorWrapper):
-        if getattr(type(wrapped), "replaces_reward", False):
-            is_vector = isinstance(env, VectorEnv)
-            raise ValueError(
-                f"`env` must not be scored already. Received {env}, which has a "
-                f"{'VLMRewardVectorEnv' if is_vector else 'VLMReward'} in it. Pass the "
-                f"{'vector environment' if is_vector else 'environment'} that this one was made of; or make it with "
-                "another prompt or reward: gym.make(ID, prompt=...)."
-            )
-        wrapped = wrapped.env
-    if isinstance(wrapped, SyncVectorEnv):
-        for single in wrapped.envs:
-            check_unscored(single)
+    """Raise a ValueError if an environment, or a vector's first, is scored already: its own reward is unknown."""
+    if scored_by := env.metadata.get(SCORED_KEY):
+        raise ValueError(
+            f"`env` must not be scored already. Received {env}, which has a {scored_by} in it. Pass the "
+            f"{'vector environment' if isinstance(env, VectorEnv) else 'environment'} that this one was made of; or "
+            "make it with another prompt or reward: gym.make(ID, prompt=...)."
+        )
 
 
 def check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:

@@ -26,6 +26,7 @@ from vlmrm_gym.scoring import (
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
 from vlmrm_gym.validation import (
+    SCORED_KEY,
     check_autoreset_mode,
     check_choice,
     check_flag,
@@ -102,9 +103,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         ConnectionError: The Ray cluster at `RAY_ADDRESS` cannot be reached.
     """
 
-    replaces_reward = True
-    """Read by `validation.check_unscored`."""
-
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]],
@@ -138,11 +136,17 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         timeouts = Timeouts.of(worker_timeouts)
         check_backend(backend, ray_options)
-        specification = resolve_reward(reward, reward_kwargs, prompt, options)
+        keywords = VLMRewardVectorEnv.__init__.__kwdefaults__ or ()
+        specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords)
         mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
         super().__init__(as_vector_env(env, mode))
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
+            self.metadata = {
+                "autoreset_mode": AutoresetMode.NEXT_STEP,  # of environments that do not say
+                **self.env.metadata,
+                SCORED_KEY: "VLMRewardVectorEnv",
+            }
             self.overlap = overlap
             self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
             self._capture = VectorCapture(self.env, camera, quality)
@@ -204,12 +208,17 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 scored again.
         """
         self._begin_call()
+        self._capture.begin_step()
         observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
         ends = terminations | truncations
         states, stepped, infos = self._capture.capture(ends, infos)
         task_rewards = np.asarray(task_rewards, dtype=np.float64)
         infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
-        offsets = weigh_task_rewards(self._weight, task_rewards)
+        try:
+            offsets = weigh_task_rewards(self._weight, task_rewards)
+        except ValueError:
+            self._delivery.end_episodes(stepped & ends)
+            raise
         if self._score_every_step:
             rewards = np.zeros(self.num_envs)
             rewards[stepped] = self._delivery.score(states, stepped) + offsets[stepped].astype(np.float32)

@@ -16,7 +16,7 @@ from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
 from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
-from vlmrm_gym.validation import check_env, check_task_reward_weight, check_unscored, weigh_task_rewards
+from vlmrm_gym.validation import SCORED_KEY, check_env, check_task_reward_weight, check_unscored, weigh_task_rewards
 
 
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
@@ -66,9 +66,6 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         RuntimeError: The weights cannot be downloaded.
     """
 
-    replaces_reward = True
-    """Read by `validation.check_unscored`."""
-
     def __init__(
         self,
         env: gym.Env[ObsType, ActType],
@@ -88,7 +85,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         check_env(env)
         check_unscored(env)
         check_task_reward_weight(task_reward_weight)
-        specification = resolve_reward(reward, reward_kwargs, prompt, options)
+        keywords = VLMReward.__init__.__kwdefaults__ or ()
+        specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords)
         view = StateView(env, camera, quality, pin=False)
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
         score = build_reward(specification.build, view.num_views, combine, str(resolve_device(device)))
@@ -103,13 +101,13 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             reward_kwargs=reward_kwargs,
             device=device,
             camera=camera,
-            combine_views=combine_views,
+            combine_views=combine if callable(combine_views) else combine_views,
             quality=quality,
             task_reward_weight=task_reward_weight,
             **options,
         )
         gym.Wrapper.__init__(self, env)
-        self.metadata = {**env.metadata, "render_modes": ["rgb_array"]}
+        self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight = float(task_reward_weight)
         self._score, self._view, self._renderer = score, view, renderer
         self._random_views = RandomViews(view.num_views) if combine is not None and combine.is_random else None

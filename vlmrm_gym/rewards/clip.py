@@ -109,11 +109,8 @@ class CLIPReward:
             RuntimeError: The model overflows in the chosen precision.
         """
         check_frames(frames)
-        if isinstance(frames, torch.Tensor):
-            return self.head(self.encode(frames)).to(frames.device)
-        if not frames.flags.writeable or any(stride < 0 for stride in frames.strides):
-            frames = frames.copy()  # torch supports neither; frames of MuJoCo are flipped views
-        return self.head(self.encode(torch.from_numpy(frames))).cpu().numpy()
+        rewards = self.head(self.encode(as_tensor(frames)))
+        return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
 
     @property
     def render_size(self) -> Callable[[int, int], tuple[int, int]]:
@@ -179,6 +176,15 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     """Whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
     signs = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"
     return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
+
+
+def as_tensor(frames: np.ndarray | torch.Tensor) -> torch.Tensor:
+    """Frames, NumPy or torch, as a tensor that shares their memory where torch can."""
+    if isinstance(frames, torch.Tensor):
+        return frames
+    if not frames.flags.writeable or any(stride < 0 for stride in frames.strides):
+        frames = frames.copy()  # torch supports neither; frames of MuJoCo are flipped views
+    return torch.from_numpy(frames)
 
 
 def check_frames(frames: object) -> None:

@@ -131,8 +131,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def resolve_device(device: str) -> torch.device:
-    """The device of a name.
+def resolve_device(device: str, parameter: str = "device") -> torch.device:
+    """The device of a name, which a parameter has.
 
     Raises:
         ValueError: This machine has no such device.
@@ -153,7 +153,7 @@ def resolve_device(device: str) -> torch.device:
         target = None
     if target is None or str(target) not in available:
         raise ValueError(
-            f'`device` must be "auto" or a device of this machine ({", ".join(available)}). Received {device!r}.'
+            f'`{parameter}` must be "auto" or a device of this machine ({", ".join(available)}). Received {device!r}.'
         )
     return target
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.base import RenderSize
-from vlmrm_gym.rewards.clip import CLIPReward, check_frames
+from vlmrm_gym.rewards.clip import CLIPReward, as_tensor, check_frames
 from vlmrm_gym.rewards.specification import CLIP
 
 
@@ -64,7 +64,7 @@ class MultiPromptReward:
         """Score frames.
 
         Args:
-            frames: uint8 (B, H, W, 3), RGB, of any height and width.
+            frames: uint8 (B, H, W, 3), RGB, of any height and width, NumPy or torch.
 
         Returns:
             float32 (B, len(specs)).
@@ -75,5 +75,5 @@ class MultiPromptReward:
             RuntimeError: The model overflows in the chosen precision.
         """
         check_frames(frames)
-        features = self._encoder.encode(torch.from_numpy(frames))
+        features = self._encoder.encode(as_tensor(frames))
         return torch.stack([head(features) for head in self._heads], dim=1).cpu().numpy()

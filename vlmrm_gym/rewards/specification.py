@@ -4,7 +4,7 @@ Imports no torch.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Protocol, TypedDict
 
@@ -101,7 +101,11 @@ KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "import": ImportedReward}
 
 
 def resolve_reward(
-    reward: Any, reward_kwargs: Mapping[str, Any] | None, prompt: Prompt | None, options: Mapping[str, Any]
+    reward: Any,
+    reward_kwargs: Mapping[str, Any] | None,
+    prompt: Prompt | None,
+    options: Mapping[str, Any],
+    keywords: Collection[str] = (),
 ) -> RewardSpec:
     """The specification that an environment's keyword arguments describe.
 
@@ -110,6 +114,7 @@ def resolve_reward(
         reward_kwargs: Keyword arguments of a callable or a class.
         prompt: `CLIP`'s prompt, if `reward` is None.
         options: Other fields of `CLIP`, if `reward` is None.
+        keywords: Other keywords of the environment, which a misspelt option may be.
 
     Raises:
         TypeError: Both a reward and fields of `CLIP`, neither of them, an unknown option, an unsupported reward, or one
@@ -118,7 +123,7 @@ def resolve_reward(
     """
     if reward_kwargs is not None and not isinstance(reward_kwargs, Mapping):
         raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {reward_kwargs!r}.")
-    _check_names("an option", options, CLIPOptions.__annotations__)
+    _check_names("an option", options, [*CLIPOptions.__annotations__, *keywords])
     if reward is None:
         if reward_kwargs:
             raise TypeError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")

@@ -57,6 +57,9 @@ class CombineViews:
             )
         return combined.astype(np.float32)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "CombineViews":
+        return self  # as Gymnasium copies constructor arguments; a function may hold locks
+
     def __getstate__(self) -> tuple[bool, bytes]:
         return self.is_random, b"" if self._function is None else pickle_by_value(
             self._function, "combine_views", "function"
