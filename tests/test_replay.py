@@ -241,3 +241,23 @@ def test_what_a_gpu_has_stored_goes_on_on_a_cpu():
     buffer.load_state_dict(state)
     assert torch.equal(buffer.state_dict()["generator"], own)
     envs.close()
+
+
+def test_a_same_step_vector_of_scored_environments_is_refused():
+    """Its `task_reward` is in `final_info` where an episode has ended: the last transition would be left out."""
+    makers = [
+        lambda length=length: vlmrm_gym.VLMReward(Counting([length]), reward=lambda frames: frames.mean((1, 2, 3)))
+        for length in (3, 5)
+    ]
+    envs = gym.vector.SyncVectorEnv(makers, autoreset_mode="SameStep")
+    buffer = ReplayBuffer(100, envs)
+    observations, _ = envs.reset(seed=0)
+    actions = np.zeros(2, dtype=int)
+    for _ in range(2):
+        next_observations, *results = envs.step(actions)
+        buffer.add(observations, actions, next_observations, *results)
+        observations = next_observations
+    next_observations, *results = envs.step(actions)
+    with pytest.raises(ValueError, match="Put VLMRewardVectorEnv around a vector of unscored environments"):
+        buffer.add(observations, actions, next_observations, *results)
+    envs.close()

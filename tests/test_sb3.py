@@ -11,7 +11,7 @@ import pytest
 import torch
 from counting_env import Counting, CountingDict
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, RecurrentPPO
-from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3, HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
@@ -19,7 +19,9 @@ from stable_baselines3.common.vec_env import VecFrameStack, VecMonitor, VecNorma
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
+from vlmrm_gym.episodes import EpisodeStatistics
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.sb3 import (
     ActionRepeatNoise,
     DeferredReplayBuffer,
@@ -726,3 +728,142 @@ def test_action_repeat_noise_repeats_changes_and_ends():
     for parameter, wrong in {"size": 0, "sigma": -1, "hold": 0, "steps": -4}.items():
         with pytest.raises(ValueError, match=rf"`{parameter}` must be .*\. Received {wrong}"):
             ActionRepeatNoise(**{"size": 2, parameter: wrong})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Things around the environments that would change rewards, or learn from others
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def halved(envs):
+    return gym.wrappers.vector.TransformReward(envs, lambda rewards: rewards / 2)
+
+
+@pytest.mark.parametrize("wrap", [halved, gym.wrappers.vector.NormalizeReward])
+def test_wrappers_that_change_deferred_rewards_are_refused(wrap):
+    rule = r"`envs` must have no wrapper that changes rewards: they arrive later"
+    envs = gym.make_vec(CARTPOLE, 2, autoreset_mode="SameStep")
+    for door in (VLMVecEnv, partial(ReplayBuffer, 100)):
+        with pytest.raises(ValueError, match=rule):
+            door(wrap(envs))
+    envs.close()
+    by_step = gym.make_vec(CARTPOLE, 2, autoreset_mode="SameStep", scoring="step")
+    VLMVecEnv(wrap(by_step)).close()
+
+
+class Goals(Counting):
+    """`Counting` with goals, as hindsight needs them, and another reward for them."""
+
+    def __init__(self):
+        super().__init__([5])
+        box = gym.spaces.Box(0, 2**24, (1,), np.float32)
+        self.observation_space = gym.spaces.Dict(observation=box, achieved_goal=box, desired_goal=box)
+
+    def observe(self, observation):
+        return dict.fromkeys(self.observation_space, observation.astype(np.float32))
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        return self.observe(observation), info
+
+    def step(self, action):
+        observation, *results = super().step(action)
+        return self.observe(observation), *results
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.ones(len(achieved))
+
+
+def hindsight(env):
+    return DQN("MultiInputPolicy", env, replay_buffer_class=HerReplayBuffer, learning_starts=12, device="cpu")
+
+
+def test_hindsight_does_not_learn_from_another_reward():
+    env = vlmrm_gym.VLMReward(Goals(), reward=lambda frames: frames.mean((1, 2, 3)))
+    with pytest.raises(NotImplementedError, match="cannot be computed from goals"):
+        hindsight(env).learn(40)
+    env.close()
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_hindsight_buffers_are_refused(scoring):
+    envs = VLMVecEnv(
+        vlmrm_gym.VLMRewardVectorEnv(
+            [Goals], reward="reward_models:PixelReward", autoreset_mode="SameStep", scoring=scoring
+        )
+    )
+    with pytest.raises(ValueError, match="`replay_buffer_class` must not be HerReplayBuffer"):
+        hindsight(envs).learn(40)
+    envs.close()
+
+
+def ppo(envs, handle=None, n_steps=10):
+    return PPO(
+        "MlpPolicy",
+        envs,
+        n_steps=n_steps,
+        batch_size=n_steps,
+        rollout_buffer_class=DeferredRolloutBuffer,
+        rollout_buffer_kwargs={"rewards": RewardHandle(envs) if handle is None else handle},
+        device="cpu",
+    )
+
+
+@pytest.mark.parametrize(("eval_freq", "error"), [(10, RuntimeError), (5, ValueError)])
+def test_evaluations_on_the_environments_of_a_rollout_are_refused(eval_freq, error):
+    """At its end, where rewards would be matched with other transitions, and within it."""
+    envs, _ = counting([[7], [7]])
+    with pytest.raises(error, match="EvalCallback"):
+        ppo(envs).learn(40, callback=EvalCallback(envs, eval_freq=eval_freq, n_eval_episodes=2, verbose=0))
+    envs.close()
+
+
+def test_a_handle_of_the_inner_environments_does_not_hide_normalized_rewards():
+    envs, _ = counting([[7], [7]])
+    with pytest.raises(ValueError, match="`norm_reward` of VecNormalize must be False"):
+        ppo(VecNormalize(envs), RewardHandle(envs)).learn(40)
+    envs.close()
+
+
+def test_rewards_are_nan_again_after_a_reset_in_a_rollout():
+    envs, _ = counting([[7], [7]])
+    ppo(envs)  # begins a rollout
+    envs.reset()
+    assert np.isnan(envs.step(np.zeros(2, dtype=int))[1]).all()
+    envs.close()
+
+
+@pytest.mark.parametrize("wrapper", [gym.wrappers.vector.RecordEpisodeStatistics, EpisodeStatistics])
+def test_statistics_below_do_not_replace_vlm_returns(wrapper):
+    scored = gym.make_vec(CARTPOLE, 2, episode_length=5, autoreset_mode="SameStep", scoring="step")
+    envs = VLMVecEnv(wrapper(scored))
+    envs.reset()
+    returns = np.zeros(2)
+    for _ in range(5):
+        _, rewards, dones, infos = envs.step(np.zeros(2, dtype=int))
+        returns += rewards
+    assert dones.all()
+    np.testing.assert_allclose([info["episode"]["r"] for info in infos], returns, rtol=1e-5)
+    envs.close()
+
+
+def test_returns_of_the_environments_own_reward_are_not_reported():
+    make = lambda: gym.wrappers.RecordEpisodeStatistics(Counting([5]))  # noqa: E731
+    scored = vlmrm_gym.VLMRewardVectorEnv(
+        [make], reward="reward_models:PixelReward", autoreset_mode="SameStep", overlap=True
+    )
+    envs = VLMVecEnv(scored)
+    envs.reset()
+    reported = [envs.step(np.zeros(1, dtype=int))[3][0].get("episode") for _ in range(40)]
+    returns = [episode["r"] for episode in reported if episode]
+    assert returns
+    assert 2.5 not in returns  # 5 steps of 0.5
+    envs.close()
+
+
+def test_options_must_be_the_same_for_all_environments():
+    envs, _ = counting([[7], [7]])
+    envs.set_options([{"goal": 1}, {"goal": 2}])
+    with pytest.raises(ValueError, match="`options` must be the same for all environments"):
+        envs.reset()
+    envs.close()

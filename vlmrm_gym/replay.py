@@ -11,7 +11,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, unflatten_field
-from vlmrm_gym.validation import check_observation_space, check_positive_integer, check_vector_env, is_array_space
+from vlmrm_gym.validation import (
+    check_observation_space,
+    check_positive_integer,
+    check_reward_wrappers,
+    check_vector_env,
+    is_array_space,
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ class ReplayBuffer:
         seed: Seed of the sampling.
 
     Raises:
-        ValueError: The capacity is below 1, `envs` is not a vector environment, or a space is of another kind.
+        ValueError: The capacity is below 1; `envs` is not a vector environment, or has a wrapper that changes rewards
+            which arrive later; or a space is of another kind.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class ReplayBuffer:
     ) -> None:
         check_positive_integer("capacity", capacity)
         check_vector_env(envs)
+        check_reward_wrappers(envs)
         self.capacity, self.device = int(capacity), torch.device(device)
         self._same_step = AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.SAME_STEP
         observation_space, action_space = envs.single_observation_space, envs.single_action_space
@@ -120,6 +128,11 @@ class ReplayBuffer:
         """
         if "_task_reward" not in infos:
             raise ValueError(f"`infos` must be what a VLMRewardVectorEnv returned. Received the keys {list(infos)}.")
+        if self._same_step and not infos["_task_reward"].all():
+            raise ValueError(
+                "`infos` must be what a VLMRewardVectorEnv returned. Received some without `task_reward`, as of a "
+                "vector of VLMReward. Put VLMRewardVectorEnv around a vector of unscored environments."
+            )
         step = {
             **flatten_field("observations", observations),
             "actions": actions,

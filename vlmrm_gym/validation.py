@@ -1,14 +1,14 @@
 """Checks of parameters that several public functions share."""
 
-import math
 import reprlib
+import sys
 from collections.abc import Collection, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
 from numpy.typing import NDArray
 
 SCORED_KEY = "vlm_scored"
@@ -33,14 +33,8 @@ def check_choice(parameter: str, value: object, choices: Collection[str]) -> Non
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number that a float can hold, Python's or NumPy's; a bool is not."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    try:
-        float(value)
-    except OverflowError:
-        return False
-    return True
+    """Whether a value is a real number, Python's or NumPy's; a bool is not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_flag(parameter: str, value: object) -> None:
@@ -51,13 +45,14 @@ def check_flag(parameter: str, value: object) -> None:
 
 def check_fraction(parameter: str, value: object) -> None:
     """Raise ValueError unless the value is a number from 0 to 1."""
-    if not is_number(value) or not 0 <= float(value) <= 1:  # pyright: ignore[reportArgumentType]
+    if not is_number(value) or not 0 <= value <= 1:  # pyright: ignore[reportOperatorIssue]
         raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {value!r}.")
 
 
 def check_task_reward_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
-    if not is_number(task_reward_weight) or not math.isfinite(task_reward_weight):  # pyright: ignore[reportArgumentType]
+    greatest = sys.float_info.max
+    if not is_number(task_reward_weight) or not -greatest <= task_reward_weight <= greatest:  # pyright: ignore[reportOperatorIssue]
         raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
 
 
@@ -99,6 +94,20 @@ def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
             f"{'vector environment' if isinstance(env, VectorEnv) else 'environment'} that this one was made of; or "
             "make it with another prompt or reward: gym.make(ID, prompt=...)."
         )
+
+
+def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
+    """Raise a ValueError if a wrapper changes rewards that come later: it would change the NaN in their place."""
+    changing: VectorEnv[Any, Any, Any] | None = None
+    while isinstance(envs, VectorWrapper):
+        if isinstance(envs, VectorRewardWrapper | gym.wrappers.vector.NormalizeReward):
+            changing = envs
+        if changing is not None and getattr(envs, "defers_rewards", False):
+            raise ValueError(
+                "`envs` must have no wrapper that changes rewards: they arrive later, in the infos. Received "
+                f'{changing}. Change them in `reward=`, or make the environments with scoring="step".'
+            )
+        envs = envs.env
 
 
 def check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:

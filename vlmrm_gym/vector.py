@@ -148,6 +148,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 SCORED_KEY: "VLMRewardVectorEnv",
             }
             self.overlap = overlap
+            self.defers_rewards = scoring == "episode"
             self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views

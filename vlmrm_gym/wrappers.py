@@ -134,6 +134,14 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         reward += float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward], dtype=np.float64))[0])
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
 
+    def compute_reward(self, *args: Any, **kwargs: Any) -> float:
+        """Refuse to compute rewards from goals, as hindsight experience replay asks environments with goals to.
+
+        Raises:
+            NotImplementedError: Always. The method of the environment would return its own reward.
+        """
+        raise NotImplementedError("A VLM reward is of frames, and cannot be computed from goals: leave out hindsight.")
+
     def render(self) -> Any:
         """The current frame, drawn as the model sees it but at the environment's own size: uint8 (H, W, 3).
 

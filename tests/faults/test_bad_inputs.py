@@ -134,7 +134,7 @@ BAD = [
     (make_vec, {"scoring": "sometimes"}, ValueError, "scoring", "'episode', 'step'. Received 'sometimes'"),
     (make_vec, {"scoring": "step", "overlap": True}, ValueError, "overlap", 'needs scoring="episode"'),
     (make_vec, {"overlap": 1}, ValueError, "overlap", "must be True or False. Received 1"),
-    (make_vec, {"devices": ["cuda:7"], "num_workers": 1}, ValueError, "device", "Received 'cuda:7'"),
+    (make_vec, {"devices": ["cuda:7"], "num_workers": 1}, ValueError, "devices[0]", "Received 'cuda:7'"),
     (make_vec, {"devices": "cuda:0"}, ValueError, "devices", "must be a list such as"),
     (make_vec, {"devices": []}, ValueError, "devices", "must be a list such as"),
     (make_vec, {"devices": ["cpu"], "device": "cpu"}, ValueError, "devices", "cannot both be passed. Received 'cpu'"),

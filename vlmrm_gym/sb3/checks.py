@@ -12,6 +12,7 @@ from stable_baselines3.common.buffers import (
 )
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
+from stable_baselines3.her import HerReplayBuffer
 
 
 class DeferredBuffer:
@@ -32,7 +33,8 @@ def check_callers(envs: VecEnv, *, deferred: bool) -> bool:
         Whether a `VecMonitor` around the environments sums up rewards that have not arrived.
 
     Raises:
-        ValueError: The algorithm's buffer does not wait for rewards, or it uses n-step returns.
+        ValueError: The algorithm's buffer does not wait for rewards, or computes its own; it uses n-step returns, or
+            normalises rewards.
     """
     frame, monitored = sys._getframe(1), False
     while frame is not None:
@@ -49,6 +51,13 @@ def check_callers(envs: VecEnv, *, deferred: bool) -> bool:
 
 def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferred: bool) -> None:
     """Raise a ValueError if an algorithm would learn from missing rewards, or get other returns than it asks for."""
+    if isinstance(buffer, HerReplayBuffer):
+        raise ValueError(
+            "`replay_buffer_class` must not be HerReplayBuffer: it computes rewards from goals, and a VLM reward is of "
+            "frames. Use DeferredReplayBuffer."
+        )
+    if isinstance(buffer, DeferredBuffer):
+        check_normalization(algorithm.get_vec_normalize_env())
     if isinstance(buffer, DeferredBuffer) and isinstance(algorithm, OffPolicyAlgorithm):
         check_n_steps(algorithm.n_steps)
     if not deferred or isinstance(buffer, DeferredBuffer):

@@ -109,7 +109,8 @@ class DeferredRolloutBuffer(DeferredBuffer, RolloutBuffer):
         if not np.isfinite(reward).all():
             raise ValueError(
                 "`rewards` must be a RewardHandle of the environments that the algorithm trains on. Received one of "
-                "others: after `set_env`, make a new algorithm, or `load` this one with another RewardHandle."
+                "others: after `set_env`, make a new algorithm, or `load` this one with another RewardHandle. Or "
+                "something else stepped them during the rollout: give EvalCallback environments of its own."
             )
         super().add(obs, action, reward, episode_start, value, log_prob)
 

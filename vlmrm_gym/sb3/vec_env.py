@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from vlmrm_gym.sb3.checks import check_callers
 from vlmrm_gym.sb3.episodes import EpisodeTracker
-from vlmrm_gym.validation import check_observation_space, check_vector_env
+from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env
 
 
 class VLMVecEnv(VecEnv):
@@ -34,8 +34,8 @@ class VLMVecEnv(VecEnv):
         success_threshold: Fraction of an episode's steps that must be successes for `is_success`.
 
     Raises:
-        ValueError: `envs` is not a vector environment, or has another autoreset mode; or its observation space is not a
-            box or discrete space, or a flat Dict of such spaces.
+        ValueError: `envs` is not a vector environment, has another autoreset mode, or a wrapper that changes rewards
+            which arrive later; or its observation space is not a box or discrete space, or a flat Dict of such spaces.
     """
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], *, success_threshold: float = 0.5) -> None:
@@ -46,6 +46,7 @@ class VLMVecEnv(VecEnv):
                 f"`envs` must reset in the same step, as Stable-Baselines3 does. Received {mode.value!r}. "
                 'Make them with autoreset_mode="SameStep".'
             )
+        check_reward_wrappers(envs)
         check_observation_space("envs.single_observation_space", envs.single_observation_space)
         self.envs: Any = envs
         self.success_threshold = success_threshold
@@ -59,13 +60,22 @@ class VLMVecEnv(VecEnv):
         """The newest rewards of each environment, as many as a rollout has."""
         self._rollout_steps_left = 0
         """Steps of the current rollout that are still to be made; rewards are 0 in these steps."""
+        self._rollout_start = [0] * envs.num_envs
+        """Number of transitions of each environment before the current rollout."""
         self._warned = False
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
-        """Start new episodes. Rewards of unfinished ones arrive with the next step."""
+        """Start new episodes. Rewards of unfinished ones arrive with the next step.
+
+        Raises:
+            ValueError: `set_options` gave environments different options.
+        """
         seeds = None if self._seeds[0] is None else self._seeds
-        observations, infos = self.envs.reset(seed=seeds, options=next(filter(None, self._options), None))
+        if any(options != self._options[0] for options in self._options):
+            raise ValueError(f"`options` must be the same for all environments. Received {self._options}.")
+        self._rollout_steps_left = 0
+        observations, infos = self.envs.reset(seed=seeds, options=self._options[0] or None)
         self._reset_seeds()
         self._reset_options()
         self._add_rewards(infos)
@@ -119,6 +129,7 @@ class VLMVecEnv(VecEnv):
             }
         self._add_rewards(infos)
         for info, tracker in zip(env_infos, self._trackers, strict=True):
+            info.pop("episode", None)  # of a wrapper around the environment: sums of its own reward
             info.update(tracker.pop_updates(time.monotonic() - self._start_time))
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
@@ -126,13 +137,24 @@ class VLMVecEnv(VecEnv):
         return observations, rewards.astype(np.float32), dones, env_infos
 
     def rollout_rewards(self, count: int) -> NDArray[np.float32]:
-        """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs)."""
+        """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs).
+
+        Raises:
+            RuntimeError: The environments have made other steps than those `count` since the rollout began.
+        """
+        steps = [tracker.num_steps - start for tracker, start in zip(self._trackers, self._rollout_start, strict=True)]
+        if steps != [count] * self.num_envs:
+            raise RuntimeError(
+                f"The environments of an algorithm must make no other steps during its rollout of {count}. They made "
+                f"{steps}. Give EvalCallback and other callbacks environments of their own."
+            )
         self._add_rewards(self.envs.flush())
         return np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
 
     def begin_rollout(self, count: int) -> None:
         """Return rewards of 0, not NaN, for the next `count` steps: the caller fills them in."""
         self._rollout_steps_left = count
+        self._rollout_start = [tracker.num_steps for tracker in self._trackers]
         self._newest_rewards = [deque(maxlen=count) for _ in range(self.num_envs)]
 
     def close(self) -> None:
@@ -205,9 +227,9 @@ class VLMVecEnv(VecEnv):
 
 
 def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:
-    """The info of one environment, without the entries about rewards."""
+    """The info of one environment, without the entries about rewards. An entry without a mask is of all of them."""
     return {
         name: _select_env(value, i) if isinstance(value, dict) else value[i]
         for name, value in infos.items()
-        if not name.startswith(("_", "vlm_")) and infos[f"_{name}"][i]
+        if not name.startswith(("_", "vlm_")) and (f"_{name}" not in infos or infos[f"_{name}"][i])
     }
