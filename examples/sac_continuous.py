@@ -1,8 +1,9 @@
-"""SAC with rewards from a prompt: mountain car, humanoids, and any ID with continuous actions that renders.
+r"""SAC with rewards from a prompt: mountain car, humanoids, and any ID with continuous actions that renders.
 
     python examples/sac_continuous.py --env-id VLMRM/MountainCarContinuous-v0
     python examples/sac_continuous.py --env-id VLMRM/Humanoid-stand-v0 --num-workers 2
-    python examples/sac_continuous.py --env-id Ant-v5 --prompt "an ant robot on its back" --learning-starts 16_000
+    python examples/sac_continuous.py --env-id Ant-v5 --prompt "an ant robot on its back" --learning-starts 16_000 \
+        --model ViT-B-32/laion2b_s34b_b79k
     python examples/sac_continuous.py --resume runs/VLMRM_Humanoid-stand-v0__sac_continuous__1__1700000000
 
 Environments step on while their episodes are scored; transitions wait in the replay buffer for their rewards. The

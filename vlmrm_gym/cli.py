@@ -49,7 +49,7 @@ class Train:
     Settings come from a configuration file, flags, or both; flags take precedence. All have defaults for the task:
 
         vlmrm-gym train --env-name VLMRM/CartPole-v1
-        vlmrm-gym train --env-name Ant-v5 --prompt "an ant robot on its back"
+        vlmrm-gym train --env-name Ant-v5 --prompt "an ant robot on its back" --model ViT-B-32/laion2b_s34b_b79k
         vlmrm-gym train config.yaml --seed 3 --reward.num-workers 2
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 

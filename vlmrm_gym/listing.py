@@ -16,8 +16,10 @@ from vlmrm_gym.training.run_folder import RunError
 class Tasks:
     """List the registered IDs and their prompts; with --pictures, render what the model sees.
 
-    vlmrm-gym tasks --pictures pictures
-    vlmrm-gym tasks --pictures pictures --camera front-side
+    For example:
+
+        vlmrm-gym tasks --pictures pictures
+        vlmrm-gym tasks --pictures pictures --camera front-side
     """
 
     pictures: Path | None = None

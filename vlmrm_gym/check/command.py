@@ -28,7 +28,7 @@ class Check:
         vlmrm-gym check VLMRM/Humanoid-kneel-v0
         vlmrm-gym check VLMRM/Humanoid-arms-raised-v0 --camera paper side front-side --combine-views min mean
         vlmrm-gym check VLMRM/CartPole-v1 --prompt "an upright pole" --baseline "a pole" --alpha 0 0.5 1
-        vlmrm-gym check Ant-v5 --prompt "an ant robot on its back" --success my_package.tasks:is_on_its_back
+        vlmrm-gym check Ant-v5 --prompt "an ant on its back" --model ViT-B-32/laion2b_s34b_b79k --success tasks:on_back
         vlmrm-gym check --env my_package.envs:make_env --prompt "a red ball in the box"
 
     It measures agreement with what is known of success, the highest rewards of failures (by a search), where a climb of

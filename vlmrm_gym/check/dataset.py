@@ -42,8 +42,8 @@ DEFAULT_FPS = 30
 class Dataset:
     """Record rollouts with their rewards as a Minari dataset.
 
-        vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20
-        vlmrm-gym dataset Ant-v5 --out ants --policy held --steps 200 --prompt "an ant robot on its back" --frames
+        vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20 --policy held --frames
+        vlmrm-gym dataset Ant-v5 --out ants --steps 200 --prompt "an ant on its back" --model ViT-B-32/laion2b_s34b_b79k
         vlmrm-gym dataset VLMRM/CartPole-v1 --out best --policy runs/CartPole-v1__DQN__0__1700000000
 
     Each state is scored once, for all prompts. The rewards of an episode are those of the first prompt; infos have the
