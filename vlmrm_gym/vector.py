@@ -149,6 +149,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             }
             self.overlap = overlap
             self.defers_rewards = scoring == "episode"
+            """Whether rewards arrive later than the step, in the infos."""
             self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
