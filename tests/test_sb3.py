@@ -751,7 +751,7 @@ def test_wrappers_that_change_deferred_rewards_are_refused(wrap):
     VLMVecEnv(wrap(by_step)).close()
 
 
-class Goals(Counting):
+class Goals(CountingDict):
     """`Counting` with goals, as hindsight needs them, and another reward for them."""
 
     def __init__(self):
@@ -759,16 +759,9 @@ class Goals(Counting):
         box = gym.spaces.Box(0, 2**24, (1,), np.float32)
         self.observation_space = gym.spaces.Dict(observation=box, achieved_goal=box, desired_goal=box)
 
-    def observe(self, observation):
-        return dict.fromkeys(self.observation_space, observation.astype(np.float32))
-
-    def reset(self, *, seed=None, options=None):
-        observation, info = super().reset(seed=seed, options=options)
-        return self.observe(observation), info
-
-    def step(self, action):
-        observation, *results = super().step(action)
-        return self.observe(observation), *results
+    @staticmethod
+    def dictionary(observation):
+        return dict.fromkeys(("observation", "achieved_goal", "desired_goal"), observation.astype(np.float32))
 
     def compute_reward(self, achieved, desired, info):
         return -np.ones(len(achieved))

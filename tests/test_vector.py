@@ -463,6 +463,20 @@ def scored_cart_pole():
     return gym.make("VLMRM/CartPole-v1", reward=lambda frames: frames.mean((1, 2, 3)))
 
 
+class PlainMetadata(gym.Wrapper):
+    """Hides what is inside from those who read its metadata."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    "makers", [[lambda: scored_cart_pole().unwrapped, scored_cart_pole], [lambda: PlainMetadata(scored_cart_pole())]]
+)
+def test_each_environment_of_a_vector_must_be_unscored(makers):
+    with pytest.raises(ValueError, match=r"`env` must not be scored already\. Received .* has a VLMReward in it"):
+        vlmrm_gym.VLMRewardVectorEnv([*makers], TASK_PROMPT)
+
+
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_vectors_of_scored_environments_are_refused(kind):
     envs = kind([scored_cart_pole] * 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorRewardWrapper, VectorWrapper
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorRewardWrapper, VectorWrapper
 from numpy.typing import NDArray
 
 SCORED_KEY = "vlm_scored"
@@ -87,13 +87,22 @@ def check_env(env: object) -> None:
 
 
 def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
-    """Raise a ValueError if an environment, or a vector's first, is scored already: its own reward is unknown."""
-    if scored_by := env.metadata.get(SCORED_KEY):
+    """Raise a ValueError if an environment, or one of a vector's, is scored already: its own reward is unknown.
+
+    Of a vector whose environments are in other processes, the metadata are those of the first.
+    """
+    wrapped = env
+    while not (scored_by := wrapped.metadata.get(SCORED_KEY)) and isinstance(wrapped, gym.Wrapper | VectorWrapper):
+        wrapped = wrapped.env
+    if scored_by:
         raise ValueError(
             f"`env` must not be scored already. Received {env}, which has a {scored_by} in it. Pass the "
             f"{'vector environment' if isinstance(env, VectorEnv) else 'environment'} that this one was made of; or "
             "make it with another prompt or reward: gym.make(ID, prompt=...)."
         )
+    if isinstance(wrapped, SyncVectorEnv):
+        for single in wrapped.envs:
+            check_unscored(single)
 
 
 def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
