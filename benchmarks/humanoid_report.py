@@ -55,15 +55,19 @@ class Args:
     """what the picture shows"""
 
 
+def views(record: dict[str, Any]) -> str:
+    """Name of the views of a run."""
+    return VIEWS[record["camera"], record["combine_views"]]
+
+
 def setting(record: dict[str, Any]) -> tuple[int, int, str]:
     """What runs have in common that differ in the seed only: number of the task, number of the views, label."""
-    views = (record["camera"], record["combine_views"])
-    return list(SUCCESS_CRITERIA).index(record["task"]), list(VIEWS).index(views), record["label"]
+    return list(SUCCESS_CRITERIA).index(record["task"]), list(VIEWS.values()).index(views(record)), record["label"]
 
 
 def describe(record: dict[str, Any]) -> str:
     """Name of the views of a run, with its other options."""
-    return ", ".join(filter(None, (VIEWS[record["camera"], record["combine_views"]], record["options"])))
+    return ", ".join(filter(None, (views(record), record["options"])))
 
 
 def print_table(records: list[dict[str, Any]]) -> None:
@@ -98,9 +102,9 @@ def draw(records: list[dict[str, Any]], measures: Sequence[str], path: Path) -> 
                 axis.set_title(title(task, runs), fontsize="medium")
         for axis in line[len(row) :]:
             axis.remove()
-    lines = {line.get_label(): line for axis in figure.axes for line in axis.get_lines()}
     for axis in axes[-1]:
         axis.set_xlabel("thousand steps")
+    lines = {line.get_label(): line for axis in figure.axes for line in axis.get_lines()}
     names = [name for name in VIEWS.values() if name in lines]
     figure.legend([lines[name] for name in names], names, loc="outside lower center", ncols=len(names))
     figure.savefig(path, dpi=100)
@@ -111,7 +115,7 @@ def draw_line(axis: Axes, runs: list[dict[str, Any]], measure: str) -> None:
     curves = [run["curve"] for run in runs]
     points = min(len(curve["step"]) for curve in curves)
     values = np.array([curve[measure][:points] for curve in curves])
-    steps, name = np.array(curves[0]["step"][:points]) / 1_000, VIEWS[runs[0]["camera"], runs[0]["combine_views"]]
+    steps, name = np.array(curves[0]["step"][:points]) / 1_000, views(runs[0])
     color = f"C{list(VIEWS.values()).index(name)}"
     axis.fill_between(steps, values.min(0), values.max(0), alpha=0.2, color=color)
     axis.plot(steps, values.mean(0), color=color, label=name)
@@ -132,7 +136,7 @@ def main(args: Args) -> None:
         if record["task"] in args.tasks
         and (args.seeds is None or record["seed"] in args.seeds)
         and (args.labels is None or record["label"] in args.labels)
-        and VIEWS[record["camera"], record["combine_views"]] in args.views
+        and views(record) in args.views
     ]
     if not chosen:
         raise SystemExit(f"{args.records} has no record of these runs. Run benchmarks/humanoid_tasks.py first.")

@@ -132,7 +132,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def resolve_device(device: str, parameter: str = "device") -> torch.device:
-    """The device of a name, which a parameter has.
+    """The device that a parameter names.
 
     Raises:
         ValueError: This machine has no such device.

@@ -31,7 +31,7 @@ class WorkerInfo:
     """What a worker reports once its model is loaded."""
 
     render_size: bytes
-    """Pickled by value: the reward may be of the user's script, which the parent runs under another name."""
+    """Pickled by value: a worker knows the user's script under another module name than the process that started it."""
     batch_size: int
     warnings: list[str]
 

@@ -224,7 +224,7 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
             id=hashlib.blake2b(str(folder.path.resolve()).encode(), digest_size=8).hexdigest(),
             resume="allow",
             dir=folder.path,
-            config={".".join(key): value for key, value in flatten(config).items()},
+            config=_dotted(flatten(config)),
             tags=config.tags,
             notes=config.description,
             sync_tensorboard=True,
