@@ -229,7 +229,10 @@ def main(args: Args) -> Path:
     write_result(run_folder, args, started, {**measured, "eval_episodes": args.eval_episodes})
     writer.close()
     progress.close()
-    print(f"\nSuccess in {success:.0%} of {args.eval_episodes} episodes ({run_folder}).")
+    print(f"\nSuccess in {success:.0%} of {args.eval_episodes} episodes.")
+    print(f"Learning curve: {run_folder / 'learning_curve.png'}")
+    if args.capture_video:
+        print(f"Video: {run_folder / args.video_name}")
     return run_folder
 
 
