@@ -5,8 +5,11 @@ import inspect
 import itertools
 import json
 import re
+import subprocess
+import sys
 import textwrap
 from dataclasses import fields
+from pathlib import Path
 from typing import get_type_hints
 
 import gymnasium as gym
@@ -205,6 +208,15 @@ def test_code_named_by_a_flag_alone_needs_no_permission(own, tmp_path):
         *("--reward.kwargs", "{scale: 0}"),
     )
     assert {row["vlm_return"] for row in folder.metrics()} == {0.0}
+
+
+def test_a_module_in_the_current_folder_can_be_named(tmp_path):
+    """The installed program, unlike `python -m`, does not have that folder on its path."""
+    (tmp_path / "my_rewards.py").write_text("")
+    command = [Path(sys.executable).with_name("vlmrm-gym"), "train", "--env-name", "VLMRM/CartPole-v1"]
+    command += ["--reward.name", "my_rewards:Upright"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, "but there is no 'Upright'" in " ".join(done.stderr.split())) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Exit codes: 2 for bad input, 1 for a failure, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    arguments, words = _without_aliases(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        arguments = sys.argv[1:]
+        sys.path.append("")  # modules that settings name may lie in the current folder
+    arguments, words = _without_aliases(arguments)
     commands: Any = Annotated[Check, tyro.conf.subcommand("check")]
     commands |= Annotated[Train, tyro.conf.subcommand("train")]
     commands |= Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
