@@ -1,4 +1,4 @@
-"""The command `vlmrm-gym check`: whether a reward can work, and how an agent would cheat, before training."""
+"""The command `vlmrm-gym check`: a verdict on a reward before training, and the failures that it pays most."""
 
 import json
 import shutil
