@@ -3,8 +3,9 @@
     python benchmarks/humanoid_agent.py runs/VLMRM_Humanoid-arms-raised-v0__sac_continuous__1__1700000000
 
 Plays episodes with the best policy and reports on their states, without the first 20 steps of each: which success
-conditions hold, where the torso leans, and the rewards of
-successful states, failed states and the library's pose for the task, seen from several sides.
+conditions hold, where the torso leans, and the rewards of successful states, failed states and the library's pose for
+the task, seen from several sides. `--picture` draws the failure with the highest reward from the first side, from all
+sides.
 """
 
 import json
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import imageio.v3 as iio
 import numpy as np
 import tyro
 
@@ -34,6 +36,7 @@ def main(
     run: Annotated[Path, tyro.conf.Positional],
     episodes: int = 8,
     azimuths: tuple[float, ...] = (180.0, 135.0, 90.0),
+    picture: Path | None = None,
 ) -> None:
     """Check and score an agent's states.
 
@@ -41,6 +44,7 @@ def main(
         run: The run's folder.
         episodes: Number of episodes.
         azimuths: Sides to look from, in degrees; 180 is the front.
+        picture: File for a failure, seen from all sides.
     """
     saved = json.loads((run / "result.json").read_text())["args"]
     args = sac_continuous.Args(**{key: saved[key] for key in ("env_id", "textured", "model")})
@@ -54,11 +58,17 @@ def main(
     print("conditions hold: " + ", ".join(f"{name} {(margin >= 0).mean():.0%}" for name, margin in margins.items()))
     print(f"the torso leans {degrees[0]:+.0f} degrees ahead, {degrees[1]:+.0f} to its left, on average")
     print("| azimuth | reward of successes | of failures | AUC | of the library's pose |\n|---|---|---|---|---|")
-    for azimuth in azimuths:
-        own, ideal = (score(args, task, azimuth, some) for some in (states, pose(*TASK_POSES[task])[None]))
+    rewards = {azimuth: score(args, task, azimuth, states) for azimuth in azimuths}
+    for azimuth, own in rewards.items():
+        ideal = score(args, task, azimuth, pose(*TASK_POSES[task])[None])
         rank = f"{auc(own, success):.2f}" if 0 < success.mean() < 1 else "-"
         means = [f"{own[which].mean():.3f}" if which.any() else "-" for which in (success, ~success)]
         print(f"| {azimuth:.0f} | {means[0]} | {means[1]} | {rank} | {ideal[0]:.3f} |")
+    if picture is not None:
+        best = np.where(success, -np.inf, rewards[azimuths[0]]).argmax()
+        print(f"in {picture}: rewards " + ", ".join(f"{own[best]:.2f}" for own in rewards.values()))
+        views = [draw(args, azimuth, states[best][None], 480, 480) for azimuth in azimuths]
+        iio.imwrite(picture, np.concatenate(views, axis=2)[0], quality=90)
 
 
 def visited_states(run: Path, episodes: int) -> np.ndarray:
@@ -78,12 +88,16 @@ def visited_states(run: Path, episodes: int) -> np.ndarray:
 def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarray) -> np.ndarray:
     """Rewards of states seen from one side, float32 (N,)."""
     reward = vlmrm_gym.CLIPReward(args.model, prompt=str(HUMANOID_PROMPTS[task]))
+    return np.asarray(reward(draw(args, azimuth, states, *reward.render_size(480, 480))))
+
+
+def draw(args: sac_continuous.Args, azimuth: float, states: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Frames of states seen from one side, uint8 (N, height, width, 3)."""
     model = textured_model(str(XML)) if args.textured else plain_model()
-    camera = {**PAPER_CAMERA, "azimuth": azimuth}
-    renderer = MuJoCoRenderer(model, *reward.render_size(480, 480), camera=camera, quality="fast")
-    scored = reward(renderer.render(states))
+    renderer = MuJoCoRenderer(model, height, width, camera={**PAPER_CAMERA, "azimuth": azimuth}, quality="fast")
+    frames = renderer.render(states)
     renderer.close()
-    return np.asarray(scored)
+    return frames
 
 
 if __name__ == "__main__":
