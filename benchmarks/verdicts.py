@@ -4,9 +4,9 @@
     python -m benchmarks.verdicts
 
 Prints, as Markdown, a row for each reward of `verdict_measures.csv`: its measures, the verdict, and the best success of
-the trainings that followed it. A reward *works* if a training came to at least half of the episodes. Then each
-row is left out in turn: the thresholds of exploitable and flat are chosen on the other rows, and judge the one
-that was left out.
+the trainings that followed it. A reward *works* if a training came to at least half of the episodes. In the first
+table each row is left out in turn: the thresholds of exploitable and flat are chosen on the other rows, and judge the
+one that was left out. The rewards of the second table were measured after the thresholds had been chosen.
 """
 
 import csv
@@ -21,6 +21,8 @@ from vlmrm_gym.check.verdict import THRESHOLDS, Thresholds, classify
 
 WORKS = 0.5
 """The least success of the best training of a reward that works."""
+HELD_OUT = ("b9f5f26",)
+"""Weights whose rewards were measured after the thresholds had been chosen."""
 GRID: Mapping[str, Sequence[float]] = {
     "exploitable_success": [0.05 * i for i in range(1, 21)],
     "exploitable_progress": [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0],
@@ -82,34 +84,32 @@ def describe(setting: RewardSetting) -> str:
     return ", ".join(filter(None, [task, look, camera, setting.combine_views, setting.weights_commit]))
 
 
+def print_table(rows: Sequence[Known], left_out: Sequence[str] = ()) -> None:
+    """Print a row for each reward; `left_out` is a last column."""
+    names = ["reward", "AUC", "cheat excess", "climb: success", "climb: progress", "verdict", "best training", "right"]
+    names += ["left out"] if left_out else []
+    print(f"| {' | '.join(names)} |\n{'|---' * len(names)}|")
+    for i, row in enumerate(rows):
+        values = [getattr(row.measures, name) for name in ("auc", "cheat_excess", "climb_success", "climb_progress")]
+        cells = [describe(row.setting), *("" if value is None else f"{value:.2f}" for value in values)]
+        cells += [classify(row.measures), f"{row.success:.0%}", "yes" if is_right(row) else "no", *left_out[i : i + 1]]
+        print(f"| {' | '.join(cells)} |")
+    works = sum(row.works for row in rows)
+    print(f"\n{sum(map(is_right, rows))} of {len(rows)} right; {works} work.")
+
+
 def main() -> None:
-    """Print the table."""
-    rows = load()
-    columns = [
-        "reward",
-        "AUC",
-        "cheat excess",
-        "climb: success",
-        "climb: progress",
-        "verdict",
-        "best training",
-        "right",
-    ]
-    print(f"| {' | '.join(columns)} | left out |\n{'|---' * 9}|")
-    right = right_left_out = 0
+    """Print the tables."""
+    known = load()
+    rows = [row for row in known if row.setting.weights_commit not in HELD_OUT]
+    left_out = []
     for i, row in enumerate(rows):
         chosen = choose([*rows[:i], *rows[i + 1 :]])
-        left_out, left_out_right = classify(row.measures, chosen), is_right(row, chosen)
-        values = [getattr(row.measures, name) for name in ("auc", "cheat_excess", "climb_success", "climb_progress")]
-        numbers = " | ".join("" if value is None else f"{value:.2f}" for value in values)
-        print(
-            f"| {describe(row.setting)} | {numbers} | {classify(row.measures)} | {row.success:.0%} | "
-            f"{'yes' if is_right(row) else 'no'} | {left_out}, {'right' if left_out_right else 'wrong'} |"
-        )
-        right += is_right(row)
-        right_left_out += left_out_right
-    print(f"\n{right} of {len(rows)} right; with each row left out {right_left_out}.")
-    print(f"{sum(row.works for row in rows)} of them work. Limits chosen on all rows: {choose(rows)}")
+        left_out.append(f"{classify(row.measures, chosen)}, {'right' if is_right(row, chosen) else 'wrong'}")
+    print_table(rows, left_out)
+    right = sum(cell.endswith("right") for cell in left_out)
+    print(f"With each row left out {right} are right. Limits chosen on all of these rows: {choose(rows)}\n")
+    print_table([row for row in known if row not in rows])
 
 
 if __name__ == "__main__":
