@@ -166,6 +166,7 @@ def test_a_camera_of_the_model_takes_precedence_over_a_set():
     [
         ([], r"must be a camera, or a list of at least one. Received \[\]"),
         ([NEAR, NEAR], "must have different cameras. Numbers 0 and 1 are the same"),
+        ([NEAR, {**NEAR, "azimuth": NEAR["azimuth"] - 360}], "must have different cameras. Numbers 0 and 1 are the"),
         (["front-side", SIDE], "Numbers 1 and 2 are the same"),
         (
             "from-above",
@@ -224,6 +225,7 @@ def test_a_function_combines(how):
         (lambda rewards: rewards, r"of shape \(3, 2\)"),
         (lambda rewards: rewards.mean(1) - rewards.mean(), "depends on the other rows"),
         (lambda rewards: rewards.mean(1) * np.nan, "not finite"),
+        (lambda rewards: rewards.mean(1, dtype=np.float64) * 1e300, "not finite"),
         (lambda rewards: rewards[:, 5], "which raised IndexError"),
         ("no.such:thing", "must name a module that can be imported"),
         (f"{__name__}:no_such", "there is no 'no_such'"),
@@ -232,6 +234,12 @@ def test_a_function_combines(how):
 def test_functions_that_do_not_combine(how, message):
     with pytest.raises(ValueError, match=message):
         CombineViews(how, 2)
+
+
+def test_results_that_float32_cannot_hold_are_refused():
+    combine = CombineViews(lambda rewards: rewards.mean(1, dtype=np.float64) * np.where(rewards[:, 0] > 1, 1e300, 1), 2)
+    with pytest.raises(ValueError, match="must return a finite number for each row"):
+        combine(np.array([[0.5, 0.5], [2, 2]], dtype=np.float32))
 
 
 def test_a_reward_of_several_values_is_combined_value_by_value():

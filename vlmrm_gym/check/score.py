@@ -126,6 +126,8 @@ def _columns(command: Score) -> dict[str, CLIP]:
     if not command.prompt:
         raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
     for name, values in (("prompt", command.prompt), ("alpha", command.alpha)):
+        if not values:
+            raise InputError(f"`{name}` must have at least one value. Received none. Leave the flag out.")
         if len(set(values)) < len(values):
             raise InputError(f"Each `{name}` must be a different one. Received {', '.join(map(repr, values))}.")
     try:

@@ -38,7 +38,10 @@ def make_cameras(
     """
     own = own if isinstance(own, mujoco.MjvCamera) else make_camera(model, own)
     made = [camera for one in _as_list(cameras) for camera in _expand(model, one, own)]
-    fields = [{name: str(value) for name, value in get_fields(camera).items()} for camera in made]
+    fields = [
+        {name: str(value % 360 if name == "azimuth" else value) for name, value in get_fields(camera).items()}
+        for camera in made
+    ]
     for i, own_fields in enumerate(fields):
         if own_fields in fields[:i]:
             raise ValueError(
