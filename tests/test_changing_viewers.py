@@ -9,6 +9,8 @@ from changing_env import ChangingEnv
 import vlmrm_gym
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import States
+from vlmrm_gym.rendering.env_cameras import find_cameras
+from vlmrm_gym.rendering.stored import FrameStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning")
 
@@ -87,6 +89,18 @@ def test_a_configuration_counts_until_the_viewer_is_made():
     np.testing.assert_array_equal(frames[0], frames[1])
     np.testing.assert_array_equal(frames[2], frames[3])
     view.close()
+
+
+def test_stored_frames_have_the_markers_in_every_view():
+    env = make(add_marker)
+    near = {"distance": 4.0, "lookat": [0.0, 0.0, 0.0], "elevation": -40.0, "azimuth": 0.0}
+    store = FrameStore(find_cameras(env, [near, {**near, "azimuth": 90.0}]))
+    captured = [store.capture(env)]
+    env.step(np.array([0.0]))  # adds a magenta sphere
+    captured.append(store.capture(env))
+    red, green, blue = np.moveaxis(np.stack(captured).astype(int), -1, 0)
+    before, after = ((red > 100) & (blue > 100) & (green < 60)).sum((2, 3))
+    assert (after > before + 10).all()
 
 
 @pytest.mark.parametrize("change", [move_camera, add_marker])

@@ -3,7 +3,7 @@
 These are dm_control's (through Shimmy), and those of Gymnasium-Robotics and others that have a `MujocoRenderer`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,8 +42,20 @@ def find_cameras(env: gym.Env[Any, Any], camera: Any) -> list[CameraFields] | No
     return [get_fields(one) for one in cameras]
 
 
-def render_from(env: gym.Env[Any, Any], camera: CameraFields) -> Any:
-    """What the environment renders from a camera. Its own camera stays as it was."""
+def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> list[Any]:
+    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was."""
+    source = _find_source(env)
+    viewer = source._get_viewer("rgb_array") if isinstance(source, MujocoRenderer) else None
+    markers = [] if viewer is None else list(viewer._markers)
+    frames = []
+    for camera in cameras:
+        if viewer is not None:
+            viewer._markers[:] = markers  # rendering clears them
+        frames.append(_render_from(env, camera))
+    return frames
+
+
+def _render_from(env: gym.Env[Any, Any], camera: CameraFields) -> Any:
     source, number = _find_source(env), int(camera["fixedcamid"])
     if not isinstance(source, MujocoRenderer):
         with _item_set(env.unwrapped.render_kwargs, "camera_id", number):  # pyright: ignore[reportAttributeAccessIssue]

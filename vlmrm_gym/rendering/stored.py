@@ -29,9 +29,9 @@ class FrameStore:
         """
         if self._cameras is None:
             return check_frame(env.render()).copy()
-        from vlmrm_gym.rendering.env_cameras import render_from  # needs MuJoCo, which is optional
+        from vlmrm_gym.rendering.env_cameras import render_views  # needs MuJoCo, which is optional
 
-        frames = np.stack([check_frame(render_from(env, camera)) for camera in self._cameras])
+        frames = np.stack([check_frame(frame) for frame in render_views(env, self._cameras)])
         return frames if self.num_views > 1 else frames[0]
 
     def render(
