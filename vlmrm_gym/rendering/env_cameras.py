@@ -5,7 +5,7 @@ These are dm_control's (through Shimmy), and those of Gymnasium-Robotics and oth
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import mujoco
@@ -44,30 +44,24 @@ def find_cameras(env: gym.Env[Any, Any], camera: Any) -> list[CameraFields] | No
 
 def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> list[Any]:
     """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was."""
-    source = _find_source(env)
-    viewer = source._get_viewer("rgb_array") if isinstance(source, MujocoRenderer) else None
-    markers = [] if viewer is None else list(viewer._markers)
-    frames = []
-    for camera in cameras:
-        if viewer is not None:
-            viewer._markers[:] = markers  # rendering clears them
-        frames.append(_render_from(env, camera))
-    return frames
-
-
-def _render_from(env: gym.Env[Any, Any], camera: CameraFields) -> Any:
-    source, number = _find_source(env), int(camera["fixedcamid"])
+    source, unwrapped, frames = _find_source(env), cast(Any, env.unwrapped), []
     if not isinstance(source, MujocoRenderer):
-        with _item_set(env.unwrapped.render_kwargs, "camera_id", number):  # pyright: ignore[reportAttributeAccessIssue]
-            return env.render()
-    viewer_camera = source._get_viewer("rgb_array").cam
-    before = get_fields(viewer_camera)
-    set_fields(viewer_camera, camera)
+        for camera in cameras:
+            with _item_set(unwrapped.render_kwargs, "camera_id", int(camera["fixedcamid"])):
+                frames.append(env.render())
+        return frames
+    viewer = source._get_viewer("rgb_array")
+    before, markers = get_fields(viewer.cam), list(viewer._markers)
     try:
-        with _item_set(vars(source), "camera_id", number if camera["type"] == _FIXED else -1):
-            return env.render()
+        for camera in cameras:
+            set_fields(viewer.cam, camera)
+            viewer._markers[:] = markers  # rendering clears them
+            number = int(camera["fixedcamid"]) if camera["type"] == _FIXED else -1
+            with _item_set(vars(source), "camera_id", number):
+                frames.append(env.render())
     finally:
-        set_fields(viewer_camera, before)
+        set_fields(viewer.cam, before)
+    return frames
 
 
 def _find_source(env: gym.Env[Any, Any]) -> Any:
