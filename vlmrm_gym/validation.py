@@ -65,8 +65,7 @@ def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDAr
     if not weight:
         return np.zeros(len(task_rewards))  # 0 times a NaN is NaN
     weighed = weight * task_rewards
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(weighed.astype(np.float32))
+    finite = np.isfinite(as_float32(weighed))
     if not finite.all():
         bad = int(np.flatnonzero(~finite)[0])
         raise ValueError(
@@ -84,6 +83,12 @@ def check_env(env: object) -> None:
     if isinstance(env, VectorEnv):
         remedy = "Use `VLMRewardVectorEnv` for vector environments."
     raise TypeError(f"`env` must be a gymnasium.Env. Received {env!r}. {remedy}")
+
+
+def as_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """The numbers as float32, infinite where float32 cannot hold them."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32)
 
 
 def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.validation import check_flag, check_positive_integer
+from vlmrm_gym.validation import as_float32, check_flag, check_positive_integer
 
 Rewards = NDArray[np.float32]
 RenderSize = Callable[[int, int], tuple[int, int]]
@@ -133,8 +133,7 @@ class CheckedReward:
             raise TypeError(f"{rule}. Received {rewards.dtype} of shape {rewards.shape}.")
         if rewards.shape != (len(frames),):
             raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
-        with np.errstate(over="ignore"):
-            narrow = rewards.astype(np.float32)
+        narrow = as_float32(rewards)
         if not np.isfinite(narrow).all():
             bad = int(np.flatnonzero(~np.isfinite(narrow))[0])
             received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.base import RenderSize, RewardModel, Rewards
 from vlmrm_gym.rewards.custom import find_callable, pickle_by_value
-from vlmrm_gym.validation import short_repr
+from vlmrm_gym.validation import as_float32, short_repr
 
 CombineName = Literal["min", "mean", "random"]
 CombineFunction = Callable[[Rewards], Any]
@@ -51,7 +51,7 @@ class CombineViews:
         assert self._function is not None
         combined = np.asarray(self._function(rewards))
         is_row_wise = combined.shape == (len(rewards),) and combined.dtype.kind in "fiu"
-        if not is_row_wise or not np.isfinite(result := _as_float32(combined)).all():
+        if not is_row_wise or not np.isfinite(result := as_float32(combined)).all():
             raise ValueError(
                 f"`combine_views` must return a finite number for each row, of shape ({len(rewards)},). Received "
                 f"{combined.dtype} of shape {combined.shape}: {short_repr(combined.tolist())}."
@@ -159,12 +159,6 @@ def _find_function(how: Any) -> CombineFunction:
     return how
 
 
-def _as_float32(numbers: NDArray[Any]) -> Rewards:
-    """The numbers as float32, infinite where float32 cannot hold them."""
-    with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)
-
-
 def _check_function(function: CombineFunction, how: object, num_views: int) -> None:
     """Raise a ValueError unless a function maps (B, V) to (B,), each row for itself."""
     rule = f"`combine_views` must map the rewards of views, float32 (B, {num_views}), to numbers (B,), row by row"
@@ -177,5 +171,5 @@ def _check_function(function: CombineFunction, how: object, num_views: int) -> N
     if combined.shape != (3,) or one_by_one[0].shape != (1,) or combined.dtype.kind not in "fiu":
         received = f"{combined.dtype} of shape {combined.shape} for (3, {num_views})"
         raise ValueError(f"{rule}. Received {how!r}, which returned {received}.")
-    if not np.isfinite(_as_float32(combined)).all() or not np.allclose(combined, np.concatenate(one_by_one), atol=1e-5):
+    if not np.isfinite(as_float32(combined)).all() or not np.allclose(combined, np.concatenate(one_by_one), atol=1e-5):
         raise ValueError(f"{rule}. Received {how!r}, whose result depends on the other rows or is not finite.")
