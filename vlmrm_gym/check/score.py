@@ -17,7 +17,7 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from vlmrm_gym.check import InputError
+from vlmrm_gym.check import InputError, check_values
 from vlmrm_gym.check.drawing import plot_rewards, reward_video
 from vlmrm_gym.check.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
@@ -126,10 +126,7 @@ def _columns(command: Score) -> dict[str, CLIP]:
     if not command.prompt:
         raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
     for name, values in (("prompt", command.prompt), ("alpha", command.alpha)):
-        if not values:
-            raise InputError(f"`{name}` must have at least one value. Received none. Leave the flag out.")
-        if len(set(values)) < len(values):
-            raise InputError(f"Each `{name}` must be a different one. Received {', '.join(map(repr, values))}.")
+        check_values(name, values)
     try:
         return {
             prompt if len(command.alpha) == 1 else f"{prompt} (alpha {alpha})": CLIP(

@@ -13,7 +13,7 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView, is_drawn_from_states
-from vlmrm_gym.check import InputError
+from vlmrm_gym.check import InputError, check_values
 from vlmrm_gym.check.environments import make_unscored_env
 from vlmrm_gym.check.reach import action_decoder
 from vlmrm_gym.check.results import Choice
@@ -122,11 +122,7 @@ def _check_settings(command: "Check") -> None:
     if command.rollouts is not None and command.run is not None:
         raise InputError("`run` and `rollouts` cannot both be passed. Play the run into the dataset: --policy RUN.")
     for name in ("prompt", "alpha", "model", "camera", "combine_views"):
-        values = getattr(command, name)
-        if not values and name in ("alpha", "model", "combine_views"):
-            raise InputError(f"`{name}` must have at least one value. Received none. Leave the flag out.")
-        if len(set(values)) < len(values):
-            raise InputError(f"Each `{name}` must be a different one. Received {', '.join(map(repr, values))}.")
+        check_values(name, getattr(command, name), may_be_empty=name in ("prompt", "camera"))
     from vlmrm_gym.rewards.models import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
 
