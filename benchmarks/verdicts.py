@@ -102,13 +102,14 @@ def main() -> None:
     """Print the tables."""
     known = load()
     rows = [row for row in known if row.setting.weights_commit not in HELD_OUT]
-    left_out = []
-    for i, row in enumerate(rows):
-        chosen = choose([*rows[:i], *rows[i + 1 :]])
-        left_out.append(f"{classify(row.measures, chosen)}, {'right' if is_right(row, chosen) else 'wrong'}")
+    chosen = [choose([*rows[:i], *rows[i + 1 :]]) for i in range(len(rows))]
+    right = [is_right(row, thresholds) for row, thresholds in zip(rows, chosen, strict=True)]
+    left_out = [
+        f"{classify(row.measures, thresholds)}, {'right' if is_one else 'wrong'}"
+        for row, thresholds, is_one in zip(rows, chosen, right, strict=True)
+    ]
     print_table(rows, left_out)
-    right = sum(cell.endswith("right") for cell in left_out)
-    print(f"With each row left out {right} are right. Limits chosen on all of these rows: {choose(rows)}\n")
+    print(f"With each row left out {sum(right)} are right. Limits chosen on all of these rows: {choose(rows)}\n")
     print_table([row for row in known if row not in rows])
 
 
