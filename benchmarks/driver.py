@@ -45,6 +45,7 @@ from stubs import Blank, BuiltBy, DrawOnly, FreeEnvs, same_size
 
 import vlmrm_gym
 from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
 
 EPISODE, EPISODES_AT_ONCE, NUM_ENVS = 100, 160, 16
@@ -106,12 +107,17 @@ class Summary:
         )
 
 
+def make_draw_only(batch_size: int, device: str) -> DrawOnly:
+    """A reward that looks at nothing."""
+    return DrawOnly(same_size, batch_size)
+
+
 class QueueLoad:
     """Submits precomputed states."""
 
     def __init__(self, backend: Backend, args: Args) -> None:
         self._queue = make_scoring_queue(
-            partial(DrawOnly, same_size, args.batch_size),
+            partial(build_reward, partial(make_draw_only, args.batch_size), 1, None),
             lambda render_size: Blank(),
             backend=backend,
             num_workers=args.num_workers,

@@ -17,7 +17,7 @@ from stubs import BuiltBy, DrawnAtHeight, DrawOnly, ReadyFrames
 import vlmrm_gym
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rewards.views import build_reward
+from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
 from vlmrm_gym.tasks import TASKS, Task
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
 
@@ -35,7 +36,7 @@ def start(model, num_workers, *, backend="process", batch_size=8, renderer=None,
     """A queue; `prompt` and others that begin with it go to the model, the rest to `make_scoring_queue`."""
     prompt = str(options.pop("prompt", ""))
     return make_scoring_queue(
-        functools.partial(model, prompt=prompt, batch_size=batch_size),
+        functools.partial(build_reward, functools.partial(build, model, prompt, batch_size), 1, None),
         lambda render_size: renderer or FrameStore(),
         num_workers=0 if backend == "local" else num_workers,
         backend="process" if backend == "local" else backend,
@@ -46,10 +47,15 @@ def start(model, num_workers, *, backend="process", batch_size=8, renderer=None,
     )
 
 
+def build(model, prompt, batch_size, device):
+    """Make a model of tests, as a specification does."""
+    return model(prompt=prompt, batch_size=batch_size, device=device)
+
+
 def check_scored(request, numbers):
     """Wait for a request, and compare its rewards with the numbers that its frames encode."""
     assert request.error() is None
-    np.testing.assert_array_equal(request.rewards, np.asarray(numbers, dtype=np.float32)[:, None])
+    np.testing.assert_array_equal(request.values, np.asarray(numbers, dtype=np.float32))
 
 
 def children():

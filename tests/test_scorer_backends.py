@@ -31,7 +31,7 @@ from reward_models import (
     MortalReward,
     PixelReward,
     SlowReward,
-    TwoRewards,
+    TwoFeatures,
 )
 
 import vlmrm_gym
@@ -87,7 +87,7 @@ def test_requests_of_any_size_are_scored_in_order(backend, num_workers, rng):
         queue.submit(request)
     for request, own in zip(requests, numbers, strict=True):
         check_scored(request, own)
-        assert request.rewards.dtype == np.float32
+        assert request.values.dtype == np.float32
         assert request.states is None
     assert queue.pending_bytes == 0
     queue.close()
@@ -120,12 +120,17 @@ def _episode(envs):
     return np.stack(infos["vlm_rewards"])
 
 
-def test_a_model_may_give_several_rewards_a_state(backend):
-    queue = start(TwoRewards, 2, backend=backend)
-    request = request_of(range(30))
-    queue.submit(request)
-    assert request.error() is None
-    np.testing.assert_array_equal(request.rewards, np.stack([np.arange(30), -np.arange(30)], axis=1))
+def test_rewards_features_and_frames_of_the_same_states(backend):
+    queue = start(TwoFeatures, 2, backend=backend)
+    numbers = np.arange(30)
+    np.testing.assert_array_equal(queue.rewards(frames_of(numbers)), 2 * numbers + 1)
+    features = queue.features(frames_of(numbers))
+    assert features.dtype == np.float32
+    np.testing.assert_array_equal(features, np.stack([numbers, np.ones(30)], axis=1)[:, None])
+    np.testing.assert_array_equal(queue.frames(frames_of(numbers))[:, 0], frames_of(numbers).rows)
+    assert queue.frames(frames_of(numbers), size=(4, 6)).shape == (30, 1, 4, 6, 3)
+    with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments .* Leave it out"):
+        queue.frames(frames_of(numbers), views="side")
     queue.close()
 
 

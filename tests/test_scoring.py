@@ -80,7 +80,7 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
         os.kill(by_age[0 if oldest else -1], signal.SIGKILL)
     for i, request in enumerate(requests):
         assert request.error() is None
-        np.testing.assert_array_equal(request.rewards[:, 0], np.arange(100 * i, 100 * i + 12))
+        np.testing.assert_array_equal(request.values, np.arange(100 * i, 100 * i + 12))
     queue.close()
 
 

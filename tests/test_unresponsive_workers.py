@@ -28,7 +28,7 @@ def check_scored(queue, numbers, *, width=1):
     request = request_for(States(np.repeat(frames_of(numbers).rows, width, axis=2)))
     queue.submit(request)
     assert request.error() is None
-    np.testing.assert_array_equal(request.rewards[:, 0], numbers)
+    np.testing.assert_array_equal(request.values, numbers)
 
 
 def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced():

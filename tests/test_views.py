@@ -20,7 +20,8 @@ from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.rendering.views import VIEW_SETS, make_cameras
 from vlmrm_gym.rewards.base import CheckedReward
-from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.rewards.state_reward import build_reward
+from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.tasks import PAPER_CAMERA
@@ -240,19 +241,6 @@ def test_results_that_float32_cannot_hold_are_refused():
     combine = CombineViews(lambda rewards: rewards.mean(1, dtype=np.float64) * np.where(rewards[:, 0] > 1, 1e300, 1), 2)
     with pytest.raises(ValueError, match="must return a finite number for each row"):
         combine(np.array([[0.5, 0.5], [2, 2]], dtype=np.float32))
-
-
-def test_a_reward_of_several_values_is_combined_value_by_value():
-    reward = type("Two", (), {"batch_size": 8, "microbatch_size": 4, "render_size": None, "multi_view": False})()
-    values = np.arange(12, dtype=np.float32).reshape(6, 2)[::-1]  # 2 states of 3 views, 2 values each
-    made = build_reward(lambda device: partial_reward(reward, values), 3, None)
-    assert made(np.zeros((2, 3, 4, 4, 3), dtype=np.uint8)).tolist() == [[6, 7], [0, 1]]
-    assert (made.batch_size, made.microbatch_size) == (2, 1)
-
-
-def partial_reward(reward, values):
-    """`reward` with a call that returns values, float32 (B, K)."""
-    return type("Fixed", (), {**vars(type(reward)), "__call__": lambda self, frames: values[: len(frames)]})()
 
 
 class Joint:

@@ -11,6 +11,10 @@ Key                   dtype       Element
 `vlm_episode_index`   int64       The episode of the first of these rewards, counted per environment from 0.
 `vlm_step_index`      int64       The transition of this step, counted per environment from 0.
 `task_reward`         float64     The environment's own reward.
+`vlm_features`        object      float32 (T, V, D), features that the rewards were made of; V is 1 where one view of a
+                                  state is drawn at random. This and the next two with `return_features=True`.
+`vlm_task_rewards`    object      float32 (T,), the part of the rewards that is the environment's own, times its weight.
+`vlm_reward_version`  int64       The version of the head that made these rewards; see `NewestHead`.
 ====================  ==========  ======================================================================================
 
 As everywhere in Gymnasium, a mask with a leading underscore says where an element is set: `_vlm_rewards` is bool
@@ -19,8 +23,9 @@ As everywhere in Gymnasium, a mask with a leading underscore says where an eleme
 
 Which calls return what:
 
-- `step` with `scoring="episode"`: all of them. With `scoring="step"`: `task_reward` only, as rewards are never late.
-- `reset` with `scoring="episode"`, and `flush`: `vlm_rewards`, `vlm_reward_start` and `vlm_episode_index`.
+- `step` with `scoring="episode"`: all of them. With `scoring="step"` rewards are never late: `task_reward`, and with
+  features `vlm_features` and `vlm_task_rewards` of the step, T = 1.
+- `reset` with `scoring="episode"`, and `flush`: all but `vlm_step_index` and `task_reward`.
 
 The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float. The
 environments of this package add `success`, a bool; `VLMRM/Humanoid-v0`, which defines no success, has False.

@@ -16,13 +16,11 @@ from vlmrm_gym.capture.vector_env import as_vector_env
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
-from vlmrm_gym.rewards.views import CombineViews, build_reward
-from vlmrm_gym.scoring import (
-    Timeouts,
-    check_backend,
-    make_scoring_queue,
-)
+from vlmrm_gym.rewards.state_reward import build_reward
+from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.scoring import ScoringQueue, Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
 from vlmrm_gym.validation import (
@@ -87,6 +85,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         devices: Devices of the worker processes, assigned in turn, such as `["cuda:0", "cuda:1"]`. None: see `device`.
             Not with Ray, which assigns GPUs by `num_gpus`.
         overlap: Score in the background while the environments continue; needs `scoring="episode"`.
+        return_features: Return the features that the rewards are made of, in `infos["vlm_features"]`, so that replay
+            buffers can make all rewards anew with another head; see `head`. For a reward with `encode` and `head`,
+            such as `CLIP`.
         max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
             episodes are scored in parts, and `step` waits.
         worker_timeouts: Seconds without progress after which a worker is replaced, as if it had died. The defaults are
@@ -121,6 +122,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         ray_options: Mapping[str, Any] | None = None,
         devices: Sequence[str] | None = None,
         overlap: bool = False,
+        return_features: bool = False,
         max_pending_bytes: int = 2**30,
         worker_timeouts: Mapping[str, float | None] | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
@@ -129,6 +131,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_task_reward_weight(task_reward_weight)
         check_choice("scoring", scoring, get_args(ScoringMode))
         check_flag("overlap", overlap)
+        check_flag("return_features", return_features)
         if overlap and scoring == "step":
             raise ValueError(
                 '`overlap` needs scoring="episode": the reward of a step cannot come later. Received "step".'
@@ -154,8 +157,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
-            queue = make_scoring_queue(
-                partial(build_reward, specification.build, num_views, combine),
+            queue = self._scorer = make_scoring_queue(
+                partial(build_reward, specification.build, num_views, combine, return_features=return_features),
                 self._capture.make_renderer,
                 num_workers=num_workers,
                 backend=backend,
@@ -167,7 +170,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             )
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
             self._stop_scoring = weakref.finalize(self, queue.close)
-            draws_views = combine is not None and combine.is_random
+            info, draws_views = queue.feature_info, combine is not None and combine.is_random
+            self.feature_shape = None if info is None else info.shape
+            """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             # One half of the memory is for the queue, the other for states that have not been submitted to it.
             self._delivery = RewardDelivery(
                 queue,
@@ -175,6 +180,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 max_pending_bytes // 2,
                 overlap=overlap,
                 random_views=RandomViews(num_views, self.num_envs) if draws_views else None,
+                head=None if info is None else NewestHead(info.head, info.fingerprint),
             )
             self._capture.attach()  # last: an exception above leaves the environments unchanged
 
@@ -222,9 +228,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._delivery.end_episodes(stepped & ends)
             raise
         if self._score_every_step:
-            rewards = np.zeros(self.num_envs)
-            rewards[stepped] = self._delivery.score(states, stepped) + offsets[stepped].astype(np.float32)
-            return observations, rewards, terminations, truncations, infos
+            rewards, own = self._delivery.score(states, stepped, offsets)
+            return observations, rewards, terminations, truncations, infos | own
         infos |= self._delivery.append(states, stepped, ends, offsets)
         rewards, infos = np.where(stepped, np.nan, 0.0), infos | self._delivery.finished_episodes()
         self._delivery.mark_returned()
@@ -255,6 +260,23 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         """
         self._begin_call()
         return self._capture.render()
+
+    @property
+    def scorer(self) -> ScoringQueue:
+        """Scores and draws any states of these environments, in the same workers."""
+        return self._scorer
+
+    @property
+    def head(self) -> NewestHead | None:
+        """Makes the rewards of the features; `head.replace(other)` changes them from now on. None without features.
+
+        Set it to that of other environments to follow theirs.
+        """
+        return self._delivery.head
+
+    @head.setter
+    def head(self, head: NewestHead) -> None:
+        self._delivery.follow(head)
 
     @property
     def view_state(self) -> ViewState | None:

@@ -13,7 +13,8 @@ from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.custom import CallableReward
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
-from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.rewards.state_reward import build_reward
+from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.validation import SCORED_KEY, check_env, check_task_reward_weight, check_unscored, weigh_task_rewards

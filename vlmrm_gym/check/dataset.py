@@ -30,7 +30,7 @@ from vlmrm_gym.check.score import load_prompts
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import CLIP
-from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 
@@ -201,20 +201,20 @@ def _make_scorer(
         combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
         if combine is not None and combine.is_random:
             raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
-        reward = build_reward(
-            lambda device: load_prompts(specs, device),  # pyright: ignore[reportArgumentType]  (K rewards per frame)
-            view.num_views,
-            combine,
-            command.device,
-        )
     except ValueError as error:
         raise InputError(str(error)) from error
+    reward, num_views = load_prompts(specs, command.device), view.num_views
+    if combine is None and num_views > 1:
+        combine = CombineViews("min", num_views)
     renderer = opened.enter_context(closing(view.make_renderer(reward.render_size)))
-    size = reward.microbatch_size
+    size = max(1, reward.microbatch_size // num_views)
 
     def score(states: States) -> NDArray[np.float32]:
-        parts = [states[start : start + size] for start in range(0, len(states), size)]
-        return np.concatenate([reward(part.draw(renderer)) for part in parts])
+        parts = [states[start : start + size].draw(renderer) for start in range(0, len(states), size)]
+        rewards = np.concatenate([reward(part.reshape(-1, *part.shape[-3:])) for part in parts])
+        if num_views == 1 or combine is None:
+            return rewards
+        return np.stack([combine(column.reshape(-1, num_views)) for column in rewards.T], axis=1)
 
     return score
 

@@ -6,16 +6,15 @@ from typing import Any
 import mujoco
 
 from vlmrm_gym.rendering.model_fields import LARGE, frozen_copy, get_field, same_value, set_field
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.states import CAMERA_FIELD, SceneChange
 
-_CAMERA = "camera."
 _UPLOADED = (*LARGE, "mat_tex", "vis.map", "vis.rgba", "stat.extent", "stat.center")
 """Prefixes of fields that are uploaded to the OpenGL context."""
 
 
 def camera_field(number: int, name: str) -> str:
     """The name that a camera's field has in scene changes."""
-    return f"{_CAMERA}{number}.{name}"
+    return f"{CAMERA_FIELD}{number}.{name}"
 
 
 class AppliedChanges:
@@ -50,7 +49,7 @@ class AppliedChanges:
 
     def _find(self, name: str) -> tuple[Any, str]:
         """The object that has the field, and the field's path in it."""
-        if not name.startswith(_CAMERA):
+        if not name.startswith(CAMERA_FIELD):
             return self._model, name
         _, number, path = name.split(".", 2)
         return self._cameras[int(number)], path

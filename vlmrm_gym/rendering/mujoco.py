@@ -111,6 +111,10 @@ class MuJoCoRenderer:
         height, width = render_size(self.height, self.width)
         return self._copy(self._model, height, width)
 
+    def from_cameras(self, camera: Cameras) -> "MuJoCoRenderer":
+        """This renderer with other cameras; named sets turn its first one. A ValueError if one does not exist."""
+        return self._copy(self._model, self.height, self.width, make_cameras(self._model, camera, self._cameras[0]))
+
     def with_model(self, model: mujoco.MjModel) -> "MuJoCoRenderer":
         """This renderer with another model."""
         return self._copy(model, self.height, self.width)
@@ -148,12 +152,14 @@ class MuJoCoRenderer:
     def _view(self) -> tuple[Any, ...]:
         return self._quality, self._visual_options, self._max_geom
 
-    def _copy(self, model: mujoco.MjModel, height: int, width: int) -> "MuJoCoRenderer":
+    def _copy(
+        self, model: mujoco.MjModel, height: int, width: int, cameras: Sequence[mujoco.MjvCamera] | None = None
+    ) -> "MuJoCoRenderer":
         return MuJoCoRenderer(
             model,
             height,
             width,
-            camera=self._cameras,
+            camera=cameras or self._cameras,
             quality=self._quality,
             visual_options=self._visual_options,
             max_geom=self._max_geom,

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from vlmrm_gym.rendering.renderer import MultiViewRenderer, Renderer
 
 
+CAMERA_FIELD = "camera."
+"""Prefix of the fields of a renderer's cameras in scene changes; other fields are of the model."""
+
+
 @dataclass(frozen=True, eq=False)
 class SceneChange:
     """How the scene of a state differs from the scene that the renderer was made for.
@@ -19,7 +23,7 @@ class SceneChange:
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Changed fields of the MuJoCo model, by name: arrays or numbers."""
+    """Changed fields of the MuJoCo model and of the cameras, by name: arrays or numbers."""
     frame: NDArray[np.uint8] | None = None
     """The frame itself, uint8 (H, W, 3) of the renderer's size, if the renderer cannot render this scene. Of a renderer
     with several cameras: all of its frames, (V, H, W, 3)."""

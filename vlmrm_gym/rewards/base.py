@@ -50,6 +50,16 @@ class RewardModel(Protocol):
 
     The reward of a frame must not depend on the rest of its batch: batches mix frames of several episodes and
     environments, and their sizes vary.
+
+    A reward that is a cheap function of expensive features says so, by two more attributes. With `return_features=True`
+    environments return the features too, and replay buffers make all rewards anew when the head changes:
+
+    - `encode(frames)`: from frames, uint8 (B, H, W, 3), to features, float32 (B, D).
+    - `head`: from features, a torch tensor, float32 (B, V, D), to rewards, float32 (B,). V is 1, and the rewards of
+      several views are combined, unless `multi_view` is true. It can be copied and pickled. None: there is none yet.
+
+    A model with both needs no `__call__`. It may also have `feature_size`, D, and `fingerprint`, a text that says what
+    the features are of: heads of other features are refused.
     """
 
     batch_size: int = 64
@@ -104,6 +114,9 @@ class CheckedReward:
         self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None
     ) -> None:
         self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
+        for attribute in ("encode", "head", "feature_size", "fingerprint"):
+            if hasattr(function, attribute):
+                setattr(self, attribute, getattr(function, attribute))
         self.batch_size: int = getattr(function, "batch_size", RewardModel.batch_size)
         check_positive_integer(f"{name}.batch_size", self.batch_size)
         self.microbatch_size: int = getattr(function, "microbatch_size", self.batch_size)

@@ -58,6 +58,8 @@ class CLIPReward:
     """
 
     multi_view = False
+    fingerprint: str
+    """The model and how frames get its size: heads of other features are refused."""
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class CLIPReward:
         self.model = models.load(model, device, precision)
         self.batch_size = int(batch_size or (64 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
+        self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
         goal = self._embed("prompt", prompt)
         self.head = GoalBaseline.from_embeddings(
             goal, None if baseline is None else self._embed("baseline", baseline), float(alpha)
@@ -109,7 +112,7 @@ class CLIPReward:
             RuntimeError: The model overflows in the chosen precision.
         """
         check_frames(frames)
-        rewards = self.head(self.encode(as_tensor(frames)))
+        rewards = self.head(self.encode(frames))
         return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
 
     @property
@@ -124,11 +127,16 @@ class CLIPReward:
             return self.batch_size
         return min(self.batch_size, 2 ** max(0, int(math.log2(4e8 / self.model.image_parameters))))
 
-    def encode(self, frames: torch.Tensor) -> torch.Tensor:
+    @property
+    def feature_size(self) -> int:
+        """Width of the embeddings, D."""
+        return len(self.head.goal)
+
+    def encode(self, frames: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Image embeddings, which `head` turns into rewards. They do not depend on the prompt.
 
         Args:
-            frames: uint8 (B, H, W, 3), on any device.
+            frames: uint8 (B, H, W, 3), NumPy, or torch on any device.
 
         Returns:
             Unit vectors, float32 (B, D), on the model's device; D is the model's embedding width.
@@ -136,8 +144,7 @@ class CLIPReward:
         Raises:
             RuntimeError: The model overflows in the chosen precision.
         """
-        features: list[torch.Tensor] = []
-        start = 0
+        frames, features, start = as_tensor(frames), list[torch.Tensor](), 0
         while start < len(frames):
             batch = frames[start : start + self.batch_size]
             try:

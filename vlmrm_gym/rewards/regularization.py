@@ -45,8 +45,14 @@ class GoalBaseline:
             )
         return cls(goal, difference / length, alpha)
 
+    def cpu(self) -> "GoalBaseline":
+        """The same head on the CPU."""
+        return GoalBaseline(self.goal.cpu(), self.direction.cpu(), self.alpha)
+
     def __call__(self, features: torch.Tensor) -> torch.Tensor:
-        """Rewards of image embeddings: unit vectors, float32 (B, D), to float32 (B,)."""
+        """Rewards of image embeddings, unit vectors: float32 (B, D) to (B,); (B, V, D) to the lowest of V views."""
+        if features.ndim == 3:
+            return self(features.flatten(0, 1)).reshape(features.shape[:2]).amin(1)
         cosine = features @ self.goal
         if self.alpha == 0:
             return cosine

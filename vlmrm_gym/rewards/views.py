@@ -1,13 +1,12 @@
-"""Rewards of states with several views: the rewards of the views, combined; or those of a model that sees all views."""
+"""How the rewards of a state's views make one reward."""
 
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
-from vlmrm_gym.rewards.base import RenderSize, RewardModel, Rewards
+from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.custom import find_callable, pickle_by_value
 from vlmrm_gym.validation import as_float32, short_repr
 
@@ -69,80 +68,6 @@ class CombineViews:
     def __setstate__(self, state: tuple[bool, bytes]) -> None:
         self.is_random, pickled = state
         self._function = cloudpickle.loads(pickled) if pickled else None
-
-
-class ViewsReward:
-    """A reward model of states with several views, each scored for itself.
-
-    Args:
-        reward: Scores single frames.
-        combine: Combines the rewards of a state's views.
-        num_views: Number of views, V.
-    """
-
-    multi_view = True
-
-    def __init__(self, reward: RewardModel, combine: CombineViews, num_views: int) -> None:
-        self._reward, self._combine = reward, combine
-        self.batch_size = max(1, reward.batch_size // num_views)
-        self.microbatch_size = max(1, reward.microbatch_size // num_views)
-        self.render_size: RenderSize = reward.render_size
-
-    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states, uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view: float32 (B,), or (B, K) of K values."""
-        frames = frames if frames.ndim == 5 else frames[:, None]
-        rewards = np.asarray(self._reward(frames.reshape(-1, *frames.shape[2:])), dtype=np.float32)
-        rewards = rewards.reshape(*frames.shape[:2], *rewards.shape[1:])
-        if rewards.ndim == 2:
-            return self._combine(rewards)
-        return np.stack([self._combine(rewards[..., k]) for k in range(rewards.shape[2])], axis=1)
-
-
-class JointViewsReward:
-    """A reward model that sees all views of a state at once.
-
-    Args:
-        reward: Scores states, uint8 (B, V, H, W, 3).
-        num_views: Number of views, V.
-    """
-
-    multi_view = True
-
-    def __init__(self, reward: RewardModel, num_views: int) -> None:
-        self._reward = reward
-        self.batch_size = max(1, reward.batch_size // num_views)
-        self.microbatch_size = max(1, reward.microbatch_size // num_views)
-        self.render_size: RenderSize = reward.render_size
-
-    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states, uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view: float32 (B,)."""
-        return self._reward(frames if frames.ndim == 5 else frames[:, None])
-
-
-def build_reward(
-    build: Callable[..., RewardModel], num_views: int, combine: CombineViews | None, device: str = "auto"
-) -> RewardModel:
-    """Load the reward model of states.
-
-    Args:
-        build: Loads the reward model, on a device.
-        num_views: Number of views of a state.
-        combine: Combines the rewards of the views; None: the default, "min".
-        device: Where the model runs.
-
-    Raises:
-        ValueError: `combine` is passed for a reward that sees all views at once.
-    """
-    reward = build(device=device)
-    if getattr(reward, "multi_view", False):
-        if combine is not None:
-            raise ValueError("`combine_views` is not for a reward that sees all views at once. Leave it out.")
-        return JointViewsReward(reward, num_views)
-    if combine is None and num_views > 1:
-        combine = CombineViews("min", num_views)
-    if combine is None or not combine.has_function:
-        return reward
-    return ViewsReward(reward, combine, num_views)
 
 
 def _find_function(how: Any) -> CombineFunction:

@@ -35,7 +35,7 @@ def make_scoring_queue(
     """Load models in this process or in workers, and wait until they are ready.
 
     Args:
-        make_reward: Makes the reward model from `device`.
+        make_reward: Makes the reward of states from `device`; see `build_reward`.
         make_renderer: Makes the renderer from a model's `render_size`.
         num_workers: Number of workers; 0 scores in this process, for any backend.
         devices: Devices of worker processes, assigned in turn. None: `device`.
@@ -63,7 +63,12 @@ def make_scoring_queue(
             backend_options=ray_options or {},
         )
     )
-    return ScoringQueue(started.scorers, batch_size=started.batch_size, max_pending_bytes=max_pending_bytes)
+    return ScoringQueue(
+        started.scorers,
+        batch_size=started.batch_size,
+        max_pending_bytes=max_pending_bytes,
+        feature_info=started.feature_info,
+    )
 
 
 def check_backend(backend: str, ray_options: Mapping[str, Any] | None) -> None:

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
 from vlmrm_gym.scoring.interrupts import defer_signals
-from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
+from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.scoring.scorer import Rewards, transition_keys
+from vlmrm_gym.scoring.scorer import Output, transition_keys
 
 Mask = NDArray[np.bool_]
 
@@ -27,12 +28,21 @@ class RewardDelivery:
         max_bytes: Maximum memory of states that have not been submitted to the queue.
         overlap: Whether finished episodes may be scored in the background.
         random_views: Draws the view of each state; None: all of its views are scored.
+        head: Makes the rewards, of features that are scored and returned; None: rewards are scored.
     """
 
     def __init__(
-        self, queue: ScoringQueue, num_envs: int, max_bytes: int, *, overlap: bool, random_views: RandomViews | None
+        self,
+        queue: ScoringQueue,
+        num_envs: int,
+        max_bytes: int,
+        *,
+        overlap: bool,
+        random_views: RandomViews | None,
+        head: NewestHead | None = None,
     ) -> None:
-        self._queue, self._random_views = queue, random_views
+        self._queue, self._random_views, self.head = queue, random_views, head
+        self._output: Output = "rewards" if head is None else "features"
         # Counts of transitions in each environment. `_num_returned` are rewards in the infos of the last call. Only the
         # next call counts them as delivered: an exception may have kept the last one from returning.
         counts = np.zeros((4, num_envs), dtype=np.int64)
@@ -41,7 +51,9 @@ class RewardDelivery:
         self._num_nonblocking_episodes = 2 if overlap else 0
         self._failure: BaseException | None = None
         share, chunk_size = max(1, max_bytes // num_envs), queue.batch_size if overlap else None
-        self._pending = [PendingEpisodes(index, share, chunk_size, random_views) for index in range(num_envs)]
+        self._pending = [
+            PendingEpisodes(index, share, chunk_size, random_views, self._output) for index in range(num_envs)
+        ]
 
     @property
     def nbytes(self) -> int:
@@ -57,6 +69,17 @@ class RewardDelivery:
     def view_state(self, state: ViewState | None) -> None:
         if self._random_views is not None and state is not None:
             self._random_views.restore(state, self._num_stepped)
+
+    def follow(self, head: NewestHead) -> None:
+        """Make rewards with this head from now on.
+
+        Raises:
+            ValueError: There are no features, or others than the head's.
+        """
+        if self.head is None:
+            raise ValueError("`head` needs environments with features. Make them with return_features=True.")
+        check_fingerprint(head, self.head.fingerprint)
+        self.head = head
 
     def begin_call(self) -> None:
         """Drop the rewards that the last call returned, then raise its exception if any."""
@@ -81,29 +104,41 @@ class RewardDelivery:
             for i in np.flatnonzero(mask):
                 self._pending[i].end_episode()
 
-    def score(self, states: States, stepped: Mask) -> Rewards:
+    def score(
+        self, states: States, stepped: Mask, offsets: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Score the states of a step at once.
 
         Args:
             states: A state for each environment.
             stepped: bool (num_envs,): where the states count.
+            offsets: float64 (num_envs,), added to the rewards.
 
         Returns:
-            float32 (N,), of the N environments that count.
+            Rewards, float64 (num_envs,), 0 where states do not count; and infos with features, if there is a head.
         """
+        rewards, infos = np.zeros(len(stepped)), {}
         indices = np.flatnonzero(stepped)
         keys = transition_keys(indices, self._num_stepped[indices])
         self._num_stepped += stepped
         if not len(indices):
-            return np.empty(0, dtype=np.float32)
+            return rewards, infos
         chosen = states[stepped]
         if self._random_views is not None:
             chosen = replace(chosen, views=self._random_views(keys))
-        request = Request(chosen, keys)
+        request = Request(chosen, keys, self._output)
         self._queue.submit(request)
         if error := request.error():
             raise error
-        return request.rewards[:, 0]
+        made, own = request.values, offsets[stepped].astype(np.float32)
+        if self.head is not None:
+            made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
+            for i, of_state, offset in zip(indices, request.values, own, strict=True):
+                features[i], weighted[i] = of_state[None], offset[None]
+            infos = {"vlm_features": features, "vlm_task_rewards": weighted}
+            infos |= {f"_{name}": stepped.copy() for name in infos}
+        rewards[stepped] = made + own
+        return rewards, infos
 
     def append(self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64]) -> dict[str, Any]:
         """Add the transitions of a step, to be scored later.
@@ -129,7 +164,7 @@ class RewardDelivery:
     def finished_episodes(self) -> dict[str, Any]:
         """Infos with the rewards of finished episodes. An exception of scoring is kept for the next call."""
         self._collect(keep_newest=self._num_nonblocking_episodes)
-        return self._reward_infos(PendingEpisodes.peek_episode)
+        return self._infos(PendingEpisodes.peek_episode)
 
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
@@ -142,7 +177,9 @@ class RewardDelivery:
                 pending.close_chunk()
         self._collect(keep_newest=0)
         self._raise_failure()
-        return self._reward_infos(PendingEpisodes.peek_all)
+        infos = self._infos(PendingEpisodes.peek_all)
+        self._raise_failure()
+        return infos
 
     def mark_returned(self) -> None:
         """Call this last in each call: the rewards in its infos reach the caller."""
@@ -156,24 +193,28 @@ class RewardDelivery:
         for pending in self._pending:
             self._failure = pending.collect(keep_newest=keep_newest) or self._failure
 
-    def _reward_infos(self, peek: Callable[[PendingEpisodes], tuple[int, Rewards] | None]) -> dict[str, Any]:
-        """Infos with the rewards that `peek` finds among the pending episodes of each environment."""
+    def _infos(self, peek: Callable[[PendingEpisodes], Scored | None]) -> dict[str, Any]:
+        """Infos with what `peek` finds of each environment. The next call raises an exception of the head."""
         num_envs = len(self._pending)
-        scored, rewards = np.zeros(num_envs, dtype=np.bool_), np.full(num_envs, None, dtype=object)
+        scored = np.zeros(num_envs, dtype=np.bool_)
+        rewards, features, offsets = np.full((3, num_envs), None, dtype=object)
         episodes, start = np.zeros(num_envs, dtype=np.int64), self._num_delivered.copy()
         self._num_peeked = np.zeros(num_envs, dtype=np.int64)
         for i, pending in enumerate(self._pending):
-            if found := peek(pending):
-                scored[i], (episodes[i], rewards[i]) = True, found
-                self._num_peeked[i] = len(rewards[i])
-        return {
-            "vlm_rewards": rewards,
-            "_vlm_rewards": scored,
-            "vlm_episode_index": episodes,
-            "_vlm_episode_index": scored.copy(),
-            "vlm_reward_start": start,
-            "_vlm_reward_start": scored.copy(),
-        }
+            if (found := peek(pending)) is None:
+                continue
+            try:
+                made = found.values if self.head is None else self.head(found.values, f"environment {i}")
+            except ValueError as error:
+                self._failure = error
+                continue
+            scored[i], episodes[i], self._num_peeked[i] = True, found.episode, len(found)
+            rewards[i], features[i], offsets[i] = made + found.offsets, found.values, found.offsets
+        infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
+        if self.head is not None:
+            infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
+            infos["vlm_reward_version"] = np.full(num_envs, self.head.version)
+        return {**infos, **{f"_{name}": scored.copy() for name in infos}}
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None

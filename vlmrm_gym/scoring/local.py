@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import Renderer
+from vlmrm_gym.rendering.drawing import Drawings
+from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.devices import choose_devices
-from vlmrm_gym.scoring.scorer import Batch, RewardModel, Rewards, ScorerOptions, StartedScorers
+from vlmrm_gym.scoring.scorer import Batch, Drawing, Output, ScorerOptions, StartedScorers, Values
 
 FRAMES_PER_DRAW = 64
 """Frames drawn between two progress reports."""
@@ -24,7 +26,8 @@ def start(options: ScorerOptions) -> StartedScorers:
     """One scorer on threads of this process."""
     (device,) = choose_devices(0, options.devices, options.device)
     reward = options.make_reward(device=device)
-    return StartedScorers([LocalScorer(reward, options.make_renderer(reward.render_size))], reward.batch_size)
+    scorer = LocalScorer(reward, options.make_renderer(reward.render_size))
+    return StartedScorers([scorer], reward.batch_size, reward.feature_info)
 
 
 class LocalScorer:
@@ -33,18 +36,19 @@ class LocalScorer:
     The two overlap on a GPU, and on a CPU with more than one core.
 
     Args:
-        reward: Scores frames.
+        reward: Scores states by their frames.
         renderer: Draws states.
         progress: Called with "draw" after every `FRAMES_PER_DRAW` frames, and with "encode" after every microbatch.
     """
 
     def __init__(
-        self, reward: RewardModel, renderer: Renderer, progress: Callable[[Stage], object] = lambda stage: None
+        self, reward: StateReward, renderer: Renderer, progress: Callable[[Stage], object] = lambda stage: None
     ) -> None:
         self._reward, self._renderer, self._progress = reward, renderer, progress
-        self._unanswered: deque[Future[Rewards]] = deque()
+        self._drawings = Drawings(renderer)
+        self._unanswered: deque[Future[Values]] = deque()
         self._aborted = False
-        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Future[Rewards]] | None]
+        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Output, Future[Values]] | None]
         self._drawn = queue.SimpleQueue()
         # A daemon thread, unlike an executor's: the interpreter exits without waiting for the current batch.
         self._encoder = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
@@ -59,22 +63,22 @@ class LocalScorer:
         """Return at once."""
         return not self._aborted
 
-    def submit(self, batch: Batch) -> Future[Rewards]:
+    def submit(self, batch: Batch) -> Future[Values]:
         """Draw a batch and queue its frames for encoding. The futures complete in the order of the batches."""
-        future: Future[Rewards] = Future()
+        future: Future[Values] = Future()
         try:
             frames = self._draw(batch)
         except BaseException as error:  # including SystemExit, because the caller is waiting
             frames = error
-        self._drawn.put((frames, future))
+        self._drawn.put((frames, batch.output, future))
         return future
 
     def send(self, batch: Batch) -> None:
-        """Draw a batch; `receive` returns its rewards."""
+        """Draw a batch; `receive` returns what was made of it."""
         self._unanswered.append(self.submit(batch))
 
-    def receive(self) -> Rewards:
-        """Wait for the rewards of the oldest unanswered batch, float32 (B, K)."""
+    def receive(self) -> Values:
+        """Wait for what was made of the oldest unanswered batch."""
         return self._unanswered.popleft().result()
 
     def abort(self) -> None:
@@ -82,39 +86,44 @@ class LocalScorer:
         self._aborted = True
 
     def close(self) -> None:
-        """Stop encoding, and free the renderer."""
+        """Stop encoding, and free the renderers."""
         self._drawn.put(None)
         self._encoder.join()
+        self._drawings.close()
         self._renderer.close()
 
     def _draw(self, batch: Batch) -> NDArray[np.uint8]:
         drawn = []
         for start in range(0, len(batch), FRAMES_PER_DRAW):
-            drawn.append(batch.states[start : start + FRAMES_PER_DRAW].draw(self._renderer))
+            states = batch.states[start : start + FRAMES_PER_DRAW]
+            if isinstance(batch.output, Drawing):
+                drawn.append(self._drawings.draw(states, batch.output.size, batch.output.camera))
+            else:
+                drawn.append(states.draw(self._renderer))
             self._progress("draw")
         return drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
 
     def _encode(self) -> None:
         while (drawn := self._drawn.get()) is not None:
-            frames, future = drawn
+            frames, output, future = drawn
             try:
                 if isinstance(frames, BaseException):
                     raise frames
-                future.set_result(self._rewards(frames))
+                future.set_result(frames if isinstance(output, Drawing) else self._score(frames, output))
             except BaseException as error:
                 future.set_exception(error)
             del drawn, frames, future  # free them before waiting for the next batch
 
-    def _rewards(self, frames: NDArray[np.uint8]) -> Rewards:
+    def _score(self, frames: NDArray[np.uint8], output: Output) -> Values:
         """Encode in microbatches, so that a large model on a CPU can be stopped.
 
         A daemon thread that is inside torch at interpreter exit crashes the program.
         """
         parts, size = [], self._reward.microbatch_size
+        score = self._reward.features if output == "features" else self._reward
         for start in range(0, len(frames), size):
             if self._aborted:
                 raise RuntimeError("Scoring was stopped.")
-            scored = np.asarray(self._reward(frames[start : start + size]), dtype=np.float32)
-            parts.append(scored[:, None] if scored.ndim == 1 else scored)
+            parts.append(score(frames[start : start + size]))
             self._progress("encode")
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -1,7 +1,8 @@
-"""The states of one environment that await rewards."""
+"""The states of one environment that wait to be scored."""
 
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,17 +10,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import SceneChange, States
+from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.scoring.scorer import Keys, Rewards, transition_keys
+from vlmrm_gym.scoring.scorer import Keys, Output, Values, transition_keys
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What was made of successive transitions of an environment."""
+
+    episode: int
+    """Of the first of them, from 0."""
+    values: Values
+    """Rewards, float32 (T,), or features, float32 (T, V, D)."""
+    offsets: Rewards
+    """float32 (T,), to be added to the rewards."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
 
 
 @dataclass
 class _Episode:
     number: int
-    scored: list[Rewards] = field(default_factory=list)
-    """Rewards of its oldest transitions, float32 (T,) each."""
+    scored: list[tuple[Values, Rewards]] = field(default_factory=list)
+    """Of its oldest transitions: values and offsets of each chunk."""
     chunks: deque[tuple[Request, Rewards]] = field(default_factory=deque)
     """Chunks not collected yet, each with the offsets, float32 (T,), to add to its rewards."""
     begun: bool = False
@@ -34,11 +51,18 @@ class PendingEpisodes:
         max_bytes: Maximum memory of a chunk; longer episodes are split.
         chunk_size: Maximum number of states in a chunk; None: no limit.
         random_views: Draws the view of each state; None: all of its views are scored.
+        output: What is made of the states.
     """
 
     def __init__(
-        self, env_index: int, max_bytes: int, chunk_size: int | None = None, random_views: RandomViews | None = None
+        self,
+        env_index: int,
+        max_bytes: int,
+        chunk_size: int | None = None,
+        random_views: RandomViews | None = None,
+        output: Output = "rewards",
     ) -> None:
+        self._output: Output = output
         self._env_index, self._num_steps, self._random_views = env_index, 0, random_views
         self._max_bytes, self._chunk_size = max_bytes, chunk_size or sys.maxsize
         self._episodes = deque([_Episode(0)])
@@ -99,7 +123,7 @@ class PendingEpisodes:
             self._resize(self._length)
             keys = self._next_keys()
             views = self._random_views(keys) if self._random_views else None
-            request = Request(States(self._states, self._changes or None, views), keys)
+            request = Request(States(self._states, self._changes or None, views), keys, self._output)
             self._episodes[-1].chunks.append((request, self._offsets))
             self.unsubmitted.append(request)
             self._states, self._offsets, self._length = None, np.empty(0, dtype=np.float32), 0
@@ -118,7 +142,7 @@ class PendingEpisodes:
                 error = request.error()
                 with defer_signals():
                     if error is None:
-                        episode.scored.append(request.rewards[:, 0] + offsets)
+                        episode.scored.append((request.values, offsets))
                         episode.chunks.popleft()
                     elif request not in self.unsubmitted:
                         self.unsubmitted.append(request)
@@ -126,17 +150,14 @@ class PendingEpisodes:
                     return error
         return None
 
-    def peek_episode(self) -> tuple[int, Rewards] | None:
-        """Index and rewards, float32 (T,), of the oldest episode if it has ended and is collected, else None."""
+    def peek_episode(self) -> Scored | None:
+        """The oldest episode if it has ended and is collected, else None."""
         episode = self._episodes[0]
-        if not episode.ended or episode.chunks:
-            return None
-        return episode.number, np.concatenate(episode.scored)
+        return _join([episode]) if episode.ended and not episode.chunks else None
 
-    def peek_all(self) -> tuple[int, Rewards] | None:
-        """Index of the oldest episode, and all collected rewards, float32 (T,), oldest first."""
-        collected = [(episode.number, rewards) for episode in self._episodes for rewards in episode.scored]
-        return (collected[0][0], np.concatenate([rewards for _, rewards in collected])) if collected else None
+    def peek_all(self) -> Scored | None:
+        """All that is collected, oldest first; None if nothing is."""
+        return _join(self._episodes)
 
     def _next_keys(self) -> Keys:
         first, self._num_steps = self._num_steps, self._num_steps + self._length
@@ -152,10 +173,10 @@ class PendingEpisodes:
             self._changes_nbytes += sum(array.nbytes for array in change.arrays() if id(array) not in shared)
 
     def drop(self, count: int) -> None:
-        """Drop the oldest rewards, as returned by `peek_episode` or `peek_all`."""
+        """Drop the oldest transitions, as returned by `peek_episode` or `peek_all`."""
         while count:
             episode = self._episodes[0]
-            count -= len(episode.scored.pop(0))
+            count -= len(episode.scored.pop(0)[0])
             if episode.ended and not episode.chunks and not episode.scored:
                 self._episodes.popleft()
 
@@ -170,3 +191,12 @@ class PendingEpisodes:
                 states[: self._length],
                 offsets[: self._length],
             )
+
+
+def _join(episodes: Iterable[_Episode]) -> Scored | None:
+    """What is collected of episodes, one after the other."""
+    collected = [(episode.number, *scored) for episode in episodes for scored in episode.scored]
+    if not collected:
+        return None
+    numbers, values, offsets = zip(*collected, strict=True)
+    return Scored(numbers[0], np.concatenate(values), np.concatenate(offsets))

@@ -18,7 +18,7 @@ import cloudpickle
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.scoring.devices import choose_devices, worker_env
 from vlmrm_gym.scoring.restarts import LOG_TAIL_BYTES, RestartingScorer, WorkerDied, finish_start
-from vlmrm_gym.scoring.scorer import Batch, Rewards, ScorerOptions, StartedScorers
+from vlmrm_gym.scoring.scorer import Batch, ScorerOptions, StartedScorers, Values
 from vlmrm_gym.scoring.timeouts import Timeouts
 from vlmrm_gym.scoring.watchdog import Watchdog
 from vlmrm_gym.scoring.worker import WorkerInfo
@@ -111,11 +111,11 @@ class ProcessWorker:
     def send(self, batch: Batch) -> None:
         """Send a batch."""
         self._watchdog.num_sent += 1
-        self._outbox.put(pickle.dumps((batch.keys, batch.states)))
+        self._outbox.put(pickle.dumps((batch.keys, batch.states, batch.output)))
 
-    def receive(self) -> Rewards:
-        """Wait for the next rewards."""
-        return self._read("rewards")
+    def receive(self) -> Values:
+        """Wait for what was made of the next batch."""
+        return self._read("values")
 
     def _read(self, kind: str) -> Any:
         """Wait for the next message of a kind; raise any error received instead."""
@@ -162,7 +162,7 @@ class ProcessWorker:
         watchdog = self._watchdog
         watchdog.loaded |= received == "ready"
         watchdog.num_drawn += received == "drawn"
-        watchdog.num_answered += received in ("rewards", "error")
+        watchdog.num_answered += received in ("values", "error")
         wrong = watchdog.advance(seconds, (payload,) if received == "progress" else ())
         if wrong and received == "silence":
             self._process.kill()

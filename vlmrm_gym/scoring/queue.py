@@ -1,4 +1,4 @@
-"""Batches requests of any size for any number of scorers, and returns their rewards."""
+"""Batches requests of any size for any number of scorers, and returns what was made of them."""
 
 import math
 import os
@@ -6,12 +6,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.heads import FeatureInfo
 from vlmrm_gym.scoring.interrupts import OneShotEvent, defer_signals
 from vlmrm_gym.scoring.requests import Dispatch, Part, Request
-from vlmrm_gym.scoring.scorer import Rewards, Scorer, ScorerUnavailable
+from vlmrm_gym.scoring.scorer import Drawing, Output, Scorer, ScorerUnavailable, Values
 
 CLOSE_TIMEOUT = 2.0
 """Seconds that `close` waits for batches in progress."""
@@ -27,9 +31,18 @@ class ScoringQueue:
         scorers: Closed with the queue.
         batch_size: Maximum batch size.
         max_pending_bytes: Maximum memory for pending states; `submit` blocks while it is used up.
+        feature_info: See `StateReward`.
     """
 
-    def __init__(self, scorers: Sequence[Scorer], *, batch_size: int, max_pending_bytes: int) -> None:
+    def __init__(
+        self,
+        scorers: Sequence[Scorer],
+        *,
+        batch_size: int,
+        max_pending_bytes: int,
+        feature_info: FeatureInfo | None = None,
+    ) -> None:
+        self.feature_info = feature_info
         self._scorers, self.batch_size, self.max_pending_bytes = list(scorers), batch_size, max_pending_bytes
         self._waiting: deque[Request] = deque()
         """Requests with states that are not in a batch yet."""
@@ -54,6 +67,38 @@ class ScoringQueue:
     def pending_bytes(self) -> int:
         """Bytes of all states that are not scored yet."""
         return self._pending_bytes
+
+    def rewards(self, states: States) -> NDArray[np.float32]:
+        """Score B states, and wait for their rewards: float32 (B,). Blocks and raises like what follows."""
+        return self._make(states, "rewards")
+
+    def features(self, states: States) -> NDArray[np.float32]:
+        """The features of B states of V views: float32 (B, V, D)."""
+        return self._make(states, "features")
+
+    def frames(self, states: States, size: tuple[int, int] | None = None, views: Any = None) -> NDArray[np.uint8]:
+        """Draw B states.
+
+        Args:
+            states: The states.
+            size: (height, width) in pixels; None: as the model sees them.
+            views: MuJoCo environments only: the cameras, as `camera` of `VLMReward`; None: those of the reward.
+
+        Returns:
+            uint8 (B, V, height, width, 3).
+
+        Raises:
+            ValueError: As `Drawings.draw`.
+            Exception: Raised by the renderer.
+        """
+        return self._make(states, Drawing(size, views))
+
+    def _make(self, states: States, output: Output) -> Values:
+        request = Request(states, np.arange(len(states)), output)
+        self.submit(request)
+        if error := request.error():
+            raise error
+        return request.values
 
     def submit(self, *requests: Request) -> None:
         """Score requests, batched together. Requests in progress or scored are skipped.
@@ -120,7 +165,7 @@ class ScoringQueue:
                 self._fail(request, _closed_error())
 
     def _feed(self, scorer: Scorer) -> None:
-        """Send batches to a scorer and deliver its rewards, until the queue is closed."""
+        """Send batches to a scorer and deliver what it makes of them, until the queue is closed."""
         unanswered: deque[Dispatch] = deque()
         while not self._closed and scorer.wait_until_available():
             with self._changed:
@@ -145,7 +190,7 @@ class ScoringQueue:
                 scorer.send(batch)
             elif unanswered:
                 try:
-                    rewards, error = self._receive(scorer, len(unanswered[0]))
+                    values, error = self._receive(scorer, len(unanswered[0]))
                 except ScorerUnavailable:
                     with self._changed:
                         self._returned.extendleft(reversed(unanswered))
@@ -153,7 +198,7 @@ class ScoringQueue:
                         self._changed.notify_all()
                     return
                 dispatch = unanswered.popleft()
-                self._answer(dispatch, rewards, error, idle=not unanswered)
+                self._answer(dispatch, values, error, idle=not unanswered)
 
     def _next_dispatch(self, num_unanswered: int, max_in_flight: int) -> Dispatch | None:
         """The next batch for a scorer; None if there is none, or the scorer has enough to do."""
@@ -178,7 +223,7 @@ class ScoringQueue:
         parts: list[Part] = []
         while room:
             request = self._waiting[0]
-            if parts and (request.isolate or parts[-1].request.isolate):
+            if parts and (request.isolate or parts[-1].request.isolate or request.output != parts[-1].request.output):
                 break
             assert request.states is not None
             start = request.num_dispatched
@@ -191,40 +236,40 @@ class ScoringQueue:
                 self._waiting.popleft()
         return parts
 
-    def _receive(self, scorer: Scorer, count: int) -> tuple[Rewards | None, BaseException | None]:
-        """Wait for the rewards of a batch, or its error."""
+    def _receive(self, scorer: Scorer, count: int) -> tuple[Values | None, BaseException | None]:
+        """Wait for what was made of a batch, or its error."""
         try:
-            rewards = scorer.receive()
-            if rewards.ndim != 2 or len(rewards) != count:
-                raise RuntimeError(f"A scorer returned rewards of shape {rewards.shape} for {count} states.")
+            values = scorer.receive()
+            if len(values) != count:
+                raise RuntimeError(f"A scorer returned values of shape {values.shape} for {count} states.")
         except ScorerUnavailable:
             raise
         except BaseException as raised:  # including SystemExit from a model, because the caller is waiting
             if self._closed:
                 return None, _closed_error()
             return None, raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
-        return rewards, None
+        return values, None
 
-    def _answer(self, dispatch: Dispatch, rewards: Rewards | None, error: BaseException | None, *, idle: bool) -> None:
+    def _answer(self, dispatch: Dispatch, values: Values | None, error: BaseException | None, *, idle: bool) -> None:
         with self._changed:
             start = 0
             for part in dispatch.parts:
                 stop = start + len(part)
                 if part.is_live:
-                    if rewards is None:
+                    if values is None:
                         self._fail(part.request, error)
                     else:
-                        self._deliver(part, rewards[start:stop])
+                        self._deliver(part, values[start:stop])
                 start = stop
             self._idle += idle
             self._changed.notify_all()
 
-    def _deliver(self, part: Part, rewards: Rewards) -> None:
+    def _deliver(self, part: Part, values: Values) -> None:
         request = part.request
         if request.num_scored == 0:
-            request.rewards = np.empty((len(request), rewards.shape[1]), dtype=np.float32)
-        request.rewards[part.start : part.stop] = rewards
-        request.num_scored += len(rewards)
+            request.values = np.empty((len(request), *values.shape[1:]), dtype=values.dtype)
+        request.values[part.start : part.stop] = values
+        request.num_scored += len(values)
         if request.num_scored == len(request):
             request.states = None
             self._finish(request)

@@ -14,8 +14,9 @@ from importlib import metadata
 from typing import Any
 
 import vlmrm_gym
+from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.local import LocalScorer
-from vlmrm_gym.scoring.scorer import Batch, RewardModel, Rewards
+from vlmrm_gym.scoring.scorer import Batch, Values
 from vlmrm_gym.scoring.worker import WorkerInfo, load_reward, picklable
 
 
@@ -40,7 +41,7 @@ class ScoringActor:
     def __init__(self) -> None:
         self._drawing = ThreadPoolExecutor(1)  # also loads the model: CUDA and OpenGL stay on one thread
         self._progress = {"loaded": 0, "drawn": 0, "draw": 0, "encode": 0}
-        self._reward: RewardModel | None = None
+        self._reward: StateReward | None = None
         self._scorer: LocalScorer | None = None
         self._failure: BaseException | None = None
         self._next_call = 0
@@ -85,11 +86,11 @@ class ScoringActor:
 
         Args:
             number: Of the call, from 0.
-            messages: A pickled pair of keys and states for each batch.
+            messages: The pickled fields of each batch.
 
         Returns:
-            A pickled list with the rewards, float32 (B, K), or an exception for each batch; an exception if there is no
-            reward model.
+            A pickled list with what was made of each batch, or an exception for it; an exception if there is no reward
+            model.
         """
         futures = await self._run(number, self._submit, messages)
         if isinstance(futures, BaseException):
@@ -143,7 +144,7 @@ class ScoringActor:
         if self._reward is not None:
             self._scorer = LocalScorer(self._reward, pickle.loads(renderer), self._count)
 
-    def _submit(self, messages: Sequence[bytes]) -> "list[Future[Rewards]]":
+    def _submit(self, messages: Sequence[bytes]) -> "list[Future[Values]]":
         if self._scorer is None:
             raise self._failure or RuntimeError("This actor has no renderer.")
         futures = []
@@ -156,7 +157,7 @@ class ScoringActor:
         self._progress[stage] += 1
 
 
-async def _answer(future: "Future[Rewards]") -> Rewards | BaseException:
+async def _answer(future: "Future[Values]") -> Values | BaseException:
     try:
         return await asyncio.wrap_future(future)
     except BaseException as error:

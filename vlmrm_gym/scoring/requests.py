@@ -6,31 +6,33 @@ import numpy as np
 
 from vlmrm_gym.rendering import States
 from vlmrm_gym.scoring.interrupts import OneShotEvent
-from vlmrm_gym.scoring.scorer import Batch, Keys, Rewards
+from vlmrm_gym.scoring.scorer import Batch, Keys, Output, Values
 
 
 class Request:
-    """States to score, with one key each; holds their rewards once scored.
+    """States to score, with one key each; holds what was made of them.
 
     The states are freed once they are scored. A failed request keeps them, and can be submitted again.
 
     Args:
         states: N states.
         keys: int64 (N,): identify the transitions that led to the states, see `transition_keys`.
+        output: What is made of the states.
 
     Raises:
         ValueError: Keys of another shape or dtype.
     """
 
-    def __init__(self, states: States, keys: Keys) -> None:
+    def __init__(self, states: States, keys: Keys, output: Output = "rewards") -> None:
         if keys.shape != (len(states),) or keys.dtype != np.int64:
             raise ValueError(f"`keys` must be int64 ({len(states)},). Received {keys.dtype} {keys.shape}.")
         self.states: States | None = states
         self.keys = keys
+        self.output: Output = output
         self.nbytes = states.nbytes
         self.submitted = self.isolate = False
-        self.rewards: Rewards = np.empty((len(states), 0), dtype=np.float32)
-        """float32 (N, K), once `done` without an error."""
+        self.values: Values = np.empty(0, dtype=np.float32)
+        """What was made of the N states, once `done` without an error."""
         self.begin()
 
     def __len__(self) -> int:
@@ -79,7 +81,7 @@ class Part:
 
 @dataclass(eq=False)
 class Dispatch:
-    """A batch and its parts of requests."""
+    """A batch and its parts of requests, of which the same is made."""
 
     parts: list[Part]
     batch: Batch | None = None
@@ -96,5 +98,6 @@ class Dispatch:
         """
         if self.batch is None:
             keys = np.concatenate([part.keys for part in self.parts])
-            self.batch = Batch(keys, States.concatenate([part.states for part in self.parts]))
+            states = States.concatenate([part.states for part in self.parts])
+            self.batch = Batch(keys, states, self.parts[0].request.output)
         return self.batch

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, Rewards, ScorerUnavailable, StartedScorers
+from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, ScorerUnavailable, StartedScorers, Values
 from vlmrm_gym.scoring.worker import WorkerInfo
 
 MAX_CRASHES = 3
@@ -48,8 +48,8 @@ class Worker(Protocol):
         """Send a batch. A dead worker is detected by `receive`."""
         ...
 
-    def receive(self) -> Rewards:
-        """Wait for the next rewards; raises WorkerDied, or the error from scoring."""
+    def receive(self) -> Values:
+        """Wait for what was made of the next batch; raises WorkerDied, or the error from scoring."""
         ...
 
     def kill(self) -> None:
@@ -123,8 +123,8 @@ class RestartingScorer:
         if not self._is_replacement:
             self._send_all()
 
-    def receive(self) -> Rewards:
-        """Wait for the rewards of the oldest unanswered batch. A dead worker is replaced.
+    def receive(self) -> Values:
+        """Wait for what was made of the oldest unanswered batch. A dead worker is replaced.
 
         Raises:
             WorkerDied: Three workers died over it.
@@ -140,7 +140,7 @@ class RestartingScorer:
                 self._is_replacement = False
                 self._send_all()
             try:
-                rewards = self._worker.receive()
+                values = self._worker.receive()
             except WorkerDied as died:
                 batch = self._unanswered[0]
                 batch.num_crashes += 1
@@ -163,7 +163,7 @@ class RestartingScorer:
                 raise
             else:
                 self._answered()
-                return rewards
+                return values
 
     def abort(self) -> None:
         """Kill the worker; `receive` raises soon."""
@@ -226,4 +226,5 @@ def finish_start(
         scorer.set_renderer(renderer)
     for message in dict.fromkeys(message for info in infos for message in info.warnings):
         warnings.warn(message, stacklevel=6)
-    return StartedScorers(scorers, min(info.batch_size for info in infos))
+    feature_info = pickle.loads(infos[0].feature_info)
+    return StartedScorers(scorers, min(info.batch_size for info in infos), feature_info)

@@ -1,21 +1,38 @@
-"""The protocol of scorer backends: keyed states in, rewards, float32 (B, K), out.
+"""The protocol of scorer backends: keyed states in, rewards, features or frames out.
 
 A backend is a file with a function `start(ScorerOptions) -> StartedScorers`, and a line in `backends.py`.
-`ScoringQueue` forms batches, bounds memory and delivers rewards; a backend only scores batches, in order.
+`ScoringQueue` forms batches, bounds memory and delivers what was made; a backend only works on batches, in order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.rendering import Renderer, States
-from vlmrm_gym.rewards.base import RewardModel, Rewards
+from vlmrm_gym.rewards.heads import FeatureInfo
+from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.timeouts import Timeouts
 
 Keys = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Frames that are wanted in place of rewards."""
+
+    size: tuple[int, int] | None = None
+    """(height, width) in pixels; None: the size at which the model looks at them."""
+    camera: Any = None
+    """The cameras that draw them, see `views.make_cameras`; None: those of the reward."""
+
+
+Output = Literal["rewards", "features"] | Drawing
+"""What is made of states."""
+Values = NDArray[Any]
+"""What was made of B states: rewards, float32 (B,); features, float32 (B, V, D); or frames, uint8 (B, V, H, W, 3)."""
 
 MAX_STEPS = 2**40
 """Steps of an environment that have distinct keys."""
@@ -39,6 +56,8 @@ class Batch:
     """int64 (B,): identify the transitions that led to the states, see `transition_keys`."""
     states: States
     """B states."""
+    output: Output = "rewards"
+    """What is made of them."""
     num_crashes: int = 0
     """Consecutive workers that died or hung over these states."""
 
@@ -66,8 +85,8 @@ class Scorer(Protocol):
         """Submit a batch. Never raises: `receive` reports errors."""
         ...
 
-    def receive(self) -> Rewards:
-        """Wait for the rewards of the oldest unanswered batch, float32 (B, K).
+    def receive(self) -> Values:
+        """Wait for what was made of the oldest unanswered batch.
 
         Raises:
             ScorerUnavailable: Send all unanswered batches again, here after `wait_until_available` or elsewhere.
@@ -84,7 +103,7 @@ class Scorer(Protocol):
         ...
 
 
-MakeReward = Callable[..., RewardModel]
+MakeReward = Callable[..., StateReward]
 MakeRenderer = Callable[[Callable[[int, int], tuple[int, int]]], Renderer]
 
 
@@ -93,7 +112,7 @@ class ScorerOptions:
     """Options of a backend."""
 
     make_reward: MakeReward
-    """Makes the reward model from `device`. Can be pickled, if necessary by cloudpickle."""
+    """Makes the reward of states from `device`. Can be pickled, if necessary by cloudpickle."""
     make_renderer: MakeRenderer
     """Makes the renderer, which can be pickled, from a model's `render_size`."""
     num_workers: int
@@ -111,3 +130,5 @@ class StartedScorers:
     scorers: Sequence[Scorer]
     batch_size: int
     """The largest batch that all scorers accept."""
+    feature_info: FeatureInfo | None = None
+    """See `StateReward`."""

@@ -1,7 +1,7 @@
-"""The worker process: reads states from its standard input and writes rewards to its standard output.
+"""The worker process: reads states from its standard input and writes what it makes of them to its standard output.
 
-`process.ProcessWorker` is the other side. Input pickles: a function that makes the reward model, the renderer, then
-pairs of keys and states. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("rewards",
+`process.ProcessWorker` is the other side. Input pickles: a function that makes the reward of states, the renderer, then
+the fields of batches. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("values",
 array) or ("error", exception). In between, ("progress", "draw" or "encode") reports progress.
 """
 
@@ -22,8 +22,9 @@ from typing import Any, BinaryIO
 
 import cloudpickle
 
+from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.local import LocalScorer
-from vlmrm_gym.scoring.scorer import Batch, RewardModel, Rewards
+from vlmrm_gym.scoring.scorer import Batch, Values
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class WorkerInfo:
     """Pickled by value: a worker knows the user's script under another module name than the process that started it."""
     batch_size: int
     warnings: list[str]
+    feature_info: bytes
+    """The pickled `StateReward.feature_info`."""
 
 
 def main(parent: int) -> None:
@@ -70,35 +73,39 @@ def _answer(requests: BinaryIO, reply: Callable[[str, Any], None]) -> None:
     reward, info = load_reward(pickle.load(requests))
     reply("ready", info)
 
-    def answer(future: Future[Rewards]) -> None:
+    def answer(future: Future[Values]) -> None:
         error = future.exception()
         if error is None:
-            reply("rewards", future.result())
+            reply("values", future.result())
         else:
             reply("error", picklable(error))
 
     scorer = LocalScorer(reward, pickle.load(requests), partial(reply, "progress"))
     while True:
-        keys, states = pickle.load(requests)
-        future = scorer.submit(Batch(keys, states))
+        future = scorer.submit(Batch(*pickle.load(requests)))
         reply("drawn", None)
         future.add_done_callback(answer)
 
 
-def load_reward(make_reward: Callable[[], RewardModel]) -> tuple[RewardModel, WorkerInfo]:
-    """Make the reward model and record its warnings. Raise a ValueError if its `render_size` cannot be pickled."""
+def load_reward(make_reward: Callable[[], StateReward]) -> tuple[StateReward, WorkerInfo]:
+    """Make the reward and record its warnings. Raise a ValueError if its `render_size` or `head` cannot be pickled."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         reward = make_reward()
     messages = [str(warning.message) for warning in caught if warning.category is UserWarning]
+    render_size = _pickle_part("render_size", reward.render_size)
+    return reward, WorkerInfo(render_size, reward.batch_size, messages, _pickle_part("head", reward.feature_info))
+
+
+def _pickle_part(name: str, part: Any) -> bytes:
+    """Pickle a part of the reward for the process of the environments."""
     try:
-        render_size = cloudpickle.dumps(reward.render_size)
+        return cloudpickle.dumps(part)
     except Exception as error:
         raise ValueError(
-            f"`reward.render_size` cannot be sent to the process of the environments: {error}. Make it a static method "
+            f"`reward.{name}` cannot be sent to the process of the environments: {error}. Make it a static method "
             "or a function of a module."
         ) from error
-    return reward, WorkerInfo(render_size, reward.batch_size, messages)
 
 
 def picklable(error: BaseException) -> BaseException:

@@ -1,0 +1,175 @@
+"""Features, the heads that make rewards of them, and pictures of states."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from reward_models import TwoFeatures
+
+import vlmrm_gym
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.heads import NewestHead, ViewsHead, apply_head
+from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.rewards.views import CombineViews
+
+TASK = "VLMRM/CartPole-v1"
+
+
+def play(envs, steps, seed=0):
+    """The infos of some steps of random actions."""
+    envs.action_space.seed(seed)
+    envs.reset(seed=seed)
+    return [envs.step(envs.action_space.sample())[4] for _ in range(steps)]
+
+
+def vector(num_envs=2, **options):
+    return gym.make_vec(TASK, num_envs, episode_length=5, **options)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_rewards_of_features_are_those_that_are_scored_without(num_workers, overlap):
+    """With features, the head makes the same rewards elsewhere; `vlm_features` has a row for each reward."""
+    plain, featured = (
+        vector(alpha=0.5),
+        vector(alpha=0.5, return_features=True, num_workers=num_workers, overlap=overlap),
+    )
+    assert featured.feature_shape[0] == 1
+    rewards = {"plain": [], "featured": []}
+    for name, envs in (("plain", plain), ("featured", featured)):
+        for infos in [*play(envs, 12), envs.flush()]:
+            for i in np.flatnonzero(infos["_vlm_rewards"]):
+                rewards[name].append((i, infos["vlm_reward_start"][i], infos["vlm_rewards"][i]))
+                if name == "featured":
+                    assert infos["vlm_features"][i].shape == (len(infos["vlm_rewards"][i]), *envs.feature_shape)
+                    assert infos["vlm_features"][i].dtype == np.float32
+                    assert infos["vlm_reward_version"][i] == 1
+        envs.close()
+    by_step = {name: sorted(found, key=lambda row: row[:2]) for name, found in rewards.items()}
+    for i in range(2):
+        own = [np.concatenate([values for env, _, values in found if env == i]) for found in by_step.values()]
+        np.testing.assert_allclose(own[1], own[0], atol=1e-5)
+
+
+def test_a_new_head_makes_the_rewards_from_then_on_and_evaluation_environments_follow():
+    """`head.replace` changes rewards that have not been delivered; environments that share the head change with it."""
+    envs, evaluation = (vector(1, reward=TwoFeatures(), return_features=True) for _ in range(2))
+    evaluation.head = envs.head
+    before = play(envs, 5)[-1]
+    np.testing.assert_allclose(before["vlm_rewards"][0], 2 * before["vlm_features"][0][:, 0, 0] + 1)
+    assert envs.head.replace(lambda features: -features[:, 0, 0]) == 2
+    for one in (envs, evaluation):
+        infos = play(one, 5)[-1]
+        np.testing.assert_allclose(infos["vlm_rewards"][0], -infos["vlm_features"][0][:, 0, 0])
+        assert infos["vlm_reward_version"][0] == 2
+        one.close()
+
+
+def test_the_environments_own_reward_is_reported_beside_the_features():
+    """`vlm_rewards` is the head's reward of the features plus `vlm_task_rewards`, also where every step is scored."""
+    envs = vector(1, reward=TwoFeatures(), return_features=True, task_reward_weight=0.25)
+    infos = play(envs, 5)[-1]
+    np.testing.assert_array_equal(infos["vlm_task_rewards"][0], np.full(5, 0.25, dtype=np.float32))
+    expected = 2 * infos["vlm_features"][0][:, 0, 0] + 1.25
+    np.testing.assert_allclose(infos["vlm_rewards"][0], expected)
+    envs.close()
+    envs = vector(2, reward=TwoFeatures(), return_features=True, task_reward_weight=0.25, scoring="step")
+    envs.reset(seed=0)
+    _, rewards, _, _, infos = envs.step(np.array([0, 1]))
+    assert infos["vlm_features"][1].shape == (1, 1, 2)
+    np.testing.assert_allclose(rewards, [2 * of_step[0, 0, 0] + 1.25 for of_step in infos["vlm_features"]])
+    envs.close()
+
+
+def test_without_a_first_head_rewards_are_nan():
+    """A reward that is still to be learned has features, and no rewards."""
+
+    class Learning(TwoFeatures):
+        head = None
+
+    envs = vector(1, reward=Learning(), return_features=True)
+    infos = play(envs, 5)[-1]
+    assert np.isnan(infos["vlm_rewards"][0]).all()
+    assert infos["vlm_features"][0].shape == (5, 1, 2)
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (lambda features: features[:, 0], r"returned float32 \(5, 2\)"),
+        (lambda features: features[:, 0, 0] / 0, r"returned inf for transition 0, and 5 such"),
+        (lambda features: features @ torch.zeros(7), r"raised RuntimeError"),
+    ],
+)
+def test_a_head_that_cannot_make_rewards_is_named_and_nothing_is_lost(head, message):
+    """The error says which version and which transitions; with another head the same rewards arrive."""
+    envs = vector(1, reward=TwoFeatures(), return_features=True)
+    envs.head.replace(head)
+    infos = play(envs, 5)[-1]
+    assert not infos["_vlm_rewards"].any()
+    with pytest.raises(ValueError, match=rf"`head` version 2 must map .* of environment 0\. It {message}"):
+        envs.flush()
+    envs.head.replace(lambda features: features[:, 0, 0])
+    assert len(envs.flush()["vlm_rewards"][0]) == 5
+    envs.close()
+
+
+def test_heads_of_other_features_are_refused():
+    """A head that says what features it is of fits only those."""
+    head = NewestHead(fingerprint="tiny, squash")
+    with pytest.raises(ValueError, match=r"`head` must be of the features 'tiny, squash'. Received .* 'two features'"):
+        head.replace(ViewsHead(torch.sum, fingerprint="two features"))
+    with pytest.raises(TypeError, match="`head` must be a callable"):
+        head.replace("mean")
+
+
+def test_features_of_a_reward_without_a_head_are_refused():
+    with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
+        vector(1, reward=lambda frames: frames.mean((1, 2, 3)), return_features=True)
+
+
+def test_views_are_combined_inside_of_the_head():
+    """The rewards of the views are combined; with `multi_view` the head sees all views at once."""
+    features = torch.rand(4, 3, 8, generator=torch.Generator().manual_seed(0))
+    goal = torch.nn.functional.normalize(torch.arange(8.0), dim=0)
+    by_view = (features @ goal).numpy()
+    head = GoalBaseline.from_embeddings(goal, None, 0.0)
+    np.testing.assert_allclose(head(features).numpy(), by_view.min(1), rtol=1e-6)
+    for how, expected in (("min", by_view.min(1)), ("mean", by_view.mean(1)), (lambda r: r[:, 2], by_view[:, 2])):
+        made = ViewsHead(head, CombineViews(how, 3))(features)
+        np.testing.assert_allclose(made.numpy(), expected, rtol=1e-6)
+    joint = StateReward(type("Joint", (TwoFeatures,), {"multi_view": True})(), 3, return_features=True)
+    assert joint.feature_info.shape == (3, 2)
+    assert apply_head(joint.feature_info.head, np.ones((2, 3, 2), dtype=np.float16)).tolist() == [9, 9]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_any_state_is_drawn_again_at_any_size_and_from_any_camera(num_workers):
+    """The scorer draws what was scored, to the pixel; and other sizes and cameras as a renderer of those does."""
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", num_workers=num_workers)
+    own = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera=["paper", {"azimuth": 45.0}])
+    states = States(np.array([*envs.unwrapped.single_env.init_qpos])[None].repeat(3, 0))
+    states.rows[:, 2] += [0, 0.1, 0.2]
+    seen = envs.scorer.frames(states)
+    assert seen.shape[:2] == (3, 2)
+    other = envs.scorer.frames(states, size=(64, 48), views=["paper", {"azimuth": 45.0}])
+    assert other.shape == (3, 2, 64, 48, 3)
+    np.testing.assert_array_equal(other, own.scorer.frames(states, size=(64, 48)))
+    np.testing.assert_array_equal(envs.scorer.frames(states), seen)
+    drawn_one_view = States(states.rows, views=np.array([0, 1, 0]))
+    np.testing.assert_array_equal(envs.scorer.frames(drawn_one_view), seen)
+    with pytest.raises(ValueError, match="`camera`"):
+        envs.scorer.frames(states, views="nowhere")
+    envs.close()
+    own.close()
+
+
+def test_clip_rewards_say_what_their_features_are_of():
+    """Two prompts of one model have the same features; another resize mode has others."""
+    one, other, squashed = (
+        vlmrm_gym.CLIPReward(prompt=prompt, resize_mode=mode)
+        for prompt, mode in (("an upright pole", None), ("a fallen pole", None), ("an upright pole", "longest"))
+    )
+    assert one.fingerprint == other.fingerprint != squashed.fingerprint

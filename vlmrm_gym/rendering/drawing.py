@@ -1,0 +1,95 @@
+"""Pictures of states: at any size, and from any camera of their environment."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rendering.renderer import Renderer, StateRenderer
+from vlmrm_gym.rendering.states import CAMERA_FIELD, SceneChange, States
+
+Size = tuple[int, int]
+"""(height, width), in pixels."""
+
+
+class Drawings:
+    """Draws states at other sizes, and from other cameras, than a renderer does.
+
+    Args:
+        renderer: Draws the states for a model. It is not changed.
+    """
+
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self._wanted: tuple[Size | None, str] = None, repr(None)
+        self._other: Any = None
+        """The renderer of the last wanted size and cameras; None: the model's."""
+
+    def draw(self, states: States, size: Size | None = None, camera: Any = None) -> NDArray[np.uint8]:
+        """Draw states from every camera, whichever view of each was drawn for the model.
+
+        Args:
+            states: B states.
+            size: None: that of the renderer; of stored frames, their own. Stored frames are scaled.
+            camera: MuJoCo environments only: the cameras, see `make_cameras`; named sets turn the renderer's first
+                camera. None: those of the renderer.
+
+        Returns:
+            uint8 (B, V, height, width, 3).
+
+        Raises:
+            ValueError: A camera does not exist, or `camera` is passed for stored frames, or for an environment that
+                has one view.
+        """
+        changes = states.changes
+        if camera is not None:
+            stored = any(change is not None and change.frame is not None for change in changes or ())
+            if stored or not hasattr(self._renderer, "from_cameras"):
+                raise ValueError(
+                    f"`camera` is for MuJoCo environments that are drawn from their states. Received {camera!r} for "
+                    "frames that are stored, or of an environment with one view. Leave it out."
+                )
+        if changes is not None:
+            adapted = {id(change): _adapt(change, size, other_camera=camera is not None) for change in changes}
+            changes = [adapted[id(change)] for change in changes]
+        frames = States(states.rows, changes).draw(self._find_renderer(size, camera))
+        frames = frames if frames.ndim == 5 else frames[:, None]
+        return frames if size is None else _resize(frames, size)
+
+    def close(self) -> None:
+        """Free the graphics resources."""
+        if self._other is not None:
+            self._other.close()
+
+    def _find_renderer(self, size: Size | None, camera: Any) -> Renderer:
+        if (wanted := (size, repr(camera))) != self._wanted:
+            self.close()
+            self._wanted, self._other = wanted, None
+            if isinstance(self._renderer, StateRenderer) and wanted != (None, repr(None)):
+                other: Any = self._renderer if camera is None else self._renderer.from_cameras(camera)  # pyright: ignore[reportAttributeAccessIssue]
+                self._other = other.at_size(lambda *own: size or own)
+        return self._other or self._renderer
+
+
+def _adapt(change: SceneChange | None, size: Size | None, *, other_camera: bool) -> SceneChange | None:
+    """The change of a scene that is drawn in another size, or from another camera than the environment's."""
+    if change is None or (size is None and not other_camera):
+        return change
+    fields = {
+        name: value for name, value in change.fields.items() if not (other_camera and name.startswith(CAMERA_FIELD))
+    }
+    return SceneChange(fields, change.frame if change.frame is None or size is None else _resize(change.frame, size))
+
+
+def _resize(frames: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    """Scale frames, uint8 (..., H, W, 3)."""
+    height, width = size
+    if frames.shape[-3:-1] == size:
+        return frames
+    from PIL import Image  # not needed for scoring
+
+    scaled = [
+        np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC))
+        for frame in frames.reshape(-1, *frames.shape[-3:])
+    ]
+    return np.stack(scaled).reshape(*frames.shape[:-3], height, width, 3)

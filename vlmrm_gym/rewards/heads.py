@@ -1,0 +1,158 @@
+"""Heads: from features of frames, which are expensive and stay, to rewards, which are cheap and may change.
+
+Imports torch only where a head is called.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rewards.base import Rewards
+from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.validation import as_float32
+
+if TYPE_CHECKING:
+    import torch
+
+Head = Callable[["torch.Tensor"], "torch.Tensor"]
+"""From the features of states, float32 (B, V, D) of V views, to rewards, float32 (B,), each row for itself."""
+Features = NDArray[np.float32]
+"""float32 (B, V, D); or float16, where a buffer keeps them so."""
+
+ROWS = 2**16
+"""Transitions that a head scores in one call."""
+
+
+class ViewsHead:
+    """The head of states with several views: that of one view, and how the rewards of the views are combined.
+
+    Args:
+        head: The head of a reward model.
+        combine: Combines the rewards of a state's views, each of which the head scores for itself. None: the head sees
+            all views.
+        fingerprint: Of what the features are of: see `RewardModel`.
+    """
+
+    def __init__(self, head: Head, combine: CombineViews | None = None, fingerprint: str = "") -> None:
+        self._head, self._combine, self.fingerprint = head, combine, fingerprint
+
+    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
+        """Rewards of features, float32 (B, V, D): float32 (B,)."""
+        if self._combine is None:
+            return self._head(features)
+        import torch
+
+        of_views = self._head(features.flatten(0, 1)[:, None]).reshape(features.shape[:2])
+        return torch.from_numpy(self._combine(of_views.cpu().numpy()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureInfo:
+    """What is known of the features of a reward before the first states are scored."""
+
+    head: Head | None
+    """The first head, on the CPU; None: there is none yet."""
+    fingerprint: str = ""
+    """See `RewardModel`."""
+    shape: tuple[int, int] | None = None
+    """Of a state's features, (V, D); None if the model does not say its `feature_size`."""
+
+
+class NewestHead:
+    """The head that makes the rewards of environments, and its version. A new head replaces the one before it.
+
+    Environments that share this object follow the same head: `evaluation_envs.head = envs.head`.
+
+    Args:
+        head: The first one, version 1. None: there is none yet, and rewards are NaN.
+        fingerprint: Of the features that these environments have.
+    """
+
+    def __init__(self, head: Head | None = None, fingerprint: str = "") -> None:
+        self.fingerprint = fingerprint
+        self.version = 0
+        """How many heads there have been."""
+        self.head: Head | None = None
+        """The newest head."""
+        if head is not None:
+            self.replace(head)
+
+    def replace(self, head: Head) -> int:
+        """Make rewards with another head from now on. Returns its version.
+
+        Raises:
+            TypeError: It cannot be called.
+            ValueError: It is of other features than those of these environments.
+        """
+        check_fingerprint(head, self.fingerprint)
+        self.head, self.version = head, self.version + 1
+        return self.version
+
+    def __call__(self, features: Features, of: str = "") -> Rewards:
+        """Rewards of features, float32 (B, V, D): float32 (B,), NaN without a head.
+
+        Args:
+            features: Of B transitions.
+            of: Which these are, for messages.
+
+        Raises:
+            ValueError: As `apply_head`.
+        """
+        if self.head is None:
+            return np.full(len(features), np.nan, dtype=np.float32)
+        return apply_head(self.head, features, f"version {self.version}", of)
+
+
+def check_fingerprint(head: object, fingerprint: str) -> None:
+    """Raise an error unless a head can be called, and is of features with this fingerprint."""
+    if not callable(head):
+        raise TypeError(f"`head` must be a callable from float32 (B, V, D) to (B,). Received {head!r}.")
+    own = getattr(head, "fingerprint", "")
+    if own and fingerprint and own != fingerprint:
+        raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {own!r}.")
+
+
+def apply_head(head: Head, features: Features, version: str = "", of: str = "") -> Rewards:
+    """The rewards that a head makes of features.
+
+    Args:
+        head: The head.
+        features: float32 or float16 (B, V, D).
+        version: Of the head, for messages.
+        of: Which transitions these are, for messages.
+
+    Returns:
+        float32 (B,).
+
+    Raises:
+        ValueError: The head raises; or it returns another shape, NaN or infinity. The message says which.
+    """
+    import torch
+
+    parts = [np.empty(0, dtype=np.float32)]
+    with torch.no_grad():
+        for start in range(0, len(features), ROWS):
+            rows = torch.from_numpy(features[start : start + ROWS]).float()
+            parts.append(_checked(head, rows, start, " ".join(filter(None, ["`head`", version])), of))
+    return np.concatenate(parts)
+
+
+def _checked(head: Head, rows: "torch.Tensor", start: int, name: str, of: str) -> Rewards:
+    shape = tuple(rows.shape)
+    rule = f"{name} must map features, float32 {shape}, to a finite number for each of {len(rows)} transitions"
+    rule += f" of {of}" if of else ""
+    try:
+        returned: Any = head(rows)
+        rewards = returned.detach().cpu().float().numpy() if hasattr(returned, "detach") else np.asarray(returned)
+    except Exception as error:
+        raise ValueError(f"{rule}. It raised {type(error).__name__}: {error}") from error
+    if rewards.shape != shape[:1] or rewards.dtype.kind not in "fiu":
+        raise ValueError(f"{rule}. It returned {rewards.dtype} {rewards.shape}.")
+    narrow = as_float32(rewards)
+    if not np.isfinite(narrow).all():
+        bad = np.flatnonzero(~np.isfinite(narrow))
+        raise ValueError(f"{rule}. It returned {rewards[bad[0]]} for transition {start + bad[0]}, and {len(bad)} such.")
+    return narrow

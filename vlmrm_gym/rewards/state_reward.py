@@ -1,0 +1,102 @@
+"""The reward of states: a reward model, and what it makes of the views of a state."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rewards.base import RenderSize, RewardModel, Rewards
+from vlmrm_gym.rewards.heads import FeatureInfo, Features, ViewsHead
+from vlmrm_gym.rewards.views import CombineViews
+
+
+class StateReward:
+    """Scores states by the frames of their views.
+
+    A model that sees one view scores each view for itself, and the rewards are combined; a model that sees all views
+    (`multi_view`) gets them together.
+
+    Args:
+        model: The reward model.
+        num_views: Number of views of a state, V.
+        combine: Combines the rewards of the views; None: the default, "min".
+        return_features: Whether features are asked for, so that a head can make the rewards elsewhere.
+
+    Raises:
+        ValueError: `combine` is passed for a reward that sees all views at once; or features of a model without
+            `encode` and `head`.
+    """
+
+    def __init__(
+        self, model: RewardModel, num_views: int, combine: CombineViews | None = None, *, return_features: bool = False
+    ) -> None:
+        self._model, self._is_joint = model, bool(getattr(model, "multi_view", False))
+        if self._is_joint and combine is not None:
+            raise ValueError("`combine_views` is not for a reward that sees all views at once. Leave it out.")
+        if not self._is_joint and combine is None and num_views > 1:
+            combine = CombineViews("min", num_views)
+        self._combine = combine if combine is not None and combine.has_function else None
+        per_state = num_views if self._is_joint or self._combine is not None else 1
+        self.batch_size: int = max(1, model.batch_size // per_state)
+        """Maximum number of states per call."""
+        self.microbatch_size: int = max(1, model.microbatch_size // per_state)
+        """States per interruptible call."""
+        self.render_size: RenderSize = model.render_size
+        self.feature_info = self._describe_features(per_state) if return_features else None
+        """What features these are, and their first head; None unless they are asked for."""
+
+    def _describe_features(self, per_state: int) -> FeatureInfo:
+        if not hasattr(self._model, "encode") or not hasattr(self._model, "head"):
+            raise ValueError(
+                "`return_features` needs a reward with `encode` and `head`, such as vlmrm_gym.CLIP. "
+                f"Received {self._model!r}."
+            )
+        head, size = getattr(self._model, "head"), getattr(self._model, "feature_size", None)  # noqa: B009
+        fingerprint = str(getattr(self._model, "fingerprint", ""))
+        if head is not None:
+            head = copy.deepcopy(head)  # the model's own stays on its device
+            head = ViewsHead(head.cpu() if hasattr(head, "cpu") else head, self._combine, fingerprint)
+        return FeatureInfo(head=head, fingerprint=fingerprint, shape=None if size is None else (per_state, int(size)))
+
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Score states, uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view: float32 (B,)."""
+        if self._is_joint:
+            return self._model(frames if frames.ndim == 5 else frames[:, None])
+        if self._combine is None:
+            return np.asarray(self._model(frames), dtype=np.float32)
+        frames = frames if frames.ndim == 5 else frames[:, None]
+        rewards = np.asarray(self._model(frames.reshape(-1, *frames.shape[2:])), dtype=np.float32)
+        return self._combine(rewards.reshape(frames.shape[:2]))
+
+    def features(self, frames: NDArray[np.uint8]) -> Features:
+        """The features of states, frames as above: float32 (B, V, D)."""
+        views = frames if frames.ndim == 5 else frames[:, None]
+        encode: Callable[[Any], Any] = getattr(self._model, "encode")  # noqa: B009
+        encoded = encode(views.reshape(-1, *views.shape[2:]))
+        encoded = encoded.detach().cpu().numpy() if hasattr(encoded, "detach") else encoded
+        return np.asarray(encoded, dtype=np.float32).reshape(*views.shape[:2], -1)
+
+
+def build_reward(
+    build: Callable[..., RewardModel],
+    num_views: int,
+    combine: CombineViews | None,
+    device: str = "auto",
+    *,
+    return_features: bool = False,
+) -> StateReward:
+    """Load the reward model of states.
+
+    Args:
+        build: Loads the reward model, on a device.
+        num_views: See `StateReward`, also for what follows.
+        combine: Combines the rewards of the views.
+        device: Where the model runs.
+        return_features: Whether features are asked for.
+
+    Raises:
+        ValueError: As `StateReward`.
+    """
+    return StateReward(build(device=device), num_views, combine, return_features=return_features)
