@@ -141,8 +141,8 @@ def test_views_are_combined_inside_of_the_head():
         made = ViewsHead(head, CombineViews(how, 3))(features)
         np.testing.assert_allclose(made.numpy(), expected, rtol=1e-6)
     joint = StateReward(type("Joint", (TwoFeatures,), {"multi_view": True})(), 3, return_features=True)
-    assert joint.feature_info.shape == (3, 2)
-    assert apply_head(joint.feature_info.head, np.ones((2, 3, 2), dtype=np.float16)).tolist() == [9, 9]
+    assert joint.info.features.shape == (3, 2)
+    assert apply_head(joint.info.features.head, np.ones((2, 3, 2), dtype=np.float16)).tolist() == [9, 9]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -173,3 +173,31 @@ def test_clip_rewards_say_what_their_features_are_of():
         for prompt, mode in (("an upright pole", None), ("a fallen pole", None), ("an upright pole", "longest"))
     )
     assert one.fingerprint == other.fingerprint != squashed.fingerprint
+
+
+@pytest.mark.parametrize("multi_view", [False, True])
+def test_an_encoder_and_a_head_are_a_reward(multi_view):
+    """An object with `encode` and `head` needs no `__call__`, at a single environment as in a vector."""
+
+    class Encoded:
+        def encode(self, frames):
+            return frames.mean((1, 2)).astype(np.float32)
+
+        def head(self, features):
+            return features.mean((1, 2)) / 255
+
+        def render_size(self, height, width):
+            return 30, 40
+
+    reward = Encoded()
+    reward.multi_view = multi_view
+    env = gym.make(
+        "VLMRM/Humanoid-stand-v0", camera="front-side", combine_views=None if multi_view else "mean", reward=reward
+    )
+    env.reset(seed=0)
+    scored = env.step(env.action_space.sample())[1]
+    states = States(env.unwrapped.data.qpos[None].copy())
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", reward=reward)
+    assert scored == pytest.approx(envs.scorer.frames(states).mean() / 255, rel=1e-4)
+    env.close()
+    envs.close()

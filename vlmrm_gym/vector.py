@@ -170,7 +170,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             )
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
             self._stop_scoring = weakref.finalize(self, queue.close)
-            info, draws_views = queue.feature_info, combine is not None and combine.is_random
+            info, draws_views = queue.info.features, combine is not None and combine.is_random
             self.feature_shape = None if info is None else info.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             # One half of the memory is for the queue, the other for states that have not been submitted to it.
@@ -228,7 +228,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._delivery.end_episodes(stepped & ends)
             raise
         if self._score_every_step:
-            rewards, own = self._delivery.score(states, stepped, offsets)
+            rewards, own = self._delivery.score(states, stepped, ends, offsets)
             return observations, rewards, terminations, truncations, infos | own
         infos |= self._delivery.append(states, stepped, ends, offsets)
         rewards, infos = np.where(stepped, np.nan, 0.0), infos | self._delivery.finished_episodes()

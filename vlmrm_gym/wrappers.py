@@ -15,6 +15,7 @@ from vlmrm_gym.rewards.custom import CallableReward
 from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.scoring.clips import EpisodeClips
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.validation import SCORED_KEY, check_env, check_task_reward_weight, check_unscored, weigh_task_rewards
@@ -112,6 +113,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self._task_reward_weight = float(task_reward_weight)
         self._score, self._view, self._renderer = score, view, renderer
         self._random_views = RandomViews(view.num_views) if combine is not None and combine.is_random else None
+        self._clips = EpisodeClips(score.info.clip)
         self._num_stepped = np.zeros(1, dtype=np.int64)
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
@@ -121,6 +123,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
+        self._clips.begin_episode()
         if self._random_views is not None:
             self._random_views.seed(seed, self._num_stepped)
         return observation, info
@@ -131,7 +134,9 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         state, change = self._view.capture()
         views = None if self._random_views is None else self._random_views(transition_keys([0], self._num_stepped))
         self._num_stepped += 1
-        reward = float(self._score(States(state[None], [change], views).draw(self._renderer))[0])
+        states = self._clips.extend(States(state[None], [change], views))
+        frames = states.gather(states.draw(self._renderer), slice(None))
+        reward = float(self._score(frames)[0])
         reward += float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward], dtype=np.float64))[0])
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
 

@@ -1,7 +1,7 @@
 """Captured states: rows of numbers, and how the scene of each differs from the renderer's."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -66,29 +66,47 @@ class SceneUpdate:
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """A batch of states, in the order in which they are scored."""
+    """A batch of B states, in the order in which they are scored. Without clips N is B."""
 
     rows: NDArray[Any]
-    """float64 (B, S), or stored frames, uint8 (B, H, W, 3) or (B, V, H, W, 3)."""
+    """float64 (N, S), or stored frames, uint8 (N, H, W, 3) or (N, V, H, W, 3)."""
     changes: Sequence[SceneChange | None] | None = None
-    """B scene changes; None if no state has one."""
+    """N scene changes; None if no state has one."""
     views: NDArray[np.int64] | None = None
-    """int64 (B,): the number of the camera that draws each state; None: all cameras do."""
+    """int64 (N,): the number of the camera that draws each state; None: all cameras do."""
+    clips: NDArray[np.int64] | None = None
+    """int64 (B, F): the rows of each clip, the state itself last; rows that clips share are drawn once."""
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.rows if self.clips is None else self.clips)
 
     def __getitem__(self, index: slice | NDArray[Any]) -> "States":
         """The states of a slice or of a bool mask (B,)."""
+        if self.clips is None:
+            return self._rows(index)
+        used, clips = np.unique(self.clips[index], return_inverse=True)
+        return replace(self._rows(used), clips=clips.reshape(-1, self.clips.shape[1]))
+
+    def _rows(self, index: slice | NDArray[Any]) -> "States":
+        """Some rows, without clips."""
         views = None if self.views is None else self.views[index]
         if self.changes is None:
             return States(self.rows[index], None, views)
-        chosen = np.arange(len(self))[index]
+        chosen = np.arange(len(self.rows))[index]
         return States(self.rows[index], [self.changes[i] for i in chosen], views)
+
+    @property
+    def newest(self) -> "States":
+        """The states themselves, without what came before them in their clips."""
+        return self if self.clips is None else self._rows(self.clips[:, -1])
+
+    def gather(self, frames: NDArray[np.uint8], index: slice) -> NDArray[np.uint8]:
+        """The frames of some states, (B, ...), or their clips, (B, F, ...), from the frames of all rows, (N, ...)."""
+        return frames[index if self.clips is None else self.clips[index]]
 
     @classmethod
     def concatenate(cls, parts: Sequence["States"]) -> "States":
-        """Concatenate batches; all have `views`, or none.
+        """Concatenate batches; all have `views`, or none, and all have `clips`, or none.
 
         Raises:
             ValueError: Rows have different shapes.
@@ -98,23 +116,29 @@ class States:
         rows = np.concatenate([part.rows for part in parts])
         chosen = [part.views for part in parts if part.views is not None]
         views = np.concatenate(chosen) if chosen else None
+        starts = np.cumsum([0, *(len(part.rows) for part in parts)])
+        of_parts = [
+            start + part.clips for start, part in zip(starts[:-1], parts, strict=True) if part.clips is not None
+        ]
+        clips = np.concatenate(of_parts) if of_parts else None
         if all(part.changes is None for part in parts):
-            return cls(rows, None, views)
-        return cls(rows, [change for part in parts for change in part.changes or [None] * len(part)], views)
+            return cls(rows, None, views, clips)
+        changes = [change for part in parts for change in part.changes or [None] * len(part.rows)]
+        return cls(rows, changes, views, clips)
 
     @property
     def nbytes(self) -> int:
-        """Memory of rows, changes and views in bytes; shared arrays count once."""
+        """Memory in bytes; arrays that scene changes share count once."""
         distinct = {id(change): change for change in self.changes or () if change is not None}
         arrays = {id(array): array for change in distinct.values() for array in change.arrays()}
-        views = 0 if self.views is None else self.views.nbytes
-        return self.rows.nbytes + views + sum(array.nbytes for array in arrays.values())
+        own = [array for array in (self.rows, self.views, self.clips) if array is not None]
+        return sum(array.nbytes for array in (*own, *arrays.values()))
 
     def draw(self, renderer: "Renderer") -> NDArray[np.uint8]:
-        """Render the states. Captured frames are used as they are.
+        """Render the rows. Captured frames are used as they are.
 
         Returns:
-            uint8 (B, H, W, 3), C-contiguous. (B, V, H, W, 3) if the renderer has several cameras, and all draw a state.
+            uint8 (N, H, W, 3), C-contiguous. (N, V, H, W, 3) if the renderer has several cameras, and all draw a state.
 
         Raises:
             ValueError: Rows do not fit the renderer, or contain a NaN or an infinity.
@@ -127,10 +151,10 @@ class States:
         given = np.stack([change.frame for change in self.changes if change is not None and change.frame is not None])
         if self.views is not None:
             given = given[np.arange(len(given)), self.views[captured]]
-        frames = np.empty((len(self), *given.shape[1:]), dtype=np.uint8)
+        frames = np.empty((len(self.rows), *given.shape[1:]), dtype=np.uint8)
         frames[captured] = given
         if not captured.all():
-            frames[~captured] = self[~captured]._render(renderer)
+            frames[~captured] = self._rows(~captured)._render(renderer)
         return frames
 
     def _render(self, renderer: "Renderer") -> NDArray[np.uint8]:

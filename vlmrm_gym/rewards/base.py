@@ -3,6 +3,7 @@
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +23,21 @@ It must be picklable: renderers carry it into worker processes.
 def unchanged_size(height: int, width: int) -> tuple[int, int]:
     """The default `RenderSize`: the environment's own."""
     return height, width
+
+
+@dataclass(frozen=True)
+class ClipShape:
+    """The clips that a reward model looks at; those of length 1 are single frames."""
+
+    length: int = 1
+    """Frames of a clip, F."""
+    stride: int = 1
+    """Steps of the environment from one frame to the next."""
+
+    @property
+    def span(self) -> int:
+        """Steps from the first frame to the last."""
+        return (self.length - 1) * self.stride
 
 
 class RewardModel(Protocol):
@@ -50,6 +66,11 @@ class RewardModel(Protocol):
 
     The reward of a frame must not depend on the rest of its batch: batches mix frames of several episodes and
     environments, and their sizes vary.
+
+    A model of clips has the attributes `clip_length`, F, and perhaps `clip_stride`, in steps of the environment. Its
+    frames are then uint8 (B, F, H, W, 3), or (B, F, V, H, W, 3) if it sees all views: those of the last F states of the
+    episode, `clip_stride` steps apart and the newest last. The first state that an action led to is repeated while the
+    episode is younger than a clip. `batch_size` counts clips.
 
     A reward that is a cheap function of expensive features says so, by two more attributes. With `return_features=True`
     environments return the features too, and replay buffers make all rewards anew when the head changes:
@@ -97,22 +118,26 @@ class RewardModel(Protocol):
         ...
 
 
+def is_reward(value: object) -> bool:
+    """Whether a value scores frames: it can be called, or has an encoder and a head."""
+    return callable(value) or (callable(getattr(value, "encode", None)) and hasattr(value, "head"))
+
+
 class CheckedReward:
     """A reward model made of any callable: fills in the attributes it lacks, and checks what it returns.
 
     Args:
-        function: From frames, uint8 (B, H, W, 3), read-only, to numbers (B,): NumPy, torch, or a sequence.
+        function: From frames, uint8 (B, H, W, 3), read-only, to numbers (B,): NumPy, torch, or a sequence. Or an object
+            with `encode` and `head`.
         name: The name that error messages use.
         kwargs: Keyword arguments of each call.
 
     Raises:
-        ValueError: `batch_size` or `microbatch_size` of the callable is not an integer of at least 1, or `multi_view`
-            is not a bool, or `render_size` is not callable.
+        ValueError: `batch_size`, `microbatch_size`, `clip_length` or `clip_stride` of the callable is not an integer of
+            at least 1, or `multi_view` is not a bool, or `render_size` is not callable.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, function: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> None:
         self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
         for attribute in ("encode", "head", "feature_size", "fingerprint"):
             if hasattr(function, attribute):
@@ -123,6 +148,9 @@ class CheckedReward:
         check_positive_integer(f"{name}.microbatch_size", self.microbatch_size)
         self.multi_view: bool = getattr(function, "multi_view", False)
         check_flag(f"{name}.multi_view", self.multi_view)
+        self.clip_length, self.clip_stride = (getattr(function, f"clip_{name}", 1) for name in ("length", "stride"))
+        check_positive_integer(f"{name}.clip_length", self.clip_length)
+        check_positive_integer(f"{name}.clip_stride", self.clip_stride)
         render_size = getattr(function, "render_size", unchanged_size)
         if not callable(render_size):
             rule = f"`{name}.render_size` must be a function from (height, width) to (height, width)"
@@ -139,7 +167,9 @@ class CheckedReward:
         """
         frames = frames.view()
         frames.flags.writeable = False
-        returned = self._function(frames, **self._kwargs)
+        returned = (
+            self._function(frames, **self._kwargs) if callable(self._function) else self._encode_and_score(frames)
+        )
         rewards = np.asarray(_to_cpu(returned) if hasattr(returned, "detach") else returned)
         rule = f"`{self._name}` must return a number for each frame"
         if rewards.dtype.kind not in "fiub":
@@ -152,6 +182,19 @@ class CheckedReward:
             received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"
             raise ValueError(f"{rule}, and finite ones. Received {received}.")
         return narrow
+
+    def _encode_and_score(self, frames: NDArray[np.uint8]) -> Any:
+        """The rewards of an object that has an encoder and a head, and cannot be called."""
+        import torch
+
+        if self.multi_view:  # views one after the other
+            single = np.moveaxis(frames, -4, 1)
+            single = single.reshape(-1, *single.shape[2:])
+        else:
+            single = frames
+        features = torch.as_tensor(self._function.encode(single), dtype=torch.float32)
+        with torch.no_grad():
+            return self._function.head(features.reshape(len(frames), -1, features.shape[1]))
 
 
 def _checked_size(render_size: Callable[[int, int], Any], name: str, height: int, width: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 
-from vlmrm_gym.rewards.base import CheckedReward, RewardModel
+from vlmrm_gym.rewards.base import CheckedReward, RewardModel, is_reward
 from vlmrm_gym.validation import truncate
 
 
@@ -90,7 +90,7 @@ def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: st
     if not isinstance(found, type):
         return CheckedReward(found, name, kwargs)
     instance = found(**_constructor_kwargs(found, kwargs, device))
-    if not callable(instance):
+    if not is_reward(instance):
         raise ValueError(f"`reward` must be a class of callables. Received {found!r}, which made {instance!r}.")
     return CheckedReward(instance, name)
 

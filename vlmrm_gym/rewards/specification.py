@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Protocol, TypedDict
 
-from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip_options import Precision, Prompt, ResizeMode, check_clip_options
 from vlmrm_gym.rewards.custom import CallableReward, ImportedReward, check_kwargs
 
@@ -147,7 +147,7 @@ def resolve_reward(
         if isinstance(reward, ImportedReward):
             _check_imported(reward)
         return reward
-    if not callable(reward):
+    if not is_reward(reward):
         raise TypeError(
             '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", or a '
             f"callable. Received {reward!r}."

@@ -2,14 +2,25 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rewards.base import RenderSize, RewardModel, Rewards
+from vlmrm_gym.rewards.base import ClipShape, RenderSize, RewardModel, Rewards
 from vlmrm_gym.rewards.heads import FeatureInfo, Features, ViewsHead
 from vlmrm_gym.rewards.views import CombineViews
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardInfo:
+    """What the process of the environments knows of a reward, wherever it is loaded."""
+
+    clip: ClipShape = field(default_factory=ClipShape)
+    """What the reward of a state is of."""
+    features: FeatureInfo | None = None
+    """What the features are, if they are asked for."""
 
 
 class StateReward:
@@ -25,8 +36,8 @@ class StateReward:
         return_features: Whether features are asked for, so that a head can make the rewards elsewhere.
 
     Raises:
-        ValueError: `combine` is passed for a reward that sees all views at once; or features of a model without
-            `encode` and `head`.
+        ValueError: `combine` is passed for a reward that sees all views at once, or draws one view of clips; or
+            features are asked of a model without `encode` and `head`.
     """
 
     def __init__(
@@ -38,14 +49,19 @@ class StateReward:
         if not self._is_joint and combine is None and num_views > 1:
             combine = CombineViews("min", num_views)
         self._combine = combine if combine is not None and combine.has_function else None
+        clip = ClipShape(getattr(model, "clip_length", 1), getattr(model, "clip_stride", 1))
+        if clip.length > 1 and combine is not None and combine.is_random:
+            raise ValueError('`combine_views="random"` is not for clips, whose frames are of one view. Pass "min".')
+        self._ndim = 4 if clip.length == 1 else 5
+        """Dimensions of frames, or of clips, from one view."""
         per_state = num_views if self._is_joint or self._combine is not None else 1
         self.batch_size: int = max(1, model.batch_size // per_state)
         """Maximum number of states per call."""
         self.microbatch_size: int = max(1, model.microbatch_size // per_state)
         """States per interruptible call."""
         self.render_size: RenderSize = model.render_size
-        self.feature_info = self._describe_features(per_state) if return_features else None
-        """What features these are, and their first head; None unless they are asked for."""
+        features = self._describe_features(per_state) if return_features else None
+        self.info = RewardInfo(clip=clip, features=features)
 
     def _describe_features(self, per_state: int) -> FeatureInfo:
         if not hasattr(self._model, "encode") or not hasattr(self._model, "head"):
@@ -61,22 +77,37 @@ class StateReward:
         return FeatureInfo(head=head, fingerprint=fingerprint, shape=None if size is None else (per_state, int(size)))
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states, uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view: float32 (B,)."""
+        """Score states.
+
+        Args:
+            frames: uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view; of clips (B, F, V, H, W, 3) or (B, F, H, W, 3).
+
+        Returns:
+            float32 (B,).
+        """
         if self._is_joint:
-            return self._model(frames if frames.ndim == 5 else frames[:, None])
+            return self._model(self._with_views(frames))
         if self._combine is None:
             return np.asarray(self._model(frames), dtype=np.float32)
-        frames = frames if frames.ndim == 5 else frames[:, None]
-        rewards = np.asarray(self._model(frames.reshape(-1, *frames.shape[2:])), dtype=np.float32)
-        return self._combine(rewards.reshape(frames.shape[:2]))
+        views, single = self._split(frames)
+        return self._combine(np.asarray(self._model(single), dtype=np.float32).reshape(-1, views))
 
     def features(self, frames: NDArray[np.uint8]) -> Features:
         """The features of states, frames as above: float32 (B, V, D)."""
-        views = frames if frames.ndim == 5 else frames[:, None]
         encode: Callable[[Any], Any] = getattr(self._model, "encode")  # noqa: B009
-        encoded = encode(views.reshape(-1, *views.shape[2:]))
+        views, single = self._split(frames)
+        encoded = encode(single)
         encoded = encoded.detach().cpu().numpy() if hasattr(encoded, "detach") else encoded
-        return np.asarray(encoded, dtype=np.float32).reshape(*views.shape[:2], -1)
+        return np.asarray(encoded, dtype=np.float32).reshape(len(frames), views, -1)
+
+    def _with_views(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Frames with the dimension of the views, which comes before height and width."""
+        return frames if frames.ndim > self._ndim else np.expand_dims(frames, -4)
+
+    def _split(self, frames: NDArray[np.uint8]) -> tuple[int, NDArray[np.uint8]]:
+        """The number of views, and the frames of each view of each state, or their clips, one after the other."""
+        views_first = np.moveaxis(self._with_views(frames), -4, 1)
+        return views_first.shape[1], views_first.reshape(-1, *views_first.shape[2:])
 
 
 def build_reward(

@@ -67,7 +67,7 @@ def make_scoring_queue(
         started.scorers,
         batch_size=started.batch_size,
         max_pending_bytes=max_pending_bytes,
-        feature_info=started.feature_info,
+        info=started.info,
     )
 
 

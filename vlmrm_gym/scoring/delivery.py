@@ -52,7 +52,8 @@ class RewardDelivery:
         self._failure: BaseException | None = None
         share, chunk_size = max(1, max_bytes // num_envs), queue.batch_size if overlap else None
         self._pending = [
-            PendingEpisodes(index, share, chunk_size, random_views, self._output) for index in range(num_envs)
+            PendingEpisodes(index, share, chunk_size, random_views, self._output, queue.info.clip)
+            for index in range(num_envs)
         ]
 
     @property
@@ -105,13 +106,14 @@ class RewardDelivery:
                 self._pending[i].end_episode()
 
     def score(
-        self, states: States, stepped: Mask, offsets: NDArray[np.float64]
+        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64]
     ) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Score the states of a step at once.
 
         Args:
             states: A state for each environment.
             stepped: bool (num_envs,): where the states count.
+            ends: bool (num_envs,): where an episode has ended.
             offsets: float64 (num_envs,), added to the rewards.
 
         Returns:
@@ -126,6 +128,11 @@ class RewardDelivery:
         chosen = states[stepped]
         if self._random_views is not None:
             chosen = replace(chosen, views=self._random_views(keys))
+        if self._queue.info.clip.length > 1:
+            chosen = States.concatenate(
+                [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
+            )
+            self.end_episodes(stepped & ends)
         request = Request(chosen, keys, self._output)
         self._queue.submit(request)
         if error := request.error():

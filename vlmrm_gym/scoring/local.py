@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from vlmrm_gym.rendering import Renderer
 from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.devices import choose_devices
-from vlmrm_gym.scoring.scorer import Batch, Drawing, Output, ScorerOptions, StartedScorers, Values
+from vlmrm_gym.scoring.scorer import Batch, Drawing, ScorerOptions, StartedScorers, Values
 
 FRAMES_PER_DRAW = 64
 """Frames drawn between two progress reports."""
@@ -27,7 +28,7 @@ def start(options: ScorerOptions) -> StartedScorers:
     (device,) = choose_devices(0, options.devices, options.device)
     reward = options.make_reward(device=device)
     scorer = LocalScorer(reward, options.make_renderer(reward.render_size))
-    return StartedScorers([scorer], reward.batch_size, reward.feature_info)
+    return StartedScorers([scorer], reward.batch_size, reward.info)
 
 
 class LocalScorer:
@@ -48,7 +49,7 @@ class LocalScorer:
         self._drawings = Drawings(renderer)
         self._unanswered: deque[Future[Values]] = deque()
         self._aborted = False
-        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Output, Future[Values]] | None]
+        self._drawn: queue.SimpleQueue[tuple[NDArray[np.uint8] | BaseException, Batch, Future[Values]] | None]
         self._drawn = queue.SimpleQueue()
         # A daemon thread, unlike an executor's: the interpreter exits without waiting for the current batch.
         self._encoder = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
@@ -70,7 +71,7 @@ class LocalScorer:
             frames = self._draw(batch)
         except BaseException as error:  # including SystemExit, because the caller is waiting
             frames = error
-        self._drawn.put((frames, batch.output, future))
+        self._drawn.put((frames, batch, future))
         return future
 
     def send(self, batch: Batch) -> None:
@@ -93,11 +94,12 @@ class LocalScorer:
         self._renderer.close()
 
     def _draw(self, batch: Batch) -> NDArray[np.uint8]:
-        drawn = []
-        for start in range(0, len(batch), FRAMES_PER_DRAW):
-            states = batch.states[start : start + FRAMES_PER_DRAW]
-            if isinstance(batch.output, Drawing):
-                drawn.append(self._drawings.draw(states, batch.output.size, batch.output.camera))
+        drawn, output = [], batch.output
+        every = batch.states.newest if isinstance(output, Drawing) else replace(batch.states, clips=None)
+        for start in range(0, len(every), FRAMES_PER_DRAW):
+            states = every[start : start + FRAMES_PER_DRAW]
+            if isinstance(output, Drawing):
+                drawn.append(self._drawings.draw(states, output.size, output.camera))
             else:
                 drawn.append(states.draw(self._renderer))
             self._progress("draw")
@@ -105,25 +107,25 @@ class LocalScorer:
 
     def _encode(self) -> None:
         while (drawn := self._drawn.get()) is not None:
-            frames, output, future = drawn
+            frames, batch, future = drawn
             try:
                 if isinstance(frames, BaseException):
                     raise frames
-                future.set_result(frames if isinstance(output, Drawing) else self._score(frames, output))
+                future.set_result(frames if isinstance(batch.output, Drawing) else self._score(frames, batch))
             except BaseException as error:
                 future.set_exception(error)
-            del drawn, frames, future  # free them before waiting for the next batch
+            del drawn, frames, batch, future  # free them before waiting for the next batch
 
-    def _score(self, frames: NDArray[np.uint8], output: Output) -> Values:
+    def _score(self, frames: NDArray[np.uint8], batch: Batch) -> Values:
         """Encode in microbatches, so that a large model on a CPU can be stopped.
 
         A daemon thread that is inside torch at interpreter exit crashes the program.
         """
         parts, size = [], self._reward.microbatch_size
-        score = self._reward.features if output == "features" else self._reward
-        for start in range(0, len(frames), size):
+        score = self._reward.features if batch.output == "features" else self._reward
+        for start in range(0, len(batch), size):
             if self._aborted:
                 raise RuntimeError("Scoring was stopped.")
-            parts.append(score(frames[start : start + size]))
+            parts.append(score(batch.states.gather(frames, slice(start, start + size))))
             self._progress("encode")
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import SceneChange, States
-from vlmrm_gym.rewards.base import Rewards
+from vlmrm_gym.rewards.base import ClipShape, Rewards
+from vlmrm_gym.scoring.clips import EpisodeClips
 from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.requests import Request
@@ -52,6 +53,7 @@ class PendingEpisodes:
         chunk_size: Maximum number of states in a chunk; None: no limit.
         random_views: Draws the view of each state; None: all of its views are scored.
         output: What is made of the states.
+        clip: What the reward of a state is of.
     """
 
     def __init__(
@@ -61,7 +63,9 @@ class PendingEpisodes:
         chunk_size: int | None = None,
         random_views: RandomViews | None = None,
         output: Output = "rewards",
+        clip: ClipShape | None = None,
     ) -> None:
+        self.clips = EpisodeClips(clip or ClipShape())
         self._output: Output = output
         self._env_index, self._num_steps, self._random_views = env_index, 0, random_views
         self._max_bytes, self._chunk_size = max_bytes, chunk_size or sys.maxsize
@@ -105,10 +109,11 @@ class PendingEpisodes:
 
     def end_episode(self) -> None:
         """End the current episode, unless it is empty."""
+        self.close_chunk()
+        self.clips.begin_episode()
         episode = self._episodes[-1]
         if not episode.begun:
             return
-        self.close_chunk()
         if episode.chunks or episode.scored:
             episode.ended = True
         else:  # a flush has delivered everything
@@ -123,7 +128,8 @@ class PendingEpisodes:
             self._resize(self._length)
             keys = self._next_keys()
             views = self._random_views(keys) if self._random_views else None
-            request = Request(States(self._states, self._changes or None, views), keys, self._output)
+            states = self.clips.extend(States(self._states, self._changes or None, views))
+            request = Request(states, keys, self._output)
             self._episodes[-1].chunks.append((request, self._offsets))
             self.unsubmitted.append(request)
             self._states, self._offsets, self._length = None, np.empty(0, dtype=np.float32), 0

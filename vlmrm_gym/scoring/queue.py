@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rewards.heads import FeatureInfo
+from vlmrm_gym.rewards.state_reward import RewardInfo
 from vlmrm_gym.scoring.interrupts import OneShotEvent, defer_signals
 from vlmrm_gym.scoring.requests import Dispatch, Part, Request
 from vlmrm_gym.scoring.scorer import Drawing, Output, Scorer, ScorerUnavailable, Values
@@ -31,7 +31,7 @@ class ScoringQueue:
         scorers: Closed with the queue.
         batch_size: Maximum batch size.
         max_pending_bytes: Maximum memory for pending states; `submit` blocks while it is used up.
-        feature_info: See `StateReward`.
+        info: What the reward is of.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class ScoringQueue:
         *,
         batch_size: int,
         max_pending_bytes: int,
-        feature_info: FeatureInfo | None = None,
+        info: RewardInfo,
     ) -> None:
-        self.feature_info = feature_info
+        self.info = info
         self._scorers, self.batch_size, self.max_pending_bytes = list(scorers), batch_size, max_pending_bytes
         self._waiting: deque[Request] = deque()
         """Requests with states that are not in a batch yet."""

@@ -226,5 +226,4 @@ def finish_start(
         scorer.set_renderer(renderer)
     for message in dict.fromkeys(message for info in infos for message in info.warnings):
         warnings.warn(message, stacklevel=6)
-    feature_info = pickle.loads(infos[0].feature_info)
-    return StartedScorers(scorers, min(info.batch_size for info in infos), feature_info)
+    return StartedScorers(scorers, min(info.batch_size for info in infos), pickle.loads(infos[0].info))

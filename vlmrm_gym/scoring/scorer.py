@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.rendering import Renderer, States
-from vlmrm_gym.rewards.heads import FeatureInfo
-from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
 from vlmrm_gym.scoring.timeouts import Timeouts
 
 Keys = NDArray[np.int64]
@@ -130,5 +129,5 @@ class StartedScorers:
     scorers: Sequence[Scorer]
     batch_size: int
     """The largest batch that all scorers accept."""
-    feature_info: FeatureInfo | None = None
-    """See `StateReward`."""
+    info: RewardInfo
+    """What the reward is of."""

@@ -35,8 +35,8 @@ class WorkerInfo:
     """Pickled by value: a worker knows the user's script under another module name than the process that started it."""
     batch_size: int
     warnings: list[str]
-    feature_info: bytes
-    """The pickled `StateReward.feature_info`."""
+    info: bytes
+    """The pickled `StateReward.info`."""
 
 
 def main(parent: int) -> None:
@@ -94,7 +94,7 @@ def load_reward(make_reward: Callable[[], StateReward]) -> tuple[StateReward, Wo
         reward = make_reward()
     messages = [str(warning.message) for warning in caught if warning.category is UserWarning]
     render_size = _pickle_part("render_size", reward.render_size)
-    return reward, WorkerInfo(render_size, reward.batch_size, messages, _pickle_part("head", reward.feature_info))
+    return reward, WorkerInfo(render_size, reward.batch_size, messages, _pickle_part("head", reward.info))
 
 
 def _pickle_part(name: str, part: Any) -> bytes:

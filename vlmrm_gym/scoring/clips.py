@@ -1,0 +1,45 @@
+"""Clips: the last states of an episode, for reward models that judge motion."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.base import ClipShape
+
+
+class EpisodeClips:
+    """Makes clips of the successive states of one environment.
+
+    The clip of a state is a function of the last states of its episode only. So clips carry what they need: they can be
+    split, sent anywhere and scored again in any order.
+
+    Args:
+        shape: Which clips.
+    """
+
+    def __init__(self, shape: ClipShape) -> None:
+        self._shape = shape
+        self._before: States | None = None
+        """The newest states of the episode, `shape.span` at most; None if it has none yet."""
+
+    def begin_episode(self) -> None:
+        """Forget the states so far."""
+        self._before = None
+
+    def extend(self, states: States) -> States:
+        """Add the next states of the episode.
+
+        Args:
+            states: T states, without clips.
+
+        Returns:
+            The T states with their clips; the first state is repeated while the episode is younger than a clip.
+        """
+        if self._shape.length == 1:
+            return states
+        every = states if self._before is None else States.concatenate([self._before, states])
+        newest = np.arange(len(every) - len(states), len(every))
+        back = self._shape.stride * np.arange(self._shape.length - 1, -1, -1)
+        self._before = every[len(every) - min(len(every), self._shape.span) :]
+        return replace(every, clips=np.maximum(newest[:, None] - back, 0))
