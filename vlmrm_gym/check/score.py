@@ -90,7 +90,8 @@ def score(command: Score) -> None:
     columns = _columns(command)
     source = open_frames(command.path, command.fps)
     folder = _choose_folder(command)
-    _say_sizes(source)
+    if source.note is not None:
+        print(source.note, file=sys.stderr)
     reward = load_prompts(list(columns.values()), command.device)
     batches = batch(source.frames(), reward.microbatch_size)
     first = next(batches, None)
@@ -157,21 +158,6 @@ def _choose_folder(command: Score) -> Path:
     if folder.exists() and not command.overwrite:
         raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --out.")
     return folder
-
-
-def _say_sizes(source: Video | Pictures) -> None:
-    """Say it when pictures differ in size: each is scored as it is, but the drawn video has one size."""
-    if not isinstance(source, Pictures):
-        return
-    for path, size in zip(source.paths, source.sizes, strict=True):
-        if size != source.sizes[0]:
-            (height, width), (first_height, first_width) = size, source.sizes[0]
-            print(
-                f"Pictures differ in size: {path.name} is {width} x {height}, and {source.paths[0].name}, the first, "
-                f"{first_width} x {first_height}. Each is scored as it is; the video has the first one's size.",
-                file=sys.stderr,
-            )
-            return
 
 
 def load_prompts(specs: Sequence[CLIP], device: str, unwarned: Collection[str] = ()) -> "MultiPromptReward":
