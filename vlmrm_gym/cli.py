@@ -266,7 +266,7 @@ def _evaluate(command: Evaluate) -> None:
     console().print(table)
     atomic_write(folder.path / "evaluation.json", lambda path: path.write_text(json.dumps(summary, indent=2)))
     if command.video:
-        record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed)
+        record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed, progress=True)
         print(f"Video: {folder.path / 'evaluation.mp4'}")
 
 
