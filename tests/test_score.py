@@ -148,6 +148,33 @@ def test_videos_of_others_are_scored_whole(comment, video, tmp_path):
         assert [frame.shape for frame in opened.frames()] == [(100, 150, 3)] * 6
 
 
+def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
+    """Neither those of a prompt, nor those of the file names in notes and errors."""
+    Image.fromarray(frames[0][:60]).save(pictures / "\x1b[2Jframe.png")
+    damaged = pictures / "z\x9b31m.png"
+    Image.fromarray(frames[0]).save(damaged)
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    prompt = "\x1b]0;a title\x07 a \x1b[31mpole"
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", str(pictures), "--prompt", prompt, "--no-video"])
+    damaged.unlink()
+    main(["score", str(pictures), "--prompt", prompt, "--no-video", "--overwrite"])
+    output = "".join(capsys.readouterr())
+    assert "z\\x9b31m.png cannot be read" in output
+    assert "and \\x1b[2Jframe.png, the first, 150 x 60" in output
+    assert '"\\x1b]0;a title\\x07 a \\x1b[31mpole": from' in output
+    assert not {"\x07", "\x1b", "\x9b"} & set(output.replace("\x1b[A", ""))  # tqdm's cursor
+
+
+def test_texts_that_a_spreadsheet_would_compute_are_quoted_in_the_table(pictures):
+    (pictures / "frame_1.png").rename(pictures / "=1+1.png")
+    prompts = ["=1+1", "+1", "-1", "@SUM(A1)", "1+1"]
+    main(["score", str(pictures), "--no-video", *(word for prompt in prompts for word in ("--prompt", prompt))])
+    rows = read_table(pictures.with_name("pictures_scores"))
+    assert list(rows[0]) == ["frame", "seconds", "file", "'=1+1", "'+1", "'-1", "'@SUM(A1)", "1+1"]
+    assert [row["file"] for row in rows] == ["'=1+1.png", "frame_2.png", "frame_10.png"]
+
+
 def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames, capsys):
     small = frames[1][:60]
     Image.fromarray(small).save(pictures / "frame_2.png")

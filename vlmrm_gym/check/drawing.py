@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.terminal import printable
 from vlmrm_gym.videos import StripVideo, draw_curves
 
 WINDOW = 300
@@ -42,7 +43,9 @@ def plot_rewards(path: Path, labels: Sequence[str], rewards: NDArray[np.floating
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)
     # A legend leaves out labels that begin with an underscore.
-    legend = figure.legend(lines, [f'"{label}"' for label in labels], loc="outside lower left", frameon=False)
+    legend = figure.legend(
+        lines, [f'"{printable(label)}"' for label in labels], loc="outside lower left", frameon=False
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.savefig(path, dpi=120)

@@ -22,6 +22,7 @@ from vlmrm_gym.check.drawing import plot_rewards, reward_video
 from vlmrm_gym.check.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.terminal import say
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
@@ -91,7 +92,7 @@ def score(command: Score) -> None:
     source = open_frames(command.path, command.fps)
     folder = _choose_folder(command)
     if source.note is not None:
-        print(source.note, file=sys.stderr)
+        say(source.note, error=True)
     reward = load_prompts(list(columns.values()), command.device)
     batches = batch(source.frames(), reward.microbatch_size)
     first = next(batches, None)
@@ -115,11 +116,11 @@ def score(command: Score) -> None:
                         drawn.add(frame, values)
                 progress.update(len(frames))
     except (KeyboardInterrupt, InputError):
-        print(f"The rewards of the first {len(rewards):,} frames are in {table}.", file=sys.stderr)
+        say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
         raise
     plot_rewards(plot, list(columns), np.stack(rewards), source.fps)
     _print_summary(list(columns), np.stack(rewards), source.fps)
-    print(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
+    say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
 
 
 def _columns(command: Score) -> dict[str, CLIP]:
@@ -181,7 +182,7 @@ def load_prompts(specs: Sequence[CLIP], device: str, unwarned: Collection[str] =
         raise InputError(str(error)) from error
     for message in dict.fromkeys(str(warning.message) for warning in warned):
         if not any(repr(prompt) in message for prompt in unwarned):
-            print(message, file=sys.stderr)
+            say(message, error=True)
     return reward
 
 
@@ -200,14 +201,19 @@ def _prepare(folder: Path) -> list[Path]:
     return paths
 
 
+def as_cell(text: str) -> str:
+    """A text as a cell of a table, with an apostrophe before it where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 class _TableWriter:
     """Writes the table, row by row, so that what was scored outlives an interruption."""
 
     def __init__(self, file: TextIO, source: Video | Pictures, columns: Sequence[str]) -> None:
         self._file, self._fps, self._count = file, source.fps, 0
-        self._names = [path.name for path in source.paths] if isinstance(source, Pictures) else None
+        self._names = [as_cell(path.name) for path in source.paths] if isinstance(source, Pictures) else None
         self._writer = csv.writer(file)
-        self._writer.writerow(["frame", "seconds", *(["file"] if self._names else []), *columns])
+        self._writer.writerow(["frame", "seconds", *(["file"] if self._names else []), *map(as_cell, columns)])
 
     def add(self, rewards: NDArray[np.float32]) -> None:
         """Append rows, (B, C)."""
@@ -226,4 +232,4 @@ def _print_summary(columns: Sequence[str], rewards: NDArray[np.float32], fps: fl
         for i in (values.argmin(), values.argmax()):
             when = "" if fps is None else f", {i / fps:.2f} s"
             ends.append(f"{values[i]:.3f} (frame {i}{when})")
-        print(f'"{name}": from {" to ".join(ends)}, mean {values.mean():.3f}')
+        say(f'"{name}": from {" to ".join(ends)}, mean {values.mean():.3f}')
