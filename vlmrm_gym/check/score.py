@@ -45,7 +45,8 @@ class Score:
 
     Each frame is decoded and encoded once, whatever the number of prompts. The folder walk_scores gets rewards.csv (a
     row for each frame, a column for each prompt and alpha), rewards.png (a line for each) and rewards.mp4 (the frames
-    above the curves). After Ctrl-C the table and the video have the frames scored so far.
+    above the curves). After Ctrl-C the table and the video have the frames scored so far. The plot below the frames of
+    this package's own videos is not scored.
 
     The default model is bundled and knows the scenes of this package only. Name an open_clip model for any other video.
     """
