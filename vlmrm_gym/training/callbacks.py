@@ -17,6 +17,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
+from vlmrm_gym.terminal import printable
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import flatten
 from vlmrm_gym.training.data_files import reading
@@ -236,7 +237,7 @@ class RunCallback(BaseCallback):
             self._warn(f"{what} could not be written: {error}. Training continues; the write is tried again later.")
 
     def _warn(self, text: str) -> None:
-        self._bar.write(text, file=sys.stderr)
+        self._bar.write(printable(text), file=sys.stderr)
 
 
 def _due(frequency: int | None, before: int, now: int) -> bool:
