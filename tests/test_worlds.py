@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -18,6 +19,7 @@ from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.registration import find_task, make_base_env, make_vector_env
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task, register
+from vlmrm_gym.training.checks import validate
 from vlmrm_gym.training.config import Config, RLConfig
 from vlmrm_gym.training.defaults import with_defaults
 
@@ -202,6 +204,17 @@ def test_a_record_without_states_is_pictured_in_its_initial_state(tmp_path):
         assert iio.imread(tmp_path / "Worlds_Bare-v0.png").shape == (48, 64, 3)
     finally:
         del REGISTERED["Worlds/Bare-v0"], gym.registry["Worlds/Bare-v0"]
+
+
+@pytest.mark.parametrize(
+    ("training", "problem"),
+    [({"gama": 0.9}, "Did you mean `rl.gamma`?"), ({"n_steps": -1}, "`rl.n_steps` must be greater than or equal to 1")],
+)
+def test_training_defaults_of_a_record_are_checked(training, problem, monkeypatch):
+    monkeypatch.setitem(REGISTERED, ROD, replace(REGISTERED[ROD], training=training))
+    (found,) = validate(Config(env_name=ROD))
+    assert found.message.startswith("`env_name` has a record whose `training` cannot be used.")
+    assert problem in found.message
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import gymnasium as gym
 from vlmrm_gym.registration import find_spec
 from vlmrm_gym.training.algorithm_checks import check_algorithm
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigFile, Key, Problem
+from vlmrm_gym.training.config_file import ConfigFile, Key, Problem, drop_invalid
 from vlmrm_gym.training.external_envs import read_traits
 from vlmrm_gym.training.reward_checks import check_reward
 from vlmrm_gym.validation import short_repr, truncate
@@ -92,4 +92,7 @@ def _check_id(config: Config) -> Problem | None:
         key = "env_kwargs" if config.env_kwargs else "env_name"
         reason = truncate(str(error) or repr(error), 1_000)
         return Problem((key,), f"`{key}`: {short_repr(name)} cannot be made: {reason}")
+    wrong = [] if config.task is None else drop_invalid({"rl": dict(config.task.training)})[1]
+    if wrong:
+        return Problem.of("env_name", f"has a record whose `training` cannot be used. {wrong[0].message}")
     return None
