@@ -141,7 +141,7 @@ def all_rows(args: Args, do: Callable[..., Any]) -> list[Row]:
         rates, ratios = rates | medians, [*ratios, ratio]
     memory = [Row("memory", "bytes for each transition that waits", ours.pending, at_most=256)]
     memory += peak_rows(f"end to end, {many}", "workers", ours.peaks)
-    if args.reference and args.task.env_cls == "Humanoid":
+    if args.reference and args.is_humanoid:
         theirs, trials, name = best_reference_pipeline(args, do, stand_in().batch_size)
         rates |= {**trials, f"{name}: physics + rendering": theirs.before_scoring, f"{name}: end to end": theirs.rate}
         drawn = f"physics + rendering, {many}"
@@ -149,7 +149,7 @@ def all_rows(args: Args, do: Callable[..., Any]) -> list[Row]:
         ratios += [Row("ratios", f"{name} / reference pipeline", rates[name] / theirs.rate, 10.0) for name in ends]
         memory.append(Row("memory", f"{name}: bytes for each transition that waits", theirs.pending))
         memory += peak_rows(name, "environments' processes", theirs.peaks)
-    views = compare_views(args, do, stand_in, many) if args.views == "also" and args.task.env_cls == "Humanoid" else []
+    views = compare_views(args, do, stand_in, many) if args.views == "also" and args.is_humanoid else []
     return [*(Row("frames/s", name, value) for name, value in rates.items()), *views, *ratios, *memory]
 
 
@@ -226,7 +226,7 @@ def machine(args: Args) -> dict[str, str]:
     about = {"CPU": f"{cpu[1] if cpu else platform.processor()}, {usable_cores()} cores"}
     if torch.cuda.is_available():
         about["GPU"] = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    if args.task.env_cls == "Humanoid":
+    if args.is_humanoid:
         context = make_context(16, 16)
         with context.as_current():
             from OpenGL import GL
@@ -242,7 +242,7 @@ def machine(args: Args) -> dict[str, str]:
 def main(args: Args) -> None:
     check_choice("env", args.env, [task.id for task in TASKS if task.prompt])
     check_positive_integer("num_envs", args.num_envs)
-    if args.views == "only" and args.task.env_cls != "Humanoid":
+    if args.views == "only" and not args.is_humanoid:
         raise ValueError(f"`views` is for humanoids. Received {args.views!r} for {args.env}.")
     check_integer("num_workers", args.num_workers, minimum=int(args.backend == "ray"))
     if args.size is not None:
@@ -262,7 +262,7 @@ def main(args: Args) -> None:
     print(f"{args.env}, {args.num_envs} environments, model {args.model}, size {args.size or 'as the model asks for'}")
     for section in dict.fromkeys(row.section for row in rows):
         print(f"\n{section}", *(row for row in rows if row.section == section), sep="\n")
-    if args.reference and args.task.env_cls != "Humanoid":
+    if args.reference and not args.is_humanoid:
         print(f"\nThe reference pipeline runs the humanoid only, not {args.env}.")
     if args.json:
         settings = {name: str(value) if name == "json" else value for name, value in asdict(args).items()}

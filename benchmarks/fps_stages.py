@@ -19,7 +19,7 @@ from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
-from vlmrm_gym.tasks import TASKS, Task
+from vlmrm_gym.tasks import REGISTERED, Task
 
 # Torch is imported inside functions: the reference pipeline's processes import this file, and their memory is measured.
 
@@ -61,7 +61,12 @@ class Args:
     @property
     def task(self) -> Task:
         """The registered task."""
-        return next(task for task in TASKS if task.id == self.env)
+        return REGISTERED[self.env]
+
+    @property
+    def is_humanoid(self) -> bool:
+        """Whether the reference pipeline, which runs the humanoid only, can be compared."""
+        return self.env.startswith("VLMRM/Humanoid-")
 
     @property
     def reward(self) -> MakeReward:
@@ -149,7 +154,7 @@ def record(args: Args, stand_in: MakeReward) -> tuple[Any, Any]:
     """The environments' renderer, and the states (B, ...) of one episode of each."""
     envs, actions = make_envs(args, stand_in)
     try:
-        scene = VectorCapture(envs.env, args.camera or args.task.kwargs.get("camera"))
+        scene = VectorCapture(envs.env, args.camera or args.task.camera)
         states = []
         for action in actions[:-1]:
             _, _, terminations, truncations, infos = envs.env.step(action)

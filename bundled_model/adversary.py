@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from bundled_model.domains import humanoid
 from bundled_model.domains.humanoid_states import LIMBS
 from vlmrm_gym.check.search import Failures, search
-from vlmrm_gym.check.task_states import NEAR_MISS
-from vlmrm_gym.check.task_states.humanoid import near_poses, on_floor
 from vlmrm_gym.envs.humanoid_body import Body
+from vlmrm_gym.envs.humanoid_states import near_poses, on_floor
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, worst_margin
+from vlmrm_gym.envs.states import NEAR_MISS
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rewards.preprocessing import Preprocessing
 

@@ -24,7 +24,7 @@ from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.metrics import auc, epic_distance
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
 from vlmrm_gym.rewards import models
-from vlmrm_gym.tasks import HUMANOID_PROMPTS, TASKS
+from vlmrm_gym.tasks import HUMANOID_PROMPTS, REGISTERED
 
 AZIMUTHS = (180, 90, 270, 135, 225)
 """Front, side, the other side, and three quarters, in degrees; "minimum" and "mean" are of the first two."""
@@ -73,7 +73,7 @@ def _measure_views(states: np.ndarray) -> None:
 
 
 def _measure_mountain_car() -> None:
-    task = next(task for task in TASKS if task.env_cls == "MountainCar")
+    task = REGISTERED["VLMRM/MountainCarContinuous-v0"]
     positions = np.linspace(-1.2, 0.5, 171)
     slope = (positions >= -0.52) & (positions <= 0.45)
     for name, textured in (("textured", True), ("plain", False)):

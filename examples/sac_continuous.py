@@ -38,7 +38,7 @@ from vlmrm_gym.cpu import has_bfloat16
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
 from vlmrm_gym.registration import find_task, make_env, make_vector_env
 from vlmrm_gym.replay import Batch, ReplayBuffer
-from vlmrm_gym.training.defaults import DEFAULTS
+from vlmrm_gym.tasks import HUMANOID_TRAINING
 from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.single_files import (
     RunArgs,
@@ -124,9 +124,9 @@ class Args(RunArgs):
 
 
 def default_args(env_id: str) -> Args:
-    """Settings of `vlmrm-gym train` for the task; other IDs use those of humanoids."""
+    """Settings of `vlmrm-gym train` for the task; those of humanoids where it has none."""
     task = find_task(env_id)
-    rl = vars(DEFAULTS["Humanoid" if task is None else task.env_cls])
+    rl = {**HUMANOID_TRAINING, **({} if task is None else task.training)}
     return Args(
         env_id=env_id,
         total_timesteps=rl["n_steps"],
@@ -137,16 +137,17 @@ def default_args(env_id: str) -> Args:
         q_lr=rl["learning_rate"],
         updates_per_step=rl["gradient_steps"] / rl["n_envs_per_worker"],
         hidden=rl["policy_kwargs"]["net_arch"][0],
-        exploration_hold=(rl["action_noise"] or {}).get("hold", 1),
+        exploration_hold=rl.get("action_noise", {}).get("hold", 1),
     )
 
 
 def task_options(args: Args) -> dict[str, Any]:
+    task = find_task(args.env_id)
     options: dict[str, Any] = {
         "prompt": args.prompt,
         "episode_length": args.episode_length,
         "device": args.device,
-        "textured": args.textured if find_task(args.env_id) else None,
+        "textured": args.textured if task and "textured" in task.kwargs else None,
         "camera": None if args.camera is None else yaml.safe_load(args.camera),  # a name, a number or JSON
         "combine_views": args.combine_views,
         "reward": args.reward,
@@ -404,7 +405,7 @@ def main(args: Args) -> Path:
     evaluation_envs = make_envs(args, args.eval_episodes, overlap=False)
     played = play_episodes(evaluation_envs, greedy, seed=10_000)
     evaluation_envs.close()
-    means = played.means(task.success_threshold if task else 0.5)
+    means = played.means((task and task.success_threshold) or 0.5)
     write_result(run_folder, args, started, {**means, "eval_episodes": args.eval_episodes, "timesteps": global_step})
     with (run_folder / "learning_curve.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, ["step", *played.means()])

@@ -51,7 +51,7 @@ ALLOWED = {
         "registration",
         "sb3",
     },
-    "listing": BASE | {"gallery", "training"},
+    "listing": BASE | {"registration", "gallery", "training"},
     "check": BASE
     | {"videos", "envs", "rewards", "rendering", "capture", "registration", "gallery", "training", "listing"},
     "cli": BASE | {"vlmrm_gym", "rewards", "training", "check", "listing"},

@@ -17,13 +17,13 @@ from vlmrm_gym.check.rollouts import play, random_actions
 from vlmrm_gym.check.samples import Column, collect
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import Failures, search
-from vlmrm_gym.check.task_states import fails_clearly, mutate
-from vlmrm_gym.check.task_states.classic_control import CartPoleStates
-from vlmrm_gym.check.task_states.humanoid import HumanoidStates
-from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
 from vlmrm_gym.envs import CartPole, Humanoid
+from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
+from vlmrm_gym.envs.humanoid_states import HumanoidStates
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
+from vlmrm_gym.envs.mujoco_states import MuJoCoStates
+from vlmrm_gym.envs.states import fails_clearly, mutate
 
 POLE = np.array([202, 152, 101])
 """The colour of the pole."""

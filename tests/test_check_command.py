@@ -14,7 +14,7 @@ from vlmrm_gym.check import cheats, climb, samples, scene_check
 from vlmrm_gym.check.rollouts import play, random_actions
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.cli import main
-from vlmrm_gym.registration import find_task, make_base_env, split_env_kwargs
+from vlmrm_gym.registration import find_task, make_base_env
 from vlmrm_gym.rewards import MultiPromptReward
 from vlmrm_gym.rewards.specification import CLIP
 
@@ -118,7 +118,7 @@ def test_another_seed_draws_other_states(four, tmp_path):
 
 def test_states_are_scored_as_the_environment_is_rewarded():
     task = find_task(CARTPOLE)
-    env = make_base_env(task.env_cls, 20, "rgb_array", split_env_kwargs(task.env_cls, dict(task.kwargs)))
+    env = make_base_env(task, 20)
     reward = MultiPromptReward([CLIP(prompt=TASK_PROMPT), CLIP(prompt=OTHER)], "cpu")
     with closing(env), Scene(env, reward) as scene:
         act = random_actions(env.action_space, np.random.default_rng(0))

@@ -11,9 +11,9 @@ from vlmrm_gym.check.measure import agreements, summarise
 from vlmrm_gym.check.results import CheatSearch, SignalCurves
 from vlmrm_gym.check.samples import Column, Sample, Samples
 from vlmrm_gym.check.scene import Scene
-from vlmrm_gym.check.task_states.classic_control import CartPoleStates
 from vlmrm_gym.check.verdict import classify
 from vlmrm_gym.envs import CartPole
+from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.rendering import States
 
 COLUMN = Column(0, None)

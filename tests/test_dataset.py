@@ -25,6 +25,7 @@ from vlmrm_gym.check.numbered_video import STRIP
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rewards import MultiPromptReward
+from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.videos import read_layout
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
@@ -120,7 +121,7 @@ def test_frame_k_of_a_video_is_the_state_after_action_k(poles):
     assert names(poles / "videos") == [f"episode_{number:04d}.mp4" for number in range(4)]
     rollout = read_dataset(poles)[3]
     frames = iio.imread(poles / "videos" / "episode_0003.mp4")
-    env = make_base_env("CartPole", 15, None, {})
+    env = make_base_env(TASKS[0], 15)
     with closing(env), closing(StateView(env)) as view:
         drawn = view.draw(rollout.states.rows)
     assert frames.shape == (15, 400 + STRIP, 600, 3)
@@ -284,7 +285,7 @@ class Dark(Counting):
 
 
 def make_cartpole():
-    return make_base_env("CartPole", 10, None, {})
+    return make_base_env(TASKS[0], 10)
 
 
 def broken():

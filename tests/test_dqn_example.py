@@ -11,7 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import dqn_cartpole
 
-from vlmrm_gym.training.defaults import DEFAULTS
+from vlmrm_gym.tasks import CART_POLE_TRAINING
+from vlmrm_gym.training.config import RLConfig
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -52,7 +53,7 @@ def test_a_run_shorter_than_an_episode_still_ends_well(tmp_path):
 
 def test_settings_are_those_of_the_training_command():
     """All but `tau`, `learning_starts` and the number of steps, which have their own reasons here."""
-    rl, args = DEFAULTS["CartPole"], dqn_cartpole.Args()
+    rl, args = RLConfig(**CART_POLE_TRAINING), dqn_cartpole.Args()
     assert (args.num_envs, args.batch_size, args.learning_rate) == (
         rl.n_envs_per_worker,
         rl.batch_size,

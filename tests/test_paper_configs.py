@@ -57,6 +57,10 @@ PAPER = {
 """Hyperparameters of VLM-RM's appendix C, by the class of the environment."""
 
 
+def env_class(config) -> str:
+    return config.task.env.rpartition(":")[2]
+
+
 def problems_of(file: ConfigFile) -> list[str]:
     """What the training command would report."""
     wrong = {problem.key for problem in file.problems}
@@ -75,7 +79,7 @@ def test_a_file_has_its_tasks_prompts_and_camera(path):
     assert config.env_name == config.task.id
     assert config.reward.prompt == [config.task.prompt]
     assert config.reward.baseline == [config.task.baseline]
-    assert config.reward.camera == (dict(PAPER_CAMERA) if config.task.env_cls == "Humanoid" else None)
+    assert config.reward.camera == (dict(PAPER_CAMERA) if env_class(config) == "Humanoid" else None)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -83,9 +87,9 @@ def test_a_file_has_the_papers_model_and_hyperparameters(path):
     config = read_config_file(path).config
     assert config.task is not None
     assert (config.reward.model, config.reward.alpha) == ("ViT-bigG-14/laion2b_s39b_b160k", 0.0)
-    for key, value in PAPER[config.task.env_cls].items():
+    for key, value in PAPER[env_class(config)].items():
         assert getattr(config.rl, key) == value, key
-    if config.task.env_cls == "Humanoid":
+    if env_class(config) == "Humanoid":
         assert config.num_envs == 32
         assert config.reward.batch_size is not None
         assert config.reward.batch_size * config.reward.num_workers == 3_200

@@ -34,9 +34,9 @@ def test_an_id_without_a_version_is_scored_once():
 
 
 IDS = [task.id for task in TASKS]
-ONE_OF_EACH_ENV_CLS = list({task.env_cls: task.id for task in reversed(TASKS) if task.prompt}.values())
+ONE_OF_EACH_ENV = list({task.env: task.id for task in reversed(TASKS) if task.prompt}.values())
 every_id = pytest.mark.parametrize("env_id", IDS)
-every_env_cls = pytest.mark.parametrize("env_id", ONE_OF_EACH_ENV_CLS)
+every_env = pytest.mark.parametrize("env_id", ONE_OF_EACH_ENV)
 
 
 def make(env_id, **kwargs):
@@ -145,7 +145,7 @@ def run_in_processes(tmp_path, env_id, context, before="pass"):
 
 
 @pytest.mark.slow
-@every_env_cls
+@every_env
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_async_vectorization(env_id, context, tmp_path):
     """Forked after torch has started its threads, encoding would hang."""
@@ -159,14 +159,14 @@ def test_forking_after_opengl_rendering_is_refused(tmp_path):
     assert 'Start processes with "spawn" instead' in done.stderr
 
 
-@every_env_cls
+@every_env
 def test_make_imports_the_package_itself(env_id):
     use = "env.reset(); env.step(env.action_space.sample())"
     code = f"import gymnasium as gym; env = gym.make('vlmrm_gym:{env_id}'); {use}"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@every_env_cls
+@every_env
 def test_sub_environments_of_a_vector(env_id):
     envs = gym.make_vec(env_id, num_envs=2, vectorization_mode="sync", episode_length=3)
     envs.reset(seed=0)
@@ -176,7 +176,7 @@ def test_sub_environments_of_a_vector(env_id):
     envs.close()
 
 
-@every_env_cls
+@every_env
 def test_render_list_through_gymnasium(env_id):
     env = make(env_id, render_mode="rgb_array_list")
     roll(env, steps=3)

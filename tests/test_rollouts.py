@@ -11,13 +11,14 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.rollouts import held_actions, play, random_actions, run_actions, stack_values
 from vlmrm_gym.registration import make_base_env, make_external_env
+from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.run_folder import RunError
 
 
 @pytest.fixture
 def cartpole():
     """The environment and its view."""
-    env = make_base_env("CartPole", 50, None, {})
+    env = make_base_env(TASKS[0], 50)
     view = StateView(env)
     yield env, view
     view.close()
@@ -31,7 +32,7 @@ def play_held(env, view, action, **kwargs):
 def test_a_rollout_records_what_a_loop_over_the_environment_sees(cartpole):
     env, view = cartpole
     rollout = play_held(env, view, 1)
-    reference = make_base_env("CartPole", 50, None, {})
+    reference = make_base_env(TASKS[0], 50)
     expected, _ = reference.reset(seed=3)
     np.testing.assert_array_equal(rollout.observations[0], expected)
     np.testing.assert_array_equal(rollout.initial.rows[0], reference.unwrapped.state[::2])

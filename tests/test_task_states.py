@@ -9,14 +9,15 @@ import pytest
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.rollouts import play, random_actions
-from vlmrm_gym.check.task_states import fails_clearly, mutate
-from vlmrm_gym.check.task_states.classic_control import CartPoleStates, MountainCarStates
-from vlmrm_gym.check.task_states.humanoid import HumanoidStates, near_poses
-from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
 from vlmrm_gym.envs import CartPole, Humanoid, MountainCar
+from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.envs.humanoid_states import HumanoidStates, near_poses
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
+from vlmrm_gym.envs.mountain_car import MountainCarStates
+from vlmrm_gym.envs.mujoco_states import MuJoCoStates
+from vlmrm_gym.envs.states import fails_clearly, mutate
 
 CONDITIONS = {
     "kneel": {"torso upright", "pelvis off the floor", "hands off the floor", "left knee on the floor"},

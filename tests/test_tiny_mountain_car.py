@@ -9,9 +9,9 @@ from scipy.stats import spearmanr
 
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
-from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.tasks import REGISTERED
 
-TASK = next(task for task in TASKS if task.env_cls == "MountainCar")
+TASK = REGISTERED["VLMRM/MountainCarContinuous-v0"]
 POSITIONS = np.linspace(-1.2, 0.5, 120)
 RIGHT_SLOPE = (POSITIONS >= -0.52) & (POSITIONS <= 0.45)
 HELD_OUT: list[str] = json.loads((HELD_OUT_FOLDER / "tasks.json").read_text())["mountain-car"]

@@ -8,9 +8,7 @@ Importing this package only registers the IDs. torch and the models are imported
 
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
-
-from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.tasks import TASKS, register
 
 if TYPE_CHECKING:
     from vlmrm_gym.capture import CaptureState as CaptureState
@@ -23,18 +21,7 @@ __version__ = "0.2.0"
 __all__ = ["CLIP", "CLIPReward", "CaptureState", "VLMReward", "VLMRewardVectorEnv", "__version__"]
 
 for _task in TASKS:
-    gym.register(
-        id=_task.id,
-        entry_point="vlmrm_gym.registration:make_task",
-        vector_entry_point="vlmrm_gym.registration:make_vector_task",
-        kwargs={
-            "env_cls": _task.env_cls,
-            "prompt": _task.prompt,
-            "baseline": _task.baseline,
-            "episode_length": _task.episode_length,
-            **_task.kwargs,
-        },
-    )
+    register(_task)
 
 _LAZY = {
     "CLIP": "vlmrm_gym.rewards",

@@ -1,10 +1,10 @@
 """Entry points that `gym.make` and `gym.make_vec` call for the registered IDs, and environments of any other ID."""
 
 import importlib
-import inspect
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium as gym
@@ -13,10 +13,9 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from vlmrm_gym import envs
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rewards.clip_options import Prompt
-from vlmrm_gym.tasks import TASKS, Task
+from vlmrm_gym.tasks import REGISTERED, Task
 from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
 from vlmrm_gym.vector import VLMRewardVectorEnv
 from vlmrm_gym.wrappers import VLMReward
@@ -40,12 +39,12 @@ class _RegisteredTask(VLMReward[ObsType, ActType]):
 
 
 def make_task(
-    *, env_cls: str, episode_length: int, prompt: Prompt | None = None, render_mode: str | None = None, **kwargs: Any
+    *, task_id: str, episode_length: int, prompt: Prompt | None = None, render_mode: str | None = None, **kwargs: Any
 ) -> gym.Env[Any, Any]:
     """Entry point of every registered ID: an environment with its time limit and its reward.
 
     Args:
-        env_cls: Name of a class in `vlmrm_gym.envs`.
+        task_id: The ID of the record, as "module:ID".
         episode_length: Steps after which an episode is truncated.
         prompt: The goal prompt. Required by tasks that have none of their own.
         render_mode: "rgb_array" or None, which is the same: scoring needs frames. Gymnasium builds other modes on it.
@@ -60,10 +59,10 @@ def make_task(
     if caller.f_code is gym.make.__code__ and (steps := caller.f_locals["max_episode_steps"]) is not None:
         # Gymnasium does not pass it on: it would put a second time limit around the reward.
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=steps))
-    env_kwargs = split_env_kwargs(env_cls, kwargs)
-    env = make_base_env(env_cls, episode_length, render_mode, env_kwargs)
+    task = _get_task(task_id)
+    env = make_base_env(task, episode_length, render_mode, **_split_env_kwargs(task, kwargs))
     with close_on_error([env]):
-        return _RegisteredTask(env, _drop_task_prompts(env_cls, env_kwargs.get("task"), prompt, kwargs), **kwargs)
+        return _RegisteredTask(env, _drop_task_prompts(task, prompt, kwargs), **kwargs)
 
 
 # Gymnasium reads this from an entry point: it then offers "human" and "rgb_array_list" through wrappers of its own.
@@ -73,7 +72,7 @@ make_task.metadata = {"render_modes": ["rgb_array"]}  # pyright: ignore[reportFu
 def make_vector_task(
     *,
     num_envs: int,
-    env_cls: str,
+    task_id: str,
     episode_length: int,
     prompt: Prompt | None = None,
     autoreset_mode: AutoresetMode | str | None = None,
@@ -84,7 +83,7 @@ def make_vector_task(
 
     Args:
         num_envs: Number of environments.
-        env_cls: Name of a class in `vlmrm_gym.envs`.
+        task_id: The ID of the record, as "module:ID".
         episode_length: Steps after which an episode is truncated.
         prompt: The goal prompt. Required by tasks that have none of their own.
         autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
@@ -101,19 +100,27 @@ def make_vector_task(
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=kwargs["max_episode_steps"]))
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
-    env_kwargs = split_env_kwargs(env_cls, kwargs)
+    task = _get_task(task_id)
+    env_kwargs = _split_env_kwargs(task, kwargs)
     base_envs = make_base_vector_env(
-        env_cls, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **env_kwargs
+        task, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **env_kwargs
     )
     with close_on_error([base_envs]):
-        goal = _drop_task_prompts(env_cls, env_kwargs.get("task"), prompt, kwargs)
-        return VLMRewardVectorEnv(base_envs, goal, **kwargs)
+        return VLMRewardVectorEnv(base_envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
 
 
 def find_task(id: str) -> Task | None:
-    """The task table's row for an ID that this package registers, with or without its version; None for other IDs."""
-    name = id.removeprefix("vlmrm_gym:")
-    return next((task for task in TASKS if name in (task.id, task.id.rpartition("-v")[0])), None)
+    """The record of an ID, with or without its version; None for IDs that `vlmrm_gym.tasks.register` does not know.
+
+    "module:ID" imports the module first.
+
+    Raises:
+        ImportError: The module cannot be imported.
+    """
+    module, _, name = id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return next((task for task in REGISTERED.values() if name in (task.id, task.id.rpartition("-v")[0])), None)
 
 
 def find_spec(id: str) -> EnvSpec:
@@ -232,82 +239,86 @@ def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str
 
 
 def make_base_env(
-    env_cls: str, episode_length: int, render_mode: str | None, env_kwargs: dict[str, Any]
+    task: Task, episode_length: int, render_mode: str | None = None, /, **env_kwargs: Any
 ) -> gym.Env[Any, Any]:
-    """An environment with its time limit and its own reward.
+    """An environment of a task with its time limit and its own reward.
 
     Args:
-        env_cls: Name of a class in `vlmrm_gym.envs`.
+        task: The record.
         episode_length: Steps after which an episode is truncated.
         render_mode: None is "rgb_array".
-        env_kwargs: Keyword arguments of the class.
+        env_kwargs: Keyword arguments of the environment class, instead of the task's own.
 
     Raises:
         ValueError: `episode_length` is not an integer of at least 1.
     """
     check_positive_integer("episode_length", episode_length)
-    return TimeLimit(getattr(envs, env_cls)(render_mode=render_mode or "rgb_array", **env_kwargs), int(episode_length))
+    make = resolve_name(task.env)
+    return TimeLimit(make(render_mode=render_mode or "rgb_array", **{**task.kwargs, **env_kwargs}), int(episode_length))
 
 
 def make_base_vector_env(
-    env_cls: str,
+    task: Task,
     num_envs: int,
+    /,
     *,
     episode_length: int,
     autoreset_mode: AutoresetMode | str | None = None,
     **env_kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
-    """A vector environment with its time limit and its own rewards.
+    """A vector environment of a task with its time limit and its own rewards.
 
     Args:
-        env_cls: Name of a class in `vlmrm_gym.envs`.
+        task: The record.
         num_envs: Number of environments.
         episode_length: Steps after which an episode is truncated.
         autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        env_kwargs: Keyword arguments of the class.
+        env_kwargs: Keyword arguments of the environment class, instead of the task's own.
 
     Raises:
         ValueError: A parameter is out of range.
     """
     mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
-    if env_cls == "Humanoid":
-        from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
-
-        return HumanoidVectorEnv(num_envs, episode_length=episode_length, autoreset_mode=mode, **env_kwargs)
-    return SyncVectorEnv(
-        [partial(make_base_env, env_cls, episode_length, "rgb_array", env_kwargs)] * num_envs, autoreset_mode=mode
-    )
+    if task.vector_env is None:
+        make = partial(make_base_env, task, episode_length, **env_kwargs)
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
+    env_kwargs = {**task.kwargs, **env_kwargs}
+    return resolve_name(task.vector_env)(num_envs, episode_length=episode_length, autoreset_mode=mode, **env_kwargs)
 
 
-_ENV_KWARGS = ("textured", "task", "start_near_goal")
-"""Keyword arguments of the environment classes."""
+def _get_task(id: str) -> Task:
+    """The record of an ID that Gymnasium knows."""
+    task = find_task(id)
+    if task is None:
+        raise ValueError(
+            f"`task_id` must be an ID that `vlmrm_gym.tasks.register` knows. Received {id!r}. Call it in the module "
+            "that defines the environment class, or in its package."
+        )
+    return task
 
 
-def split_env_kwargs(env_cls: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Remove the keyword arguments of an environment class from those of a task, and return them.
+def _split_env_kwargs(task: Task, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Remove the keyword arguments of the environment class from those of a task, and return them.
 
     Raises:
-        ValueError: The class does not have one of them.
+        ValueError: One is for the environment class of another task.
     """
-    env_kwargs = {name: kwargs.pop(name) for name in _ENV_KWARGS if name in kwargs}
-    for name, value in env_kwargs.items():
-        if name not in inspect.signature(getattr(envs, env_cls)).parameters:
+    for name in {name for other in REGISTERED.values() for name in other.kwargs} - set(task.kwargs):
+        if name in kwargs:
             raise ValueError(
-                f"`{name}` is not for {env_cls}, which has no such parameter. Received {value!r}. Leave it out."
+                f"`{name}` is not for {task.env.rpartition(':')[2]}, which has no such parameter. "
+                f"Received {kwargs[name]!r}. Leave it out."
             )
-    return env_kwargs
+    return {name: kwargs.pop(name) for name in task.kwargs if name in kwargs}
 
 
-def _drop_task_prompts(
-    env_cls: str, task_name: str | None, prompt: Prompt | None, kwargs: dict[str, Any]
-) -> Prompt | None:
+def _drop_task_prompts(task: Task, prompt: Prompt | None, kwargs: dict[str, Any]) -> Prompt | None:
     """The prompt that the caller chose. With `reward=`, the registered prompt and baseline are dropped.
 
     Gymnasium passes the registered keyword arguments along with the caller's: they are recognised by their values.
     """
     if kwargs.get("reward") is None:
         return prompt
-    registered = next(task for task in TASKS if (task.env_cls, task.kwargs.get("task")) == (env_cls, task_name))
-    if kwargs.get("baseline") == registered.baseline:
-        del kwargs["baseline"]
-    return None if prompt == registered.prompt else prompt
+    if kwargs.get("baseline") == task.baseline:
+        kwargs.pop("baseline", None)
+    return None if prompt == task.prompt else prompt

@@ -1,8 +1,15 @@
-"""The registered tasks, data only. Prompts, baselines and camera are the paper's."""
+"""The registered tasks: a record for each ID, data only. Prompts, baselines and camera are the paper's.
+
+A record names code as "package.module:attribute", which is imported when it is first used. `register` adds a task of
+yours.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any
+
+import gymnasium as gym
 
 PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "elevation": -10.0, "azimuth": 180.0}
 """A fixed camera in front of the humanoid; distances in metres, angles in degrees."""
@@ -10,22 +17,97 @@ PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One registered ID."""
+    """One registered ID.
+
+    Raises:
+        ValueError: A name of code is not of the form "package.module:attribute", or a number is out of its range.
+    """
 
     id: str
     """The ID for `gymnasium.make`."""
-    env_cls: str
-    """Name of the environment class in `vlmrm_gym.envs`."""
-    prompt: str | None
+    env: str
+    """The environment class. It is called with `render_mode` and `kwargs`; `info["success"]` (bool) says at every step
+    whether the new state succeeds."""
+    vector_env: str | None = None
+    """A vector environment class, called with `num_envs`, `episode_length`, `autoreset_mode` and `kwargs`; it behaves
+    as a `SyncVectorEnv` of `env` with a time limit, which is used for None."""
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment class that users may choose, with their defaults."""
+    camera: Any = None
+    """One camera or several, see `VLMReward`; None: the environment's own."""
+    prompt: str | None = None
     """The goal prompt; None: the caller must pass one."""
-    baseline: str
+    baseline: str | None = None
     """The baseline prompt, used if alpha is above 0."""
     episode_length: int
     """Steps after which an episode is truncated."""
-    success_threshold: float
-    """Minimum fraction of an episode's steps that must succeed for the episode to be a success."""
-    kwargs: Mapping[str, Any]
-    """Further keyword arguments of `make_task` for this environment, with their defaults."""
+    success_threshold: float | None = None
+    """Minimum fraction of an episode's steps that must succeed for the episode to be a success; None: the task does not
+    define success."""
+    states: str | None = None
+    """A class of `vlmrm_gym.envs.states.TaskStates`: success, grade, goals, samples, the way to the goal. None: nothing
+    is known of the states."""
+    states_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Keyword arguments of `states`."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Default settings of `vlmrm-gym train`: keys of `rl` in a configuration. Empty: those for its kind of actions."""
+    lockstep: bool = False
+    """Whether environments are random at resets only, and episodes end at their time limit only. If so, a training that
+    is resumed continues its episodes."""
+
+    def __post_init__(self) -> None:
+        for name in ("env", "vector_env", "states"):
+            path = getattr(self, name)
+            if path is not None and not all(part and part.strip() for part in (*path.partition(":"),)):
+                raise ValueError(
+                    f'`{name}` must name code as "package.module:attribute". Received {path!r} for {self.id}.'
+                )
+        if type(self.episode_length) is not int or self.episode_length < 1:
+            raise ValueError(
+                f"`episode_length` must be an integer of at least 1. Received {self.episode_length!r} for {self.id}."
+            )
+        if self.success_threshold is not None and not 0 < self.success_threshold <= 1:
+            raise ValueError(
+                "`success_threshold` must be above 0 and at most 1, or None if there is no success. "
+                f"Received {self.success_threshold!r} for {self.id}."
+            )
+
+    def make_states(self) -> Any:
+        """What is known of the states, a `vlmrm_gym.envs.states.TaskStates`; None if nothing is."""
+        return None if self.states is None else resolve_name(self.states)(**self.states_kwargs)
+
+
+REGISTERED: dict[str, Task] = {}
+"""The record of every ID: those of this package, and those that `register` has added."""
+
+
+def register(task: Task) -> None:
+    """Register a task with Gymnasium: `gymnasium.make(task.id)` and all of this package's commands know it then.
+
+    Call it where the environment class is defined, or in a package that is imported with it, so that other processes
+    know the task as well. "module:ID" imports the module first.
+
+    Args:
+        task: The record. An earlier one with the same ID is replaced.
+
+    Raises:
+        gymnasium.error.Error: The ID is not of the form "namespace/Name-v0".
+    """
+    views = {} if task.camera is None else {"camera": task.camera}
+    gym.register(
+        id=task.id,
+        entry_point="vlmrm_gym.registration:make_task",
+        vector_entry_point="vlmrm_gym.registration:make_vector_task",
+        kwargs={
+            "task_id": f"{task.env.partition(':')[0]}:{task.id}",
+            "prompt": task.prompt,
+            "baseline": task.baseline,
+            "episode_length": task.episode_length,
+            **task.kwargs,
+            **views,
+        },
+    )
+    REGISTERED[task.id] = task
 
 
 HUMANOID_PROMPTS: Mapping[str, str | None] = {
@@ -40,35 +122,93 @@ HUMANOID_PROMPTS: Mapping[str, str | None] = {
 }
 """By the name of the success criterion."""
 
+CART_POLE_TRAINING: Mapping[str, Any] = {
+    "algorithm": "DQN",
+    "n_steps": 20_000,
+    "n_envs_per_worker": 4,
+    "learning_starts": 1_600,
+    "train_freq": 1,
+    "gradient_steps": 4,
+    "batch_size": 128,
+    "learning_rate": 5e-4,
+    "gamma": 0.98,
+    "tau": 0.02,
+    "target_update_interval": 4,
+    "exploration_fraction": 0.4,
+    "exploration_final_eps": 0.05,
+    "policy_kwargs": {"net_arch": [128, 128]},
+}
+MOUNTAIN_CAR_TRAINING: Mapping[str, Any] = {
+    "algorithm": "SAC",
+    "n_steps": 40_000,
+    "n_envs_per_worker": 8,
+    "learning_starts": 4_800,
+    "train_freq": 1,
+    "gradient_steps": 4,
+    "batch_size": 256,
+    "learning_rate": 6e-4,
+    "gamma": 0.99,
+    # The car has to swing up before the reward guides it to the flag, so exploration has to be persistent.
+    "action_noise": {"name": "ActionRepeatNoise", "sigma": 2.0, "hold": 30},
+    "normalize_observations": True,
+    "policy_kwargs": {"net_arch": [128, 128]},
+}
+HUMANOID_TRAINING: Mapping[str, Any] = {
+    "algorithm": "SAC",
+    "n_steps": 200_000,
+    "n_envs_per_worker": 8,
+    "learning_starts": 4_000,
+    "train_freq": 1,
+    "gradient_steps": 4,
+    "batch_size": 256,
+    "learning_rate": 6e-4,
+    "gamma": 0.95,
+    "normalize_observations": True,
+    "policy_kwargs": {"net_arch": [256, 256]},
+}
+"""Defaults of trainings; benchmarks/RESULTS.md has their results."""
+
 TASKS: tuple[Task, ...] = (
     Task(
         id="VLMRM/CartPole-v1",
-        env_cls="CartPole",
+        env="vlmrm_gym.envs.cartpole:CartPole",
         prompt="pole vertically upright on top of the cart",
         baseline="pole and cart",
         episode_length=200,
         success_threshold=1.0,
-        kwargs={},
+        states="vlmrm_gym.envs.cartpole:CartPoleStates",
+        training=CART_POLE_TRAINING,
+        lockstep=True,
     ),
     Task(
         id="VLMRM/MountainCarContinuous-v0",
-        env_cls="MountainCar",
+        env="vlmrm_gym.envs.mountain_car:MountainCar",
+        kwargs={"textured": True},
         prompt="a car at the peak of the mountain, next to the yellow flag",
         baseline="a car in the mountain",
         episode_length=200,
         success_threshold=1e-6,  # one step at the goal is enough
-        kwargs={"textured": True},
+        states="vlmrm_gym.envs.mountain_car:MountainCarStates",
+        training=MOUNTAIN_CAR_TRAINING,
+        lockstep=True,
     ),
     *(
         Task(
             id=f"VLMRM/Humanoid-{name}-v0" if name else "VLMRM/Humanoid-v0",
-            env_cls="Humanoid",
+            env="vlmrm_gym.envs.humanoid:Humanoid",
+            vector_env="vlmrm_gym.envs.humanoid_vector:HumanoidVectorEnv",
+            kwargs={"task": name, "textured": True, "start_near_goal": 0.0},
+            camera=dict(PAPER_CAMERA),
             prompt=prompt,
             baseline="a humanoid robot",
             episode_length=100,
-            success_threshold=0.5,  # the paper's Table 2
-            kwargs={"task": name, "textured": True, "camera": dict(PAPER_CAMERA)},
+            success_threshold=0.5 if name else None,  # the paper's Table 2
+            states="vlmrm_gym.envs.humanoid_states:HumanoidStates",
+            states_kwargs={"task": name},
+            training=HUMANOID_TRAINING,
+            lockstep=True,
         )
         for name, prompt in {**HUMANOID_PROMPTS, None: None}.items()
     ),
 )
+"""The tasks of this package."""

@@ -3,9 +3,9 @@
 Knows nothing of rewards.
 """
 
-from vlmrm_gym.capture.factory import is_drawn_from_states, make_renderer
+from vlmrm_gym.capture.factory import choose_cameras, is_drawn_from_states, make_renderer
 from vlmrm_gym.capture.state_view import StateView
 from vlmrm_gym.capture.vector import VectorCapture
 from vlmrm_gym.capture.wrapper import CaptureState
 
-__all__ = ["CaptureState", "StateView", "VectorCapture", "is_drawn_from_states", "make_renderer"]
+__all__ = ["CaptureState", "StateView", "VectorCapture", "choose_cameras", "is_drawn_from_states", "make_renderer"]

@@ -60,29 +60,28 @@ def build_renderer(
     check_choice("quality", quality, QUALITIES)
     unwrapped = env.unwrapped
     kind = _renderer_kind(env)
-    if kind is None:
-        return FrameStore(None if camera is None else _stored_cameras(env, camera))
-    if camera is not None and kind != "mujoco":
+    cameras = None if camera is None else choose_cameras(env, camera)
+    if camera is not None and cameras is None:
         raise ValueError(
             f"`camera` is for MuJoCo environments. Received {camera!r} for {unwrapped}, which has one view. Leave it "
             "out."
         )
+    if kind is None:
+        return FrameStore(cameras)
     height, width = _frame_size(unwrapped)
     if render_size is not None:
         height, width = render_size(height, width)
     if kind == "mujoco":
         from vlmrm_gym.capture.mujoco import find_camera
         from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
-        from vlmrm_gym.rendering.views import make_cameras
 
         model = unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
-        own = find_camera(unwrapped)
         gymnasium_renderer = unwrapped.mujoco_renderer  # pyright: ignore[reportAttributeAccessIssue]
         return MuJoCoRenderer(
             model,
             height,
             width,
-            camera=own if camera is None else make_cameras(model, camera, getattr(unwrapped, "reference_camera", own)),
+            camera=find_camera(unwrapped) if cameras is None else cameras,
             quality=quality,
             visual_options=gymnasium_renderer._vopt,
             max_geom=gymnasium_renderer.max_geom,
@@ -130,17 +129,30 @@ def make_capture(
     return ClassicControlCapture(env, renderer, appearance)  # pyright: ignore[reportArgumentType]
 
 
-def _stored_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Mapping[str, Any]]:
-    """The chosen cameras of an environment whose frames are stored."""
+def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
+    """The cameras that a user describes, one for each view; None if the environment renders from no chosen camera.
+
+    Args:
+        env: The environment.
+        camera: See `views.make_cameras`.
+
+    Raises:
+        ValueError: A camera does not exist, two are the same, or the environment cannot render from one of them.
+    """
+    kind = _renderer_kind(env)
+    if kind == "mujoco":
+        from vlmrm_gym.capture.mujoco import find_camera
+        from vlmrm_gym.rendering.views import make_cameras
+
+        unwrapped: Any = env.unwrapped
+        return make_cameras(
+            unwrapped.model, camera, getattr(unwrapped, "reference_camera", None) or find_camera(unwrapped)
+        )
+    if kind is not None:
+        return None
     from vlmrm_gym.rendering.env_cameras import find_cameras
 
-    cameras = find_cameras(env, camera)
-    if cameras is None:
-        raise ValueError(
-            f"`camera` is for MuJoCo environments. Received {camera!r} for {env.unwrapped}, which has "
-            "one view. Leave it out."
-        )
-    return cameras
+    return find_cameras(env, camera)
 
 
 def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:

@@ -11,7 +11,7 @@ from vlmrm_gym.check.results import Cheat, CheatSearch
 from vlmrm_gym.check.samples import Column, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import Failures, search
-from vlmrm_gym.check.task_states import TaskStates, fails_clearly, mutate
+from vlmrm_gym.envs.states import TaskStates, fails_clearly, mutate
 
 LINES = 64
 """Lines of descent of a search."""

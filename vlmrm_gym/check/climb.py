@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.check.samples import Column, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import search
-from vlmrm_gym.check.task_states import TaskStates, fails_clearly, mutate
+from vlmrm_gym.envs.states import TaskStates, fails_clearly, mutate
 from vlmrm_gym.rendering import States
 
 LINES = 48

@@ -186,7 +186,7 @@ def _make_specs(command: Dataset) -> list[CLIP]:
 def _choose_camera(command: Dataset) -> Any:
     if command.camera is None:
         task = None if command.id is None else find_task(command.id)
-        return None if task is None else task.kwargs.get("camera")
+        return None if task is None else task.camera
     try:
         return check_cameras(command.camera)
     except ValueError as error:

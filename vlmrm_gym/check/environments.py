@@ -7,9 +7,9 @@ import gymnasium as gym
 
 from vlmrm_gym.capture.state_view import check_renders
 from vlmrm_gym.check import InputError
-from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env, split_env_kwargs
+from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env
 from vlmrm_gym.rewards.custom import find_callable
-from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.external_envs import read_traits
 from vlmrm_gym.validation import check_env, short_repr, truncate
 
@@ -36,25 +36,35 @@ def make_unscored_env(
     if function is not None:
         return _call(function)
     assert id is not None
-    if (task := find_task(id)) is not None:
-        look = {} if textured is None else {"textured": textured}
-        env_kwargs = split_env_kwargs(task.env_cls, {**task.kwargs, **look})
-        return make_base_env(task.env_cls, episode_length or task.episode_length, "rgb_array", env_kwargs)
+    task, look = find_named_task(id), {} if textured is None else {"textured": textured}
     try:
-        find_spec(id)
-    except Exception as error:  # importing a module may raise anything
-        near = difflib.get_close_matches(truncate(id), [*(task.id for task in TASKS), *gym.registry], 1)
-        advice = f"Did you mean {near[0]!r}?" if near else "`vlmrm-gym tasks` lists those of this package."
-        reason = "" if isinstance(error, gym.error.Error) else f" Importing it raised {truncate(repr(error))}."
-        raise InputError(
-            f"The ID must be a registered one, or module:ID. Received {short_repr(id)}.{reason} {advice}"
-        ) from error
-    try:
+        if task is not None:
+            return make_base_env(task, episode_length or task.episode_length, **look)
         read_traits(id)
         return make_external_env(id, episode_length)
     except Exception as error:  # as may the environment's constructor
         reason = truncate(str(error) or repr(error), 1_000)
         raise InputError(f"The environment {short_repr(id)} cannot be used: {reason}") from error
+
+
+def find_named_task(id: str) -> Task | None:
+    """The record of the ID that a user names; None for IDs without one.
+
+    Raises:
+        InputError: The ID is not registered.
+    """
+    try:
+        task = find_task(id)
+        if task is None:
+            find_spec(id)
+    except Exception as error:  # importing a module may raise anything
+        near = difflib.get_close_matches(truncate(id), gym.registry, 1)
+        advice = f"Did you mean {near[0]!r}?" if near else "`vlmrm-gym tasks` lists those of this package."
+        reason = "" if isinstance(error, gym.error.Error) else f" Importing it raised {truncate(repr(error))}."
+        raise InputError(
+            f"The ID must be a registered one, or module:ID. Received {short_repr(id)}.{reason} {advice}"
+        ) from error
+    return task
 
 
 def time_limit(id: str | None, env: gym.Env[Any, Any]) -> int | None:

@@ -18,7 +18,7 @@ from vlmrm_gym.check.results import (
 from vlmrm_gym.check.samples import AllRewards, Column, Sample, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.signal import measure_signal
-from vlmrm_gym.check.task_states import StatePath, TaskStates
+from vlmrm_gym.envs.states import StatePath, TaskStates
 
 SHEET = 12
 """Frames of a contact sheet."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.check.rollouts import Rollout
 from vlmrm_gym.check.scene import Scene
-from vlmrm_gym.check.task_states import TaskStates
+from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.views import CombineViews
 

@@ -32,8 +32,8 @@ from vlmrm_gym.check.rollouts import Rollout, held_actions, play, random_actions
 from vlmrm_gym.check.samples import Column, collect
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.subject import Subject
-from vlmrm_gym.check.task_states import TaskStates
 from vlmrm_gym.check.viewpoints import compare_viewpoints
+from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rendering import States
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _success(
         return task.succeeds(seen)
     if subject.judge is not None:
         return subject.judge(seen)
-    if subject.task is not None:
-        return None  # the humanoid without a task, which never succeeds
+    if subject.task is not None and subject.task.success_threshold is None:
+        return None  # such as the humanoid without a task, which never succeeds
     parts = [rollout.success for rollout in rollouts if rollout.success is not None]
     return np.concatenate(parts) if len(parts) == len(rollouts) else None

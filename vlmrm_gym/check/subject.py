@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.check import InputError, check_values
-from vlmrm_gym.check.environments import make_unscored_env
+from vlmrm_gym.check.environments import find_named_task, make_unscored_env
 from vlmrm_gym.check.reach import action_decoder
 from vlmrm_gym.check.results import Choice
-from vlmrm_gym.check.task_states import TaskStates
-from vlmrm_gym.check.task_states.unjudged import Unjudged
-from vlmrm_gym.registration import find_task
+from vlmrm_gym.check.unjudged import Unjudged
+from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
@@ -63,13 +62,13 @@ class Subject:
             env: The environment.
             seen: States of rollouts.
         """
-        if self.task is not None and self.judge is None:
-            task = _own_states(self.task)
-            return Unjudged(task) if self.has_labels else task
+        if self.task is not None and self.task.states is not None and self.judge is None:
+            task = self.task.make_states() if is_drawn_from_states(env) else None
+            return Unjudged(task) if task is not None and self.has_labels else task
         model = _drawn_model(env)
         if model is None:
             return None
-        from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
+        from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 
         return MuJoCoStates(model, seen, self.judge)
 
@@ -81,11 +80,11 @@ def find_subject(command: "Check") -> Subject:
         InputError: A setting or the environment cannot be used.
     """
     _check_settings(command)
-    task = find_task(command.id) if command.id else None
+    task = find_named_task(command.id) if command.id else None
     looks = _looks(command, task)
     cameras: dict[str, Any] = {name: _parse_camera(name) for name in command.camera}
     if not cameras:
-        cameras = {"own": None if task is None else task.kwargs.get("camera")}
+        cameras = {"own": None if task is None else task.camera}
 
     def make_env(look: str | None) -> gym.Env[Any, Any]:
         return make_unscored_env(command.id, command.env, textured=None if look is None else look == "textured")
@@ -266,13 +265,3 @@ def _drawn_model(env: gym.Env[Any, Any]) -> Any:
 
     model = getattr(env.unwrapped, "model", None)
     return model if isinstance(model, mujoco.MjModel) and is_drawn_from_states(env) else None
-
-
-def _own_states(task: Task) -> TaskStates:
-    if task.env_cls == "Humanoid":
-        from vlmrm_gym.check.task_states.humanoid import HumanoidStates
-
-        return HumanoidStates(task.kwargs["task"])
-    from vlmrm_gym.check.task_states.classic_control import CartPoleStates, MountainCarStates
-
-    return CartPoleStates() if task.env_cls == "CartPole" else MountainCarStates()

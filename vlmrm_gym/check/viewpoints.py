@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.check.results import Viewpoints
 from vlmrm_gym.check.samples import Samples
 from vlmrm_gym.check.scene import Scene
-from vlmrm_gym.check.task_states import TaskStates, fails_clearly
+from vlmrm_gym.envs.states import TaskStates, fails_clearly
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.views import make_cameras
 

@@ -1,10 +1,14 @@
 """Cart-pole as in the paper: Gymnasium's, without the termination, which would leak the task."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from numpy.typing import NDArray
+
+from vlmrm_gym.envs.states import Numbers, Rows, StatePath, TaskStates
 
 
 class CartPole(CartPoleEnv):
@@ -58,3 +62,67 @@ class CartPole(CartPoleEnv):
         assert self.state is not None, "Call reset before using step method."
         x, _, theta, _ = self.state
         return bool(abs(theta) <= self.theta_threshold_radians and abs(x) < self.x_threshold)
+
+
+class CartPoleStates(TaskStates):
+    """Position of the cart in metres and angle of the pole in radians, 0 upright: float64 (N, 2)."""
+
+    dimensions = 2
+
+    def __init__(self) -> None:
+        env = CartPoleEnv()
+        self._end, self._fallen = env.x_threshold, env.theta_threshold_radians
+
+    def grade(self, states: Rows) -> Numbers:
+        """By the pole's angle alone: 1 upright, 0 upside down."""
+        return 1 - np.abs(states[:, 1]) / np.pi
+
+    def margins(self, states: Rows) -> Mapping[str, Numbers]:
+        """See `TaskStates`."""
+        position, angle = states.T
+        return {
+            "pole upright": (self._fallen - np.abs(angle)) / np.deg2rad(20),
+            "cart on its track": np.nextafter(self._end, 0) - np.abs(position),
+        }
+
+    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
+        """See `TaskStates`."""
+        return np.min(list(self.margins(states).values()), axis=0) >= 0
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows:
+        """Half of them upright, half at any angle; anywhere on the track."""
+        limits = np.where(np.arange(count) % 2, np.pi, self._fallen)
+        return np.stack([rng.uniform(-0.95, 0.95, count) * self._end, rng.uniform(-limits, limits)], axis=1)
+
+    def goals(self, count: int, rng: np.random.Generator) -> Rows:
+        """See `TaskStates`."""
+        limits = 0.95 * np.array([self._end, self._fallen])
+        return rng.uniform(-limits, limits, (count, 2))
+
+    def example_goal(self) -> Numbers:
+        """Upright, in the middle of the track."""
+        return np.zeros(2)
+
+    def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
+        """See `TaskStates`."""
+        position, angle = (states + offsets * [0.3, np.deg2rad(15)]).T
+        return np.stack([np.clip(position, -self._end, self._end), (angle + np.pi) % (2 * np.pi) - np.pi], axis=1)
+
+    def paths(self) -> Sequence[StatePath]:
+        """Over the angle in the middle of the track, and over the position with the pole upright."""
+        angles, positions = np.linspace(-180, 180, 73), np.linspace(-self._end, self._end, 49)
+        still = np.zeros(len(angles))
+        return [
+            StatePath(
+                title="Angle of the pole, cart in the middle",
+                axis="angle (degrees from upright)",
+                positions=angles,
+                states=np.stack([still, np.deg2rad(angles)], axis=1),
+            ),
+            StatePath(
+                title="Position of the cart, pole upright",
+                axis="position (metres)",
+                positions=positions,
+                states=np.stack([positions, np.zeros(len(positions))], axis=1),
+            ),
+        ]

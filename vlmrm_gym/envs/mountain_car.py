@@ -1,10 +1,13 @@
 """Mountain car as in the paper: Gymnasium's, with an absorbing goal instead of termination."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
+from numpy.typing import NDArray
 
+from vlmrm_gym.envs.states import Numbers, Rows, StatePath, TaskStates
 from vlmrm_gym.validation import check_flag
 
 
@@ -49,3 +52,51 @@ class MountainCar(Continuous_MountainCarEnv):
         if self._at_goal:
             self.state[1] = 0.0
         return self.state.copy(), float(reward), False, False, {"success": self._at_goal}
+
+
+class MountainCarStates(TaskStates):
+    """Position of the car, float64 (N, 1)."""
+
+    dimensions = 1
+
+    def __init__(self) -> None:
+        env = Continuous_MountainCarEnv()
+        self._low, self._high, self._goal = env.min_position, env.max_position, env.goal_position
+
+    def grade(self, states: Rows) -> Numbers:
+        """By the position: 0 at the left end, 1 from the flag on."""
+        return np.clip((states[:, 0] - self._low) / (self._goal - self._low), 0, 1)
+
+    def margins(self, states: Rows) -> Mapping[str, Numbers]:
+        """See `TaskStates`."""
+        return {"car at the flag": (states[:, 0] - self._goal) / 0.2}
+
+    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
+        """See `TaskStates`."""
+        return states[:, 0] >= self._goal
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows:
+        """A quarter of them at the flag, the others anywhere."""
+        low = np.where(np.arange(count) % 4, self._low, self._goal)
+        return rng.uniform(low, self._high, count)[:, None]
+
+    def goals(self, count: int, rng: np.random.Generator) -> Rows:
+        """See `TaskStates`."""
+        return rng.uniform(self._goal, self._high, (count, 1))
+
+    def example_goal(self) -> Numbers:
+        """At the flag."""
+        return np.array([self._goal])
+
+    def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
+        """See `TaskStates`."""
+        return np.clip(states + 0.1 * offsets, self._low, self._high)
+
+    def paths(self) -> Sequence[StatePath]:
+        """Over the position."""
+        positions = np.linspace(self._low, self._high, 91)
+        return [
+            StatePath(
+                title="Position of the car", axis="position", positions=positions, states=positions[:, None].copy()
+            )
+        ]

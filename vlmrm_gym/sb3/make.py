@@ -35,7 +35,8 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
         )
     task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
     with close_on_error([envs]):
-        vec_env = VLMVecEnv(envs) if task is None else VLMVecEnv(envs, success_threshold=task.success_threshold)
+        threshold = None if task is None else task.success_threshold
+        vec_env = VLMVecEnv(envs) if threshold is None else VLMVecEnv(envs, success_threshold=threshold)
         if seed is not None:
             vec_env.seed(seed)
     return vec_env

@@ -8,8 +8,10 @@ from dataclasses import fields
 from typing import Any, get_origin, get_type_hints
 
 import gymnasium as gym
+import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.algorithms import ALGORITHMS, NOISE_ALIASES, NOISES, accepted_keys, algorithm_class
 from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config, RLConfig
 from vlmrm_gym.training.config_file import Problem
@@ -32,8 +34,9 @@ def check_algorithm(config: Config, *, lengths: bool) -> Iterator[Problem]:
     for key in (field.name for field in fields(RLConfig)):
         if key not in NON_ALGORITHM_KEYS and getattr(rl, key) is not None and key not in accepted_keys(name):
             yield Problem.of(f"rl.{key}", f"is not for {name}. Leave it out.")
-    if rl.start_near_goal and (config.task is None or config.task.kwargs.get("task") is None):
-        yield Problem.of("rl.start_near_goal", f"is for humanoid tasks, whose pose is known; not for {config.id}.")
+    if rl.start_near_goal and not _has_curriculum(config.task):
+        rule = "is for humanoid tasks, and others for which states on the way to the goal are known"
+        yield Problem.of("rl.start_near_goal", f"{rule}; not for {config.id}.")
     yield from _check_updates(rl, name)
     yield from _check_noise(rl.action_noise)
     yield from _check_policy(name, default_policy(config), rl.policy_kwargs or {})
@@ -46,11 +49,16 @@ def check_algorithm(config: Config, *, lengths: bool) -> Iterator[Problem]:
         yield problem
 
 
+def _has_curriculum(task: Task | None) -> bool:
+    states = task.make_states() if task is not None and "start_near_goal" in task.kwargs else None
+    return states is not None and states.on_the_way(np.zeros(1)) is not None
+
+
 def _check_actions(config: Config) -> Problem | None:
     """Check that the algorithm acts in the environment's action space."""
     name, kind = default_algorithm(config), "discrete" if is_discrete(config) else "continuous"
-    if kind == "continuous" and config.task is None:
-        space = read_traits(config.env_name or "", config.env_kwargs).action_space
+    if kind == "continuous":
+        space = read_traits(config.id, config.env_kwargs).action_space
         if not isinstance(space, gym.spaces.Box):
             rule = f"must have discrete or continuous actions. Received {config.id!r}, which has {space}."
             return Problem.of("env_name", rule)

@@ -8,8 +8,8 @@ import gymnasium as gym
 
 from vlmrm_gym.registration import find_spec
 from vlmrm_gym.training.algorithm_checks import check_algorithm
-from vlmrm_gym.training.config import TASKS_BY_NAME, Config
-from vlmrm_gym.training.config_file import ConfigFile, Key, Problem
+from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.config_file import ConfigFile, Key, Problem, drop_invalid
 from vlmrm_gym.training.external_envs import read_traits
 from vlmrm_gym.training.reward_checks import check_reward
 from vlmrm_gym.validation import short_repr, truncate
@@ -75,21 +75,24 @@ def _check_id(config: Config) -> Problem | None:
         if files:
             advice += f" {short_repr(files[-1])} was taken for a prompt: name the configuration file first."
         return Problem.of("env_name", f"is missing. {advice}")
-    if config.task is not None:
-        rule = f"is for IDs of other packages. {config.id} has keys in `reward`. Leave it out."
-        return Problem.of("env_kwargs", rule) if config.env_kwargs else None
     try:
-        find_spec(name)
+        find_spec(config.id)
     except Exception as error:
-        near = difflib.get_close_matches(truncate(name), [*TASKS_BY_NAME, *gym.registry], 1)
+        near = difflib.get_close_matches(truncate(name), gym.registry, 1)
         advice = f"Did you mean {near[0]!r}?" if near else "`vlmrm-gym tasks` lists those of this package."
         reason = "" if isinstance(error, gym.error.Error) else f" Importing it raised {truncate(repr(error))}."
         rule = f"must be a registered ID, or module:ID. Received {short_repr(name)}.{reason} {advice}"
         return Problem.of("env_name", rule)
+    if config.task is not None and config.env_kwargs:
+        rule = f"is for IDs of other packages. {config.id} has keys in `reward`. Leave it out."
+        return Problem.of("env_kwargs", rule)
     try:
-        read_traits(name, config.env_kwargs)
+        read_traits(config.id, config.env_kwargs)
     except Exception as error:
         key = "env_kwargs" if config.env_kwargs else "env_name"
         reason = truncate(str(error) or repr(error), 1_000)
         return Problem((key,), f"`{key}`: {short_repr(name)} cannot be made: {reason}")
+    wrong = [] if config.task is None else drop_invalid({"rl": dict(config.task.training)})[1]
+    if wrong:
+        return Problem.of("env_name", f"has a record whose `training` cannot be used. {wrong[0].message}")
     return None

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.specification import CLIP
-from vlmrm_gym.tasks import TASKS, Task
+from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.config_types import (
     Cameras,
     CombineViews,
@@ -220,19 +220,24 @@ class Config:
 
     @property
     def task(self) -> Task | None:
-        """The registered task; None for an ID of another package.
+        """The record of the task; None for IDs without one, and for "module:ID" before the module is imported.
 
         For Humanoid-v4 it is the humanoid task with the same prompt, if there is one.
         """
-        named, prompts = TASKS_BY_NAME.get((self.env_name or "").removeprefix("vlmrm_gym:")), self.reward.prompt
-        if named is None or self.env_name not in LEGACY_NAMES:
+        name = LEGACY_NAMES.get(self._name, self._name)
+        named, prompts = REGISTERED.get(name.rpartition(":")[2]), self.reward.prompt
+        if named is None or self._name not in LEGACY_NAMES:
             return named
-        return next((task for task in TASKS if task.env_cls == named.env_cls and [task.prompt] == prompts), named)
+        return next((task for task in TASKS if task.env == named.env and [task.prompt] == prompts), named)
 
     @property
     def id(self) -> str:
         """The environment's ID; names of the published code are translated."""
-        return self.task.id if self.task else self.env_name or ""
+        return self.task.id if self.task and self._name in LEGACY_NAMES else self._name
+
+    @property
+    def _name(self) -> str:
+        return (self.env_name or "").removeprefix("vlmrm_gym:")
 
     @property
     def run_folder(self) -> Path:
@@ -243,13 +248,13 @@ class Config:
 
     @property
     def has_success(self) -> bool:
-        """Whether the task defines success: registered tasks with a prompt of their own do."""
-        return self.task is not None and self.task.kwargs.get("task", "") is not None
+        """Whether the task is known to define success."""
+        return self.task is not None and self.task.success_threshold is not None
 
     @property
     def success_threshold(self) -> float:
         """The fraction of an episode's steps that must succeed."""
-        return self.task.success_threshold if self.task else 0.5
+        return (self.task and self.task.success_threshold) or 0.5
 
     @property
     def num_envs(self) -> int:
@@ -263,10 +268,6 @@ class Config:
         # With overlap, an episode's rewards arrive at the latest when the next one ends.
         return self.num_envs * self.rl.episode_length * (2 if self.reward.overlap else 1)
 
-
-TASKS_BY_NAME: Mapping[str, Task] = {task.id: task for task in TASKS} | {
-    name: next(task for task in TASKS if task.id == id) for name, id in LEGACY_NAMES.items()
-}
 
 NON_ALGORITHM_KEYS = (
     "algorithm",

@@ -1,11 +1,11 @@
 """Default settings for each environment, and configurations with defaults filled in."""
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 
 import numpy as np
 from gymnasium import spaces
 
+from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
 from vlmrm_gym.training.algorithms import ALGORITHMS, accepted_keys
 from vlmrm_gym.training.config import (
     LEGACY_NAMES,
@@ -18,66 +18,16 @@ from vlmrm_gym.training.config import (
 )
 from vlmrm_gym.training.external_envs import Traits, read_traits
 
-DEFAULTS: Mapping[str, RLConfig] = {
-    "CartPole": RLConfig(
-        algorithm="DQN",
-        n_steps=20_000,
-        n_envs_per_worker=4,
-        learning_starts=1_600,
-        train_freq=1,
-        gradient_steps=4,
-        batch_size=128,
-        learning_rate=5e-4,
-        gamma=0.98,
-        tau=0.02,
-        target_update_interval=4,
-        exploration_fraction=0.4,
-        exploration_final_eps=0.05,
-        policy_kwargs={"net_arch": [128, 128]},
-    ),
-    "MountainCar": RLConfig(
-        algorithm="SAC",
-        n_steps=40_000,
-        n_envs_per_worker=8,
-        learning_starts=4_800,
-        train_freq=1,
-        gradient_steps=4,
-        batch_size=256,
-        learning_rate=6e-4,
-        gamma=0.99,
-        # The car has to swing up before the reward guides it to the flag, so exploration has to be persistent.
-        action_noise={"name": "ActionRepeatNoise", "sigma": 2.0, "hold": 30},
-        normalize_observations=True,
-        policy_kwargs={"net_arch": [128, 128]},
-    ),
-    "Humanoid": RLConfig(
-        algorithm="SAC",
-        n_steps=200_000,
-        n_envs_per_worker=8,
-        learning_starts=4_000,
-        train_freq=1,
-        gradient_steps=4,
-        batch_size=256,
-        learning_rate=6e-4,
-        gamma=0.95,
-        normalize_observations=True,
-        policy_kwargs={"net_arch": [256, 256]},
-    ),
-}
-"""Settings for each class of `vlmrm_gym.envs`; benchmarks/RESULTS.md has the results."""
-
 _MIN_STEPS, _MIN_EPISODES = 200_000, 25
-"""Minimum length of training runs on other IDs, in total steps and in episodes of every environment."""
+"""Minimum length of training runs, if no record has defaults, in total steps and in episodes of every environment."""
 
 
 def is_discrete(config: Config) -> bool:
     """Whether the environment's actions are discrete.
 
     Raises:
-        Exception: As `read_traits`, for an ID of another package.
+        Exception: As `read_traits`.
     """
-    if config.task is not None:
-        return config.task.env_cls == "CartPole"
     return isinstance(_traits(config).action_space, spaces.Discrete)
 
 
@@ -85,9 +35,9 @@ def default_algorithm(config: Config) -> AlgorithmName:
     """The configured algorithm, or the default for the environment.
 
     Raises:
-        Exception: As `read_traits`, for an ID of another package.
+        Exception: As `read_traits`.
     """
-    own = None if config.task is None else DEFAULTS[config.task.env_cls].algorithm
+    own = None if config.task is None else config.task.training.get("algorithm")
     return config.rl.algorithm or own or ("DQN" if is_discrete(config) else "SAC")
 
 
@@ -95,9 +45,9 @@ def default_policy(config: Config) -> PolicyName:
     """The configured kind of network, or the default for the observations.
 
     Raises:
-        Exception: As `read_traits`, for an ID of another package.
+        Exception: As `read_traits`.
     """
-    is_mapping = config.task is None and isinstance(_traits(config).observation_space, spaces.Dict)
+    is_mapping = isinstance(_traits(config).observation_space, spaces.Dict)
     return config.rl.policy_name or ("MultiInputPolicy" if is_mapping else "MlpPolicy")
 
 
@@ -105,20 +55,19 @@ def episode_length(config: Config) -> int | None:
     """Steps until an episode is truncated; None for an ID without a time limit.
 
     Raises:
-        Exception: As `read_traits`, for an ID of another package.
+        Exception: As `read_traits`.
     """
-    own = _traits(config) if config.task is None else config.task
-    return config.rl.episode_length or own.episode_length
+    return config.rl.episode_length or _traits(config).episode_length
 
 
 def _traits(config: Config) -> Traits:
-    return read_traits(config.env_name or "", config.env_kwargs)
+    return read_traits(config.id, config.env_kwargs)
 
 
 def _defaults_from_traits(config: Config) -> RLConfig:
-    """Settings for an ID of another package: those of our task with the same kind of actions, trained for longer."""
+    """Settings for any ID: those of our task with the same kind of actions, trained for longer."""
     space = _traits(config).observation_space
-    own = replace(DEFAULTS["CartPole" if is_discrete(config) else "Humanoid"], gamma=0.99)
+    own = replace(RLConfig(**(CART_POLE_TRAINING if is_discrete(config) else HUMANOID_TRAINING)), gamma=0.99)
     is_flat = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
     own.normalize_observations = True if is_flat and not is_discrete(config) else None
     num_envs = config.rl.n_envs_per_worker or own.n_envs_per_worker
@@ -154,10 +103,10 @@ def with_defaults(config: Config) -> Config:
     Keys of `rl` stay None if the algorithm lacks the parameter or uses Stable-Baselines3's default.
 
     Raises:
-        Exception: As `read_traits`, for an ID of another package.
+        Exception: As `read_traits`.
     """
     task, given = config.task, config.rl
-    own = _defaults_from_traits(config) if task is None else DEFAULTS[task.env_cls]
+    own = replace(_defaults_from_traits(config), **({} if task is None else task.training))
     algorithm = default_algorithm(config)
     known = accepted_keys(algorithm)
     rl = replace(given, algorithm=algorithm, policy_name=default_policy(config))
@@ -183,6 +132,6 @@ def with_defaults(config: Config) -> Config:
     if task is not None and not reward.is_imported:
         if reward.prompt is None and task.prompt is not None:
             reward = replace(reward, prompt=[task.prompt])
-        if reward.baseline is None and reward.alpha > 0:
+        if reward.baseline is None and reward.alpha > 0 and task.baseline is not None:
             reward = replace(reward, baseline=[task.baseline])
     return replace(config, rl=rl, reward=reward, logging=logging)

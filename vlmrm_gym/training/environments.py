@@ -11,7 +11,6 @@ from vlmrm_gym.registration import (
     make_base_vector_env,
     make_external_env,
     make_vector_env,
-    split_env_kwargs,
 )
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.tasks import Task
@@ -75,8 +74,8 @@ def _make_unscored(
     if task is None:
         make = partial(make_external_env, config.id, length, config.env_kwargs)
         return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
-    env_kwargs = _task_env_kwargs(config, task) | curriculum
-    return make_base_vector_env(task.env_cls, num_envs, episode_length=length, autoreset_mode=mode, **env_kwargs)
+    env_kwargs = _look(config, task) | curriculum
+    return make_base_vector_env(task, num_envs, episode_length=length, autoreset_mode=mode, **env_kwargs)
 
 
 def _episode_length(config: Config) -> int:
@@ -84,14 +83,13 @@ def _episode_length(config: Config) -> int:
     return config.rl.episode_length
 
 
-def _task_env_kwargs(config: Config, task: Task) -> dict[str, Any]:
-    options = split_env_kwargs(task.env_cls, dict(task.kwargs))
-    return options | ({"textured": config.reward.textured} if "textured" in options else {})
+def _look(config: Config, task: Task | None) -> dict[str, Any]:
+    return {"textured": config.reward.textured} if task is not None and "textured" in task.kwargs else {}
 
 
 def _options(config: Config) -> dict[str, Any]:
     """Keyword arguments of `make_vector_env`."""
-    reward, task = config.reward, config.task
+    reward = config.reward
     options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
     options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs}
     if reward.is_imported:
@@ -101,6 +99,4 @@ def _options(config: Config) -> dict[str, Any]:
     for name in ("camera", "combine_views"):
         if (value := getattr(reward, name)) is not None:
             options[name] = value
-    if task is not None and "textured" in task.kwargs:
-        options["textured"] = reward.textured
-    return options
+    return options | _look(config, config.task)

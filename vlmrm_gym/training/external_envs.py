@@ -1,4 +1,4 @@
-"""Spaces and time limits of environments of other packages; their default settings depend on these."""
+"""Spaces and time limits of environments; default settings depend on these."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from vlmrm_gym.registration import check_env_kwargs, find_spec
+from vlmrm_gym.registration import check_env_kwargs, find_spec, find_task, make_base_env
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
 
     Args:
         id: A registered ID; for "module:ID" the module is imported first.
-        env_kwargs: Keyword arguments of the environment.
+        env_kwargs: Keyword arguments of the environment; not for tasks that have a record.
 
     Raises:
         gymnasium.error.Error, ImportError: An unknown ID.
@@ -38,12 +38,15 @@ def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
 
 @cache
 def _read_traits(id: str, env_kwargs: str) -> Traits:
-    spec = find_spec(id)
-    env = gym.make(spec, **check_env_kwargs(json.loads(env_kwargs)))
+    if (task := find_task(id)) is not None:
+        env, length = make_base_env(task, task.episode_length), task.episode_length
+    else:
+        spec = find_spec(id)
+        env, length = gym.make(spec, **check_env_kwargs(json.loads(env_kwargs))), spec.max_episode_steps
     try:
         modes = env.metadata.get("render_modes", [])
         if "rgb_array" not in modes:
             raise ValueError(f'its environments must have the render mode "rgb_array". They have {modes}.')
-        return Traits(env.observation_space, env.action_space, spec.max_episode_steps)
+        return Traits(env.observation_space, env.action_space, length)
     finally:
         env.close()

@@ -1,15 +1,15 @@
 """Checks of the reward section of a configuration, without loading a model."""
 
-import inspect
 from collections.abc import Collection, Iterator
+from contextlib import closing
 from importlib.util import find_spec
 
-from vlmrm_gym import envs
+from vlmrm_gym.capture import choose_cameras
+from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rewards.custom import check_kwargs
 from vlmrm_gym.rewards.specification import CLIPOptions, ImportedReward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.timeouts import Timeouts
-from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import Key, Problem
 from vlmrm_gym.validation import short_repr, truncate
@@ -61,7 +61,7 @@ def _check_clip(config: Config) -> Iterator[Problem]:
     if reward.prompt is None and (task is None or task.prompt is None):
         rule = f"is missing: {config.id} has no prompt of its own. Say what the agent should do."
         yield Problem.of("reward.prompt", rule)
-    baseline = reward.baseline or (task and [task.baseline])
+    baseline = reward.baseline or ([task.baseline] if task is not None and task.baseline is not None else None)
     if reward.alpha > 0 and baseline is None:
         yield Problem.of(
             "reward.baseline",
@@ -111,7 +111,7 @@ def _check_import(reward: RewardConfig) -> Iterator[Problem]:
 def _check_scene(config: Config, *, check_views: bool) -> Iterator[Problem]:
     """Check cameras and textures, which only some tasks support."""
     task, reward = config.task, config.reward
-    has_textures = task is not None and "textured" in inspect.signature(getattr(envs, task.env_cls)).parameters
+    has_textures = task is not None and "textured" in task.kwargs
     if not reward.textured and not has_textures:
         yield Problem.of("reward.textured", f"must be true for {config.id}, which has only one look.")
     if reward.camera is None and reward.combine_views is not None:
@@ -119,18 +119,15 @@ def _check_scene(config: Config, *, check_views: bool) -> Iterator[Problem]:
         yield Problem.of("reward.combine_views", rule)
     if reward.camera is None or task is None:  # other packages' environments check cameras on construction
         return
-    if "camera" not in task.kwargs:
-        yield Problem.of("reward.camera", f"is not for {config.id}, which has a fixed view. Leave it out.")
-        return
-    from vlmrm_gym.envs.humanoid_body import plain_model
-    from vlmrm_gym.rendering.views import make_cameras
-
     try:
-        cameras = make_cameras(plain_model(), reward.camera, PAPER_CAMERA)
+        with closing(make_base_env(task, task.episode_length)) as env:
+            cameras = choose_cameras(env, reward.camera)
     except (ValueError, TypeError) as error:
         yield Problem(("reward", "camera"), f"`reward.camera` is not valid: {truncate(str(error), 1_000)}")
     else:
-        if check_views and reward.combine_views is not None:
+        if cameras is None:
+            yield Problem.of("reward.camera", f"is not for {config.id}, which has a fixed view. Leave it out.")
+        elif check_views and reward.combine_views is not None:
             try:
                 CombineViews(reward.combine_views, len(cameras))
             except ValueError as error:

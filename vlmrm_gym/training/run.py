@@ -127,7 +127,9 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
         envs = make_envs(
             config, config.num_envs, overlap=config.reward.overlap, start_near_goal=config.rl.start_near_goal
         )
-        envs = ResumableVecEnv(envs, success_threshold=config.success_threshold, lockstep=config.task is not None)
+        envs = ResumableVecEnv(
+            envs, success_threshold=config.success_threshold, lockstep=config.task is not None and config.task.lockstep
+        )
     try:
         return envs, _make_algorithm(config, envs, checkpoint)
     except BaseException:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vlmrm_gym.check.task_states.base import NEAR_MISS, Numbers, Rows, StatePath
-from vlmrm_gym.check.task_states.mujoco import MuJoCoStates
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, interpolate_from_stand, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds, worst_margin
+from vlmrm_gym.envs.mujoco_states import MuJoCoStates
+from vlmrm_gym.envs.states import NEAR_MISS, Numbers, Rows, StatePath
 
 _CANDIDATES = 4
 """How many poses are drawn for each of those that are close to the task and wrong."""
@@ -26,6 +26,10 @@ class HumanoidStates(MuJoCoStates):
         super().__init__(plain_model(), pose()[None], judge)
         self._task = task
 
+    def grade(self, states: Rows) -> Numbers | None:
+        """`soft_success`: 1 for success."""
+        return None if self._task is None else soft_success(self.margins(states).values())
+
     def margins(self, states: Rows) -> Mapping[str, Numbers]:
         """See `TaskStates`."""
         return {} if self._task is None else SUCCESS_CRITERIA[self._task](Body(states))
@@ -42,11 +46,19 @@ class HumanoidStates(MuJoCoStates):
         """See `TaskStates`."""
         return near_poses(0, rng) if self._task is None else true_states(self._task, count, rng)
 
+    def example_goal(self) -> Numbers | None:
+        """The task's pose."""
+        return None if self._task is None else pose(*TASK_POSES[self._task])
+
     def place(self, states: Rows) -> Rows:
         """The states with their lowest point on the floor, at the origin."""
         placed = states.copy()
         placed[:, :2] = 0
         return on_floor(placed)
+
+    def on_the_way(self, fractions: Numbers) -> Rows | None:
+        """Between standing and the task's pose."""
+        return None if self._task is None else on_floor(interpolate_from_stand(self._task, fractions))
 
     def paths(self) -> Sequence[StatePath]:
         """From standing into the task's pose, and into the poses of all tasks as lines of one plot."""

@@ -1,12 +1,12 @@
 """States of any MuJoCo environment: known from rollouts, changed within the limits of the joints."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.task_states.base import Numbers, Rows, StatePath
+from vlmrm_gym.envs.states import Numbers, Rows, TaskStates
 
 SETTLE_SECONDS = 0.045
 """How long a changed state is simulated, without torques: overlapping parts separate, and hardly anything falls."""
@@ -20,7 +20,7 @@ _SCALARS = (int(mujoco.mjtJoint.mjJNT_SLIDE), int(mujoco.mjtJoint.mjJNT_HINGE))
 """Joints whose position is one number."""
 
 
-class MuJoCoStates:
+class MuJoCoStates(TaskStates):
     """`qpos`, then what else a captured state has: float64 (N, S).
 
     Args:
@@ -49,10 +49,6 @@ class MuJoCoStates:
         """See `TaskStates`."""
         assert self._judge is not None
         return np.asarray(self._judge(states), dtype=bool)
-
-    def margins(self, states: Rows) -> Mapping[str, Numbers]:
-        """Empty: conditions are not known."""
-        return {}
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
         """States of the rollouts, drawn with replacement."""
@@ -94,10 +90,6 @@ class MuJoCoStates:
         if (values < low - BEYOND).any() or (values > high + BEYOND).any():
             return None
         return None if (data.contact.dist < -DEEPEST).any() else data.qpos.copy()
-
-    def paths(self) -> Sequence[StatePath]:
-        """None: no goal is known."""
-        return []
 
 
 def _scale(model: mujoco.MjModel) -> NDArray[np.float64]:

@@ -1,8 +1,8 @@
-"""The protocol of a task's states, and what holds for all of them."""
+"""What is known of the states of a task: which succeed, how near the others are, and how they can be changed."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class StatePath:
     """Label, if paths of one title are lines of one plot. None: a plot of its own, with a line for each alpha."""
 
 
-class TaskStates(Protocol):
+class TaskStates(ABC):
     """States of one task. All arrays of states are float64 (N, S), as captured."""
 
     dimensions: int
@@ -40,37 +40,52 @@ class TaskStates(Protocol):
     @property
     def has_judge(self) -> bool:
         """Whether `succeeds` is known."""
-        ...
+        return True
 
+    @abstractmethod
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
         """Which states succeed: bool (N,). Only with `has_judge`."""
-        ...
+
+    def grade(self, states: Rows) -> Numbers | None:
+        """How near states are to success: float64 (N,) from 0 to 1, higher is nearer; None if that is not known."""
+        return None
 
     def margins(self, states: Rows) -> Mapping[str, Numbers]:
         """By how much states are on the right side of each condition's limit: float64 (N,) by name.
 
         In units of a typical deviation; a state succeeds if all are at least 0. Empty if conditions are not known.
         """
-        ...
+        return {}
 
+    @abstractmethod
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
         """States of many kinds, successes among them if ways to make these are known: float64 (at most count, S)."""
-        ...
 
+    @abstractmethod
     def goals(self, count: int, rng: np.random.Generator) -> Rows:
         """States that succeed, float64 (count, S); (0, S) if none is known."""
-        ...
 
+    def example_goal(self) -> Numbers | None:
+        """A state that succeeds, for pictures: float64 (S,); None if none is known."""
+        return next(iter(self.goals(1, np.random.default_rng(0))), None)
+
+    @abstractmethod
     def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
         """States changed by offsets, float64 (N, D) in units of a typical change, and made possible again.
 
         Possible: within the limits of the joints, and without parts inside one another or inside the floor.
         """
-        ...
+
+    def on_the_way(self, fractions: Numbers) -> Rows | None:
+        """States on the way from the initial state (0) to the goal (1), for fractions float64 (N,): a curriculum.
+
+        None if no way is known.
+        """
+        return None
 
     def paths(self) -> Sequence[StatePath]:
-        """Lines of states that lead to the goal."""
-        ...
+        """Lines of states that lead to the goal; empty if none is known."""
+        return []
 
 
 def fails_clearly(task: TaskStates, states: Rows) -> NDArray[np.bool_]:

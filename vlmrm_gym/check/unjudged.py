@@ -1,33 +1,32 @@
 """States of a task whose own judge is not used, since labels of rollouts say what succeeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.task_states.base import Numbers, Rows, StatePath, TaskStates
+from vlmrm_gym.envs.states import Rows, StatePath, TaskStates
 
 
-class Unjudged:
+class Unjudged(TaskStates):
     """The same states, of which none is known to succeed.
 
     Args:
         task: The states with their judge.
     """
 
-    has_judge = False
-
     def __init__(self, task: TaskStates) -> None:
         self._task = task
         self.dimensions = task.dimensions
 
+    @property
+    def has_judge(self) -> bool:
+        """No."""
+        return False
+
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
         """Not known: labels are of the states of rollouts only."""
         raise NotImplementedError
-
-    def margins(self, states: Rows) -> Mapping[str, Numbers]:
-        """Empty: conditions are not known."""
-        return {}
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
         """See `TaskStates`."""
