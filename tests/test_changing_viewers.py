@@ -116,8 +116,8 @@ def test_a_model_with_other_bodies_is_seen_by_the_viewer_too(change):
 
 
 def test_a_chosen_camera_stays_where_it_is():
-    """The viewer's camera and its markers are of the environment's own view."""
-    env = make(lambda env, step: (move_camera(env, step), add_marker(env, step)))
+    """The viewer's camera is that of the environment's own view."""
+    env = make(move_camera)
     view = StateView(env, camera={"azimuth": 30.0, "distance": 4.0})
     env.step(np.array([0.5]))
     assert view.capture()[1] is None

@@ -38,7 +38,8 @@ def find_cameras(env: gym.Env[Any, Any], camera: Any) -> list[CameraFields] | No
         cameras = make_cameras(source.model, camera, _own_camera(source))
     if is_dm_control and any(one.type != _FIXED for one in cameras):
         raise ValueError(
-            f"`camera`: {env.unwrapped} renders from cameras of its model, by name or number, only. Received {camera!r}."
+            f"`camera`: {env.unwrapped} renders from cameras of its model, by name or number, only. "
+            f"Received {camera!r}."
         )
     return [get_fields(one) for one in cameras]
 
@@ -83,7 +84,7 @@ def _render_view(env: gym.Env[Any, Any], viewer: OffScreenViewer, camera: Camera
 
 def _unused_camera(env: Any) -> RuntimeError:
     return RuntimeError(
-        f"`camera`: {env} does not render from a chosen camera, because its own code draws the frame or sets the camera. "
+        f"`camera`: {env} does not render from a chosen camera: its own code draws the frame, or sets the camera. "
         "Leave `camera` out."
     )
 

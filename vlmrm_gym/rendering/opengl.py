@@ -65,7 +65,7 @@ class OpenGLContext:
 
 @contextmanager
 def as_current(context: Any) -> Iterator[None]:
-    """Make one of MuJoCo's OpenGL contexts current. Garbage collection is paused meanwhile; see `_collection_paused`."""
+    """Make an OpenGL context of MuJoCo's current. Garbage collection is paused meanwhile; see `_collection_paused`."""
     with _collection_paused(), _kept_current(), context.as_current():
         yield
 

@@ -23,9 +23,9 @@ def find_source(env: gym.Env[Any, Any]) -> Any:
     return None
 
 
-def find_viewer(renderer: MujocoRenderer) -> Any:
-    """The viewer that renders the arrays of an environment; None before its first frame."""
-    return renderer._viewers.get("rgb_array")
+def find_viewer(renderer: Any) -> Any:
+    """The viewer of an environment's `mujoco_renderer` that renders its arrays; None before the first frame."""
+    return getattr(renderer, "_viewers", {}).get("rgb_array")
 
 
 def render_own(env: gym.Env[Any, Any]) -> Any:
@@ -44,17 +44,18 @@ def render_own(env: gym.Env[Any, Any]) -> Any:
         frame = env.render()
         if not np.any(frame) and not _can_draw(viewer):
             raise RuntimeError(
-                f"The frame of {env.unwrapped} is black because its MuJoCo viewer can no longer draw: it was closed, or "
-                "the viewer of an environment that was dropped without `close()` has deleted its OpenGL objects. Close "
-                "every environment that has rendered, and make this one again."
+                f"The frame of {env.unwrapped} is black because its MuJoCo viewer can no longer draw. It was closed, "
+                "or the viewer of another environment deleted its OpenGL objects when it was garbage-collected: keep "
+                "a reference to every environment that has rendered until you are done with all of them."
             )
     return frame
 
 
 def _can_draw(viewer: OffScreenViewer) -> bool:
-    """Whether white that is drawn arrives: then a black frame is that of a black scene."""
+    """Whether white pixels that are drawn can be read: then a black frame is that of a black scene."""
     viewer._set_mujoco_buffer()
-    pixels = np.zeros((viewer.viewport.height, viewer.viewport.width, 3), dtype=np.uint8)
-    mujoco.mjr_rectangle(viewer.viewport, 1.0, 1.0, 1.0, 1.0)
+    pixels = np.full((3 * viewer.viewport.height * viewer.viewport.width, 1), 255, dtype=np.uint8)
+    mujoco.mjr_drawPixels(pixels, None, viewer.viewport, viewer.con)
+    pixels[:] = 0
     mujoco.mjr_readPixels(pixels, None, viewer.viewport, viewer.con)
     return bool(pixels.any())
