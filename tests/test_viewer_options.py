@@ -13,6 +13,8 @@ import vlmrm_gym
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.rendering import States
+from vlmrm_gym.rendering.env_cameras import find_cameras
+from vlmrm_gym.rendering.stored import FrameStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning")
 NEAR = {"distance": 3.0, "lookat": [0.0, 0.0, 0.5], "elevation": -30.0, "azimuth": 20.0}
@@ -159,32 +161,56 @@ def test_frames_are_those_that_the_environment_shows(change):
     view.close()
 
 
-@pytest.mark.parametrize("change", [draw_wireframes, hide_geoms, perturb, show_other_data, replace_the_renderer])
+CAMERAS = [NEAR, {"type": "tracking", "trackbodyid": "box", "distance": 2.0}, "watcher"]
+
+
+def rendered_from_cameras(env):
+    """What Gymnasium's viewer renders from each of `CAMERAS`."""
+    own, frames = viewer(env), []
+    for kind in ("FREE", "TRACKING", "FIXED"):
+        own.cam.type = getattr(mujoco.mjtCamera, f"mjCAMERA_{kind}")
+        if kind == "FREE":
+            own.cam.distance, own.cam.elevation, own.cam.azimuth, own.cam.lookat[:] = 3.0, -30.0, 20.0, (0, 0, 0.5)
+        elif kind == "TRACKING":
+            mujoco.mjv_defaultFreeCamera(env.model, own.cam)
+            own.cam.type, own.cam.trackbodyid, own.cam.distance = mujoco.mjtCamera.mjCAMERA_TRACKING, 1, 2.0
+        else:
+            own.cam.fixedcamid = 0
+        frames.append(own.render("rgb_array"))
+    return np.concatenate(frames, axis=1)
+
+
+@pytest.mark.parametrize("change", [draw_wireframes, hide_geoms, perturb, show_other_data, replace_the_viewer])
 def test_options_of_the_viewer_count_from_chosen_cameras(change):
-    """Also from one that follows a body."""
+    """From a free one, one that follows a body, and one of the model."""
     env = ChangingEnv(size=48)
     env.reset(seed=0)
-    cameras = [NEAR, {"type": "tracking", "trackbodyid": "box", "distance": 2.0}, "watcher"]
-    view = StateView(env, camera=cameras, quality="faithful")
+    view = StateView(env, camera=CAMERAS, quality="faithful")
     env.step(np.array([0.5]))
     change(env)
     shown = view.render()
-    assert shown.shape == (48, 3 * 48, 3)
-    for i, camera in enumerate(cameras):
-        alone = StateView(env, camera=camera, quality="faithful")
-        np.testing.assert_array_equal(shown[:, 48 * i : 48 * (i + 1)], alone.render())
-        own = viewer(env)
-        own.cam.type = mujoco.mjtCamera.mjCAMERA_FREE
-        env.mujoco_renderer.camera_id = -1
-        if camera is NEAR:
-            before = {name: np.copy(getattr(own.cam, name)) for name in NEAR}
-            for name, value in NEAR.items():
-                setattr(own.cam, name, value)
-            np.testing.assert_array_equal(alone.render(), env.render())
-            for name, value in before.items():
-                setattr(own.cam, name, value)
-        alone.close()
+    np.testing.assert_array_equal(shown, rendered_from_cameras(env))
     view.close()
+
+
+def test_a_marker_is_seen_from_chosen_cameras():
+    env = ChangingEnv(size=48)
+    env.reset(seed=0)
+    view = StateView(env, camera=CAMERAS, quality="faithful")
+    before = view.render().astype(int)
+    viewer(env).add_marker(pos=np.array([0.0, 0.0, 0.8]), size=np.full(3, 0.3), rgba=np.ones(4))
+    changed = np.abs(view.render() - before).reshape(48, 3, 48, 3).max((0, 2, 3))
+    assert (changed > 50).all()
+    view.close()
+
+
+def test_stored_views_follow_a_body():
+    """Also of an environment whose frames are stored."""
+    env = ChangingEnv(size=48)
+    env.reset(seed=0)
+    env.step(np.array([0.5]))
+    frames = FrameStore(find_cameras(env, CAMERAS)).capture(env)
+    np.testing.assert_array_equal(np.concatenate(frames, axis=1), rendered_from_cameras(env))
 
 
 def test_the_environments_own_camera_stays_where_it_is():

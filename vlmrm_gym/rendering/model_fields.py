@@ -9,7 +9,7 @@ import numpy as np
 
 DRAWN = (
     *("qpos0", "body_", "jnt_", "geom_", "site_", "cam_", "light_", "flex_", "mesh_", "skin_", "hfield_", "tex_"),
-    *("mat_", "tendon_", "wrap_"),
+    *("mat_", "tendon_", "wrap_", "actuator_cranklength"),
 )
 """Prefixes of all fields that can affect a frame. They include some that do not, such as friction."""
 LARGE = ("flex_", "mesh_", "skin_", "hfield_", "tex_")
