@@ -107,7 +107,7 @@ class ViewerWatch:
         if viewer is not None:  # rendering clears the markers, but the user has yet to render the environment
             viewer._markers[:] = self._shown
         images = [Image.fromarray(check_frame(frame)) for frame in rendered]
-        frames = np.stack([image.resize((width, height), Image.Resampling.BOX) for image in images])
+        frames = np.stack([np.asarray(image.resize((width, height), Image.Resampling.BOX)) for image in images])
         return frames if len(frames) > 1 else frames[0]
 
 

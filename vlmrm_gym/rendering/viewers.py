@@ -41,7 +41,7 @@ def render_own(env: gym.Env[Any, Any]) -> Any:
     if not isinstance(viewer, OffScreenViewer):
         return env.render()
     with as_current(viewer.opengl_context):
-        frame = env.render()
+        frame: Any = env.render()
         if not np.any(frame) and not _can_draw(viewer):
             raise RuntimeError(
                 f"The frame of {env.unwrapped} is black because its MuJoCo viewer can no longer draw. It was closed, "
