@@ -35,6 +35,7 @@ XML = """
     <body name="mesh" pos=".4 -.2 .3"><geom name="mesh" type="mesh" mesh="tetra" material="plain"/></body>
   </worldbody>
   <actuator><motor joint="turn" ctrlrange="-1 1"/></actuator>
+  {sections}
 </mujoco>
 """
 
@@ -101,18 +102,22 @@ class ChangingEnv(MujocoEnv, EzPickle):
         change: A name in `CHANGES`, or None.
         when: "reset" or "step".
         extra: More elements of the box.
+        sections: More sections of the model.
         camera: The name of a camera, or None for a free one.
     """
 
     metadata = {"render_modes": ["human", "rgb_array", "depth_array", "rgbd_tuple"]}  # noqa: RUF012
 
-    def __init__(self, change=None, when="reset", *, extra="", camera=None, size=48, render_mode="rgb_array"):
-        EzPickle.__init__(self, change, when, extra=extra, camera=camera, size=size, render_mode=render_mode)
+    def __init__(
+        self, change=None, when="reset", *, extra="", sections="", camera=None, size=48, render_mode="rgb_array"
+    ):
+        kwargs = {"extra": extra, "sections": sections, "camera": camera, "size": size, "render_mode": render_mode}
+        EzPickle.__init__(self, change, when, **kwargs)
         self.change, self.when = change, when
         elevation = " ".join(str(0.1 * (i % 7)) for i in range(64))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "scene.xml")
-            path.write_text(XML.format(elevation=elevation, extra=extra))
+            path.write_text(XML.format(elevation=elevation, extra=extra, sections=sections))
             super().__init__(
                 str(path),
                 frame_skip=2,

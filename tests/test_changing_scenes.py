@@ -136,7 +136,7 @@ def test_a_model_with_other_bodies_is_drawn_at_once():
     scene = StateView(env, quality="faithful")
     renderer = scene.make_renderer(lambda height, width: (32, 32))
     other = ChangingEnv(extra='<geom type="sphere" size=".3" pos="0 0 .5" rgba="0 1 1 1"/>')
-    env.model, env.data = other.model, other.data
+    env.model, env.data = env.mujoco_renderer.model, env.mujoco_renderer.data = other.model, other.data
     mujoco.mj_forward(env.model, env.data)
     state, change = scene.capture()
     expected = fresh_frame(env, 32)

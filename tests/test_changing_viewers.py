@@ -115,9 +115,24 @@ def test_a_model_with_other_bodies_is_seen_by_the_viewer_too(change):
     view.close()
 
 
+def test_a_marker_is_for_one_frame():
+    """An environment that adds one in every step, and is rendered by nobody else, shows one at a time."""
+    env, single = ChangingEnv(size=48), ChangingEnv(size=48)
+    view = StateView(env, quality="faithful")
+    env.reset(seed=0), single.reset(seed=0)
+    for step in range(3):
+        env.step(np.array([0.5])), single.step(np.array([0.5]))
+        for one in (env, single):
+            add_marker(one, step)
+        frame = view.capture()[1].frame
+        single.mujoco_renderer.viewer.make_context_current()
+        np.testing.assert_array_equal(frame, single.render())
+    view.close()
+
+
 def test_a_chosen_camera_stays_where_it_is():
-    """The viewer's camera and its markers are of the environment's own view."""
-    env = make(lambda env, step: (move_camera(env, step), add_marker(env, step)))
+    """The viewer's camera is that of the environment's own view."""
+    env = make(move_camera)
     view = StateView(env, camera={"azimuth": 30.0, "distance": 4.0})
     env.step(np.array([0.5]))
     assert view.capture()[1] is None

@@ -25,9 +25,9 @@ def make_renderer(
 ) -> EnvRenderer:
     """Make the renderer of an environment.
 
-    Gymnasium's MuJoCo environments (and others derived from `MujocoEnv`, unless they override `render` or show
-    forces), cart-pole and continuous mountain car are drawn from their states, at any size. The frames of any other
-    environment are stored as they are.
+    Gymnasium's MuJoCo environments (and others derived from `MujocoEnv`, unless they show forces, or code other than
+    Gymnasium's renders them), cart-pole and continuous mountain car are drawn from their states, at any size. The
+    frames of any other environment are stored as they are.
 
     With `camera=None` the camera of a MuJoCo environment is also pinned: it renders with the same camera from then on,
     see `vlmrm_gym.capture.mujoco.pin_camera`.
@@ -173,11 +173,12 @@ def _renderer_kind(env: gym.Env[Any, Any]) -> Literal["mujoco", "cart-pole", "mo
         from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
     except gym.error.DependencyNotInstalled:
         return None
-    if type(env).render is not MujocoEnv.render:
+    if not isinstance(env, MujocoEnv):
         return None
     from vlmrm_gym.capture.mujoco import shows_dynamics
+    from vlmrm_gym.capture.viewer_watch import renders_as_gymnasium
 
-    return None if shows_dynamics(env) else "mujoco"
+    return "mujoco" if renders_as_gymnasium(env) and not shows_dynamics(env) else None
 
 
 _CLASSIC_CONTROL: Mapping[Literal["cart-pole", "mountain car"], tuple[tuple[type, ...], Mapping[str, float]]] = {
@@ -203,4 +204,4 @@ def _frame_size(unwrapped: Any) -> tuple[int, int]:
     """Height and width, in pixels, of the frames of an environment that is drawn from its states."""
     if hasattr(unwrapped, "screen_height"):
         return unwrapped.screen_height, unwrapped.screen_width
-    return unwrapped.height, unwrapped.width
+    return unwrapped.mujoco_renderer.height, unwrapped.mujoco_renderer.width

@@ -15,13 +15,15 @@ from vlmrm_gym.rendering.model_changes import camera_field
 from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.viewers import find_viewer
 
 
 class MuJoCoCapture:
     """Reads the states of one `MujocoEnv`, with every change that the environment makes to its model and its camera.
 
     Some models cannot be drawn as changes of the renderer's, such as one with other bodies. Their frames are drawn at
-    once, and captured instead of states. So are frames with markers, which an environment adds to Gymnasium's viewer.
+    once, and captured instead of states. Where the environment shows what no state contains, such as markers, its own
+    frames are captured: see `ViewerWatch`.
 
     Args:
         env: A `MujocoEnv`.
@@ -42,7 +44,7 @@ class MuJoCoCapture:
         self._renderer = renderer
         self._view = view or renderer
         self._cameras: list[Mapping[str, Any]] = [*self._view.cameras]
-        self._viewer = ViewerWatch(self._env, self._cameras[0]) if own_camera else None
+        self._viewer, self._own_camera = ViewerWatch(self._env, renderer, self._cameras[0]), own_camera
         self._substitute: MuJoCoRenderer | None = None
         self._camera_change = self._compare_cameras()
         self._last_changes: tuple[SceneChange, SceneChange] | None = None
@@ -56,23 +58,25 @@ class MuJoCoCapture:
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
         """The state, float64 (state_size,), and how the scene differs from the renderer's."""
+        if not self._viewer.shows_state():
+            frame = self._viewer.render(
+                self._renderer.height, self._renderer.width, None if self._own_camera else self._cameras
+            )
+            return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
         if self._watch is None or self._env.model is not self._watch.model:
             self._watch_model(self._env.model)
         assert self._watch is not None
         change, self._after_reset = self._watch.change(after_reset=self._after_reset), False
-        if self._viewer is not None:
-            self._follow(self._viewer)
-            frame = self._viewer.render_markers(self._renderer.height, self._renderer.width)
-            if frame is not None:
-                return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
+        if self._own_camera:
+            self._follow_camera()
         if self._substitute is None:
             return self._renderer.capture(self._env), self._with_camera(change)
         frame = self._substitute.render(self._substitute.capture(self._env)[None], [self._with_camera(change)])[0]
         return np.zeros(self._renderer.state_size), SceneChange(frame=frame)
 
-    def _follow(self, viewer: ViewerWatch) -> None:
+    def _follow_camera(self) -> None:
         """Take over the environment's camera if it has changed."""
-        camera = viewer.camera()
+        camera = self._viewer.camera()
         if camera is not self._cameras[0]:
             self._cameras = [camera]
             self._camera_change = self._compare_cameras()
@@ -125,14 +129,15 @@ def find_camera(env: Any) -> mujoco.MjvCamera:
     """
     renderer = env.mujoco_renderer
     camera = mujoco.MjvCamera()
-    set_fields(camera, _complete_config(env) if renderer.viewer is None else get_fields(renderer.viewer.cam))
+    viewer = find_viewer(renderer)
+    set_fields(camera, _complete_config(env) if viewer is None else get_fields(viewer.cam))
     camera.type, camera.fixedcamid = camera_type(renderer), renderer.camera_id
     return camera
 
 
 def pin_camera(env: Any) -> None:
     """Make a `MujocoEnv` render with the camera that `find_camera` returns, so that it shows what is scored."""
-    if env.mujoco_renderer.viewer is None:
+    if find_viewer(env.mujoco_renderer) is None:
         env.mujoco_renderer.default_cam_config = _complete_config(env)
 
 

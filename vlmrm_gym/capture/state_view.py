@@ -12,7 +12,7 @@ from vlmrm_gym.capture.capture import Capture, DrawingCapture
 from vlmrm_gym.capture.factory import build_renderer, is_drawn_from_states, make_capture, pin_camera
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, side_by_side
 from vlmrm_gym.rendering.states import SceneChange, States
-from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.rendering.stored import FrameStore, render_frame
 
 
 class StateView:
@@ -94,7 +94,7 @@ class StateView:
         Several views are side by side: (H, V * W, 3).
         """
         if not self._is_drawn and self._own_camera:
-            return self._env.render()
+            return render_frame(self._env)
         state, change = self._view_capture()
         return side_by_side(States(state[None], [change]).draw(self._renderer))[0]
 

@@ -207,6 +207,11 @@ class VectorCapture:
         """How the shared scene differs from the renderer's, for each environment."""
         assert self._shared_view is not None
         change = self._shared_view.capture()[1]
+        if change is not None and change.frame is not None:
+            raise RuntimeError(
+                f"{self._env} has one viewer for all of its environments, and it shows more than their states, such as "
+                "markers or other options. Put the viewer's settings back, or make the environments one by one."
+            )
         return None if change is None else [change] * self._env.num_envs
 
     def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:

@@ -10,9 +10,10 @@ from typing import Any, cast
 import gymnasium as gym
 import mujoco
 import numpy as np
-from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer, OffScreenViewer
 
 from vlmrm_gym.rendering.cameras import get_fields, set_fields
+from vlmrm_gym.rendering.viewers import find_source, find_viewer, render_own
 from vlmrm_gym.rendering.views import make_cameras
 
 CameraFields = Mapping[str, Any]
@@ -27,7 +28,7 @@ def find_cameras(env: gym.Env[Any, Any], camera: Any) -> list[CameraFields] | No
     Raises:
         ValueError: `make_cameras` rejects them, or the environment cannot render from one of them.
     """
-    source = _find_source(env)
+    source = find_source(env)
     if source is None:
         return None
     is_dm_control = not isinstance(source, MujocoRenderer)
@@ -35,52 +36,63 @@ def find_cameras(env: gym.Env[Any, Any], camera: Any) -> list[CameraFields] | No
         cameras = make_cameras(source.model.ptr, camera)
     else:
         cameras = make_cameras(source.model, camera, _own_camera(source))
-    for one in cameras:
-        if one.type == _TRACKING or (is_dm_control and one.type != _FIXED):
-            kinds = "cameras of its model, by name or number" if is_dm_control else "free cameras and its model's own"
-            raise ValueError(f"`camera`: {env.unwrapped} renders from {kinds}, only. Received {camera!r}.")
+    if is_dm_control and any(one.type != _FIXED for one in cameras):
+        raise ValueError(
+            f"`camera`: {env.unwrapped} renders from cameras of its model, by name or number, only. "
+            f"Received {camera!r}."
+        )
     return [get_fields(one) for one in cameras]
 
 
 def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> list[Any]:
-    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was."""
-    source, unwrapped, frames = _find_source(env), cast(Any, env.unwrapped), []
-    if not isinstance(source, MujocoRenderer):
+    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was.
+
+    Raises:
+        RuntimeError: The environment does not render from the camera that its viewer has.
+    """
+    source, unwrapped = find_source(env), cast(Any, env.unwrapped)
+    if source is not None and not isinstance(source, MujocoRenderer):
+        frames = []
         for camera in cameras:
             with _item_set(unwrapped.render_kwargs, "camera_id", int(camera["fixedcamid"])):
                 frames.append(env.render())
         return frames
-    viewer = source._get_viewer("rgb_array")
+    viewer = None if source is None else source._get_viewer("rgb_array")
+    if not isinstance(viewer, OffScreenViewer):
+        raise _unused_camera(unwrapped)
     before, markers = get_fields(viewer.cam), list(viewer._markers)
     try:
-        for camera in cameras:
-            set_fields(viewer.cam, camera)
-            viewer._markers[:] = markers  # rendering clears them
-            number = int(camera["fixedcamid"]) if camera["type"] == _FIXED else -1
-            with _item_set(vars(source), "camera_id", number):
-                frames.append(env.render())
+        with _item_set(vars(source), "camera_id", None):  # the viewer's camera counts, whatever its type
+            return [_render_view(env, viewer, camera, markers) for camera in cameras]
     finally:
         set_fields(viewer.cam, before)
-    return frames
 
 
-def _find_source(env: gym.Env[Any, Any]) -> Any:
-    """What renders the environment: a `MujocoRenderer`, dm_control's physics, or None."""
-    unwrapped: Any = env.unwrapped
-    physics = getattr(getattr(unwrapped, "_env", None), "physics", None)
-    if physics is not None and isinstance(getattr(unwrapped, "render_kwargs", None), dict):
-        return physics
-    for owner in (unwrapped, *vars(unwrapped).values()):  # a maze renders through an environment that it contains
-        renderer = getattr(owner.unwrapped if isinstance(owner, gym.Env) else owner, "mujoco_renderer", None)
-        if isinstance(renderer, MujocoRenderer):
-            return renderer
-    return None
+def _render_view(env: gym.Env[Any, Any], viewer: OffScreenViewer, camera: CameraFields, markers: list[Any]) -> Any:
+    """What the environment renders from one camera."""
+    set_fields(viewer.cam, camera)
+    viewer._markers[:] = markers  # rendering clears them
+    position = viewer.scn.camera[0].pos
+    position[:] = np.nan
+    frame = render_own(env)
+    wanted = {**camera, "lookat": viewer.cam.lookat} if camera["type"] == _TRACKING else camera
+    used = get_fields(viewer.cam)
+    if np.isnan(position).any() or not all(np.array_equal(used[name], value) for name, value in wanted.items()):
+        raise _unused_camera(env.unwrapped)
+    return frame
+
+
+def _unused_camera(env: Any) -> RuntimeError:
+    return RuntimeError(
+        f"`camera`: {env} does not render from a chosen camera: its own code draws the frame, or sets the camera. "
+        "Leave `camera` out."
+    )
 
 
 def _own_camera(renderer: MujocoRenderer) -> mujoco.MjvCamera:
     """The camera that an environment renders with; before it has rendered, as in the model's initial pose."""
     camera = mujoco.MjvCamera()
-    if (viewer := renderer._viewers.get("rgb_array")) is not None:
+    if (viewer := find_viewer(renderer)) is not None:
         set_fields(camera, get_fields(viewer.cam))
     else:
         data = mujoco.MjData(renderer.model)

@@ -9,7 +9,7 @@ import numpy as np
 
 DRAWN = (
     *("qpos0", "body_", "jnt_", "geom_", "site_", "cam_", "light_", "flex_", "mesh_", "skin_", "hfield_", "tex_"),
-    *("mat_", "tendon_", "wrap_"),
+    *("mat_", "tendon_", "wrap_", "actuator_cranklength"),
 )
 """Prefixes of all fields that can affect a frame. They include some that do not, such as friction."""
 LARGE = ("flex_", "mesh_", "skin_", "hfield_", "tex_")
@@ -30,6 +30,8 @@ def field_names(model: mujoco.MjModel) -> list[str]:
     """Names of all fields that can affect a frame; nested ones as paths, such as `vis.headlight.ambient`."""
     names = [name for name in dir(model) if name.startswith(DRAWN) and isinstance(getattr(model, name), np.ndarray)]
     nested = [*_numbers_in(model.vis, "vis"), *_numbers_in(model.stat, "stat")]
+    if model.ntendon:
+        nested.append("opt.gravity")  # slack tendons hang
     return names + [name for name in nested if not name.startswith(_RENDERER_SETTINGS)]
 
 

@@ -144,6 +144,16 @@ class MuJoCoRenderer:
         return [get_fields(camera) for camera in self._cameras]
 
     @property
+    def visual_options(self) -> dict[int, bool]:
+        """Flags of `mjvOption` and their values. Must not be written to."""
+        return self._visual_options
+
+    @property
+    def max_geom(self) -> int:
+        """Maximum number of geoms in the scene."""
+        return self._max_geom
+
+    @property
     def num_views(self) -> int:
         """Number of cameras."""
         return len(self._cameras)

@@ -53,14 +53,21 @@ class OpenGLContext:
 
     @contextmanager
     def as_current(self) -> Iterator[None]:
-        """Make it current. Garbage collection is paused meanwhile; see `_collection_paused`."""
-        with _collection_paused(), _kept_current(), self._context.as_current():
+        """Make it current; see `as_current`."""
+        with as_current(self._context):
             yield
 
     def free(self) -> None:
         """Free it. It cannot be used afterwards."""
         with _collection_paused(), _kept_current():
             self._context.free()
+
+
+@contextmanager
+def as_current(context: Any) -> Iterator[None]:
+    """Make an OpenGL context of MuJoCo's current. Garbage collection is paused meanwhile; see `_collection_paused`."""
+    with _collection_paused(), _kept_current(), context.as_current():
+        yield
 
 
 def make_context(width: int, height: int, egl_device: int | None = None) -> OpenGLContext:

@@ -1,5 +1,6 @@
 """Frames as states, for environments that cannot be rendered from a state: Atari, a real camera, a custom scene."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ class FrameStore:
             ValueError: A frame is not uint8 (H, W, 3).
         """
         if self._cameras is None:
-            return check_frame(env.render()).copy()
+            return check_frame(render_frame(env)).copy()
         from vlmrm_gym.rendering.env_cameras import render_views  # needs MuJoCo, which is optional
 
         frames = np.stack([check_frame(frame) for frame in render_views(env, self._cameras)])
@@ -62,6 +63,15 @@ class FrameStore:
 
     def close(self) -> None:
         """Nothing to free."""
+
+
+def render_frame(env: gym.Env[Any, Any]) -> Any:
+    """What `env.render()` returns; of an environment with a MuJoCo viewer, see `viewers.render_own`."""
+    if "gymnasium.envs.mujoco.mujoco_rendering" not in sys.modules:
+        return env.render()
+    from vlmrm_gym.rendering.viewers import render_own  # needs MuJoCo, which is optional
+
+    return render_own(env)
 
 
 def check_frame(rendered: object) -> NDArray[np.uint8]:
