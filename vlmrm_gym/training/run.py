@@ -21,7 +21,7 @@ from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import Key, flatten, to_yaml, without_alias
 from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_weights, reading
 from vlmrm_gym.training.environments import make_envs
-from vlmrm_gym.training.files import atomic_write
+from vlmrm_gym.training.files import atomic_write, check_space
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.resumable import ResumableVecEnv, restore_environments
 from vlmrm_gym.training.resume_checks import find_changes
@@ -191,7 +191,8 @@ def _learn(
                     model.learn(left, callback, log_interval=None, reset_num_timesteps=state is None)  # pyright: ignore[reportArgumentType]
         finally:
             callback.close()
-    plot_learning_curve(folder.metrics(), folder.path / "learning_curve.png", title=_title(config))
+    rows, title = folder.metrics(), _title(config)
+    atomic_write(folder.path / "learning_curve.png", lambda path: plot_learning_curve(rows, path, title=title))
 
 
 def _title(config: Config) -> str:
@@ -242,6 +243,10 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
     run.finish()
 
 
+_EVENTS_SIZE = 2**16
+"""More than the events of one write take, in bytes."""
+
+
 class _TensorBoardWriter(TensorBoardOutputFormat):
     """A TensorBoard writer that can purge events from a step on, and tolerates a full disk."""
 
@@ -251,6 +256,7 @@ class _TensorBoardWriter(TensorBoardOutputFormat):
 
     def write(self, *args: Any, **kwargs: Any) -> None:
         """Write; on an OSError, start a new event file and raise."""
+        check_space(self._folder, _EVENTS_SIZE)
         try:
             super().write(*args, **kwargs)
         except OSError:
@@ -271,6 +277,7 @@ def new_event_file(folder: Path, purge_step: int | None = None) -> SummaryWriter
     """
     seconds = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*.*")]
     time.sleep(min(max(max(seconds, default=0) + 1 - time.time(), 0), 1))
+    check_space(folder, _EVENTS_SIZE)
     return SummaryWriter(str(folder), purge_step=purge_step)
 
 
