@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from reports import full_report
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.training.data_files import load_state
+from vlmrm_gym.training.run import _TensorBoardWriter
 from vlmrm_gym.training.run_folder import RunFolder
 
 pytestmark = [
@@ -110,17 +113,24 @@ def test_a_warning_about_a_full_disk_is_given_once(disk, tmp_path, capfd):
     assert printed.count("The best policy could not be written") == 1
 
 
-def test_tensorboard_starts_no_file_that_it_cannot_write(disk, tmp_path, capfd):
-    """An event file that was begun on a full disk would be empty, and its thread would print a traceback."""
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG + "  tensorboard_freq: 20\n")
-    disk.resize("100k")
-    (disk.path / "filler").write_bytes(bytes(20_000))
-    printed = fail(capfd, "train", config, "--base-path", disk.path / "runs").err
-    assert printed.count("TensorBoard events could not be written") <= 1
-    events = list((disk.path / "runs" / "run").glob("events.*"))
-    assert len(events) == 1
-    assert events[0].stat().st_size
+def test_tensorboard_goes_on_in_the_same_file_when_there_is_room(disk, capfd):
+    """Files that were begun on a full disk would be empty, and their threads would print tracebacks."""
+    disk.resize("200k")
+    output, filler = _TensorBoardWriter(disk.path, None), disk.path / "filler"
+    output.write({"step": 1.0}, {"step": None}, 1)
+    filler.touch()
+    with suppress(OSError), filler.open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left on device"):
+            output.write({"step": 2.0}, {"step": None}, 2)
+    filler.unlink()
+    output.write({"step": 3.0}, {"step": None}, 3)
+    output.close()
+    assert len(list(disk.path.glob("events.*"))) == 1
+    assert [one.step for one in EventAccumulator(str(disk.path)).Reload().Scalars("step")] == [1, 3]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("size", ["60k", "700k"])

@@ -164,9 +164,8 @@ def _as_run_error(config: Config) -> Iterator[None]:
         MemoryError,
     ) as error:
         kwargs = f" and policy_kwargs {short_repr(config.rl.policy_kwargs)}" if config.rl.policy_kwargs else ""
-        raise RunError(
-            f"{config.id} with {config.rl.algorithm}{kwargs} cannot be made: {truncate(str(error), 1_000)}"
-        ) from error
+        reason = truncate(str(error) or type(error).__name__, 1_000)  # a MemoryError has no text
+        raise RunError(f"{config.id} with {config.rl.algorithm}{kwargs} cannot be made: {reason}") from error
 
 
 def _learn(
