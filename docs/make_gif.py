@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import imageio.v3 as iio
 import numpy as np
 import tyro
 from PIL import Image
+
+from vlmrm_gym.videos import Layout, read_layout
 
 
 @dataclass
@@ -32,7 +34,11 @@ def main(args: Args) -> None:
         method=Image.Quantize.MAXCOVERAGE
     )
     first, *rest = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in small]
-    first.save(args.gif, save_all=True, append_images=rest, duration=1000 * args.every / args.fps, loop=0)
+    options: dict[str, Any] = {"duration": 1000 * args.every / args.fps, "loop": 0}
+    if (layout := read_layout(args.video)) is not None:
+        frame_height = round(layout.frame_size[1] * height / layout.video_size[1])
+        options["comment"] = Layout((args.width, height), (args.width, frame_height)).comment
+    first.save(args.gif, save_all=True, append_images=rest, **options)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).parent.parent
-BASE = {"closing", "cpu", "infos", "metrics", "smoothstep", "tasks", "validation"}
+BASE = {"closing", "cpu", "infos", "metrics", "smoothstep", "tasks", "terminal", "validation"}
 """Files that import nothing of ours, and that every room may import."""
 
 ALLOWED = {

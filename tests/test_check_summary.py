@@ -70,6 +70,13 @@ def test_the_summary_prints_markup_as_it_is(tmp_path):
     assert "[red]x[/oops]" in summary(full_report("[red]x[/oops]"), tmp_path)
 
 
+def test_the_summary_writes_control_characters_out(tmp_path):
+    text = summary(full_report("a \x1b[31mpole"), tmp_path / "\x1b[2J")
+    assert "a \\x1b[31mpole" in text
+    assert "\\x1b[2J" in text
+    assert "\x1b" not in text
+
+
 def test_the_summary_lists_the_best_combinations_only(tmp_path):
     report = full_report()
     row = report.table[0]

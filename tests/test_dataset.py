@@ -25,6 +25,7 @@ from vlmrm_gym.check.numbered_video import STRIP
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rewards import MultiPromptReward
+from vlmrm_gym.videos import read_layout
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 
@@ -123,6 +124,7 @@ def test_frame_k_of_a_video_is_the_state_after_action_k(poles):
     with closing(env), closing(StateView(env)) as view:
         drawn = view.draw(rollout.states.rows)
     assert frames.shape == (15, 400 + STRIP, 600, 3)
+    assert read_layout(poles / "videos" / "episode_0003.mp4") == ((600, 400 + STRIP), (600, 400))
     shown, expected = (every[:, 150:320, 200:400, 0].astype(float) for every in (frames, drawn))
     differences = np.abs(shown[:, None] - expected).mean(axis=(2, 3))
     np.testing.assert_array_equal(differences.diagonal(), differences.min(axis=1))  # some states look alike

@@ -1,10 +1,12 @@
 """`vlmrm-gym score`: rewards of every frame of a video or of pictures."""
 
 import csv
+import subprocess
 from pathlib import Path
 
 import imageio.v2 as imageio
 import imageio.v3 as iio
+import imageio_ffmpeg
 import numpy as np
 import pytest
 from conftest import TASK_PROMPT, cartpole_frame
@@ -17,7 +19,7 @@ from vlmrm_gym.check.frames import batch, open_frames
 from vlmrm_gym.check.score import FILES
 from vlmrm_gym.cli import main
 from vlmrm_gym.rewards import MultiPromptReward
-from vlmrm_gym.videos import LINE_HEIGHT, PLOT_HEIGHT
+from vlmrm_gym.videos import LINE_HEIGHT, PLOT_HEIGHT, save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 
@@ -47,6 +49,10 @@ def video(frames, tmp_path):
     path = tmp_path / "pole.mp4"
     imageio.mimwrite(path, list(frames.repeat(2, axis=0)), fps=4, macro_block_size=2)
     return path
+
+
+def run_ffmpeg(*arguments):
+    subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", *map(str, arguments)], check=True)
 
 
 def read_table(folder: Path) -> list[dict[str, str]]:
@@ -87,6 +93,86 @@ def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
     expected = CLIPReward(prompt=TASK_PROMPT)(iio.imread(video))
     np.testing.assert_allclose(column(rows, TASK_PROMPT), expected, atol=1e-5)
     assert not video.with_name("pole_scores").joinpath("rewards.mp4").exists()
+
+
+@pytest.mark.parametrize("name", ["agent.mp4", "agent.gif"])
+def test_the_strip_of_our_videos_is_not_scored(name, frames, tmp_path, capsys):
+    path = tmp_path / name
+    save_video(path, list(frames), [0.9, 0.1, 0.5], title="a plot that would be scored")
+    main(["score", str(path), "--prompt", TASK_PROMPT])
+    assert "the strip below the frames is left out. Frames of 150 x 100 are scored" in capsys.readouterr().err
+    scores = column(read_table(tmp_path / "agent_scores"), TASK_PROMPT)
+    reward = CLIPReward(prompt=TASK_PROMPT)
+    np.testing.assert_allclose(scores, reward(iio.imread(path)[:, :100]), atol=1e-5)
+    np.testing.assert_allclose(scores, reward(frames), atol=0.1)  # compressed
+    scored_again = open_frames(tmp_path / "agent_scores" / "rewards.mp4")
+    width, height = drawn_size(100, 150)
+    assert [frame.shape for frame in scored_again.frames()] == [(height, width, 3)] * 3
+
+
+def test_a_video_whose_strip_was_scaled_is_scored_whole_with_a_note(frames, tmp_path, capsys):
+    path, small = tmp_path / "agent.mp4", tmp_path / "small.mp4"
+    save_video(path, list(frames), [0.9, 0.1, 0.5])
+    run_ffmpeg("-i", path, "-vf", "scale=74:86", small)
+    main(["score", str(small), "--prompt", TASK_PROMPT, "--no-video"])
+    assert "its size has changed since, from 150 x 172 to 74 x 86. Whole pictures" in capsys.readouterr().err
+    scores = column(read_table(tmp_path / "small_scores"), TASK_PROMPT)
+    np.testing.assert_allclose(scores, CLIPReward(prompt=TASK_PROMPT)(iio.imread(small)), atol=1e-5)
+
+
+def test_a_part_of_our_video_is_scored_without_its_strip(frames, tmp_path):
+    path, part = tmp_path / "agent.mp4", tmp_path / "part.mp4"
+    save_video(path, list(frames), [0.9, 0.1, 0.5])
+    run_ffmpeg("-i", path, "-frames:v", "2", part)
+    assert [frame.shape for frame in open_frames(part).frames()] == [(100, 150, 3)] * 2
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "a holiday",
+        "[]",
+        '{"vlmrm_gym": 1}',
+        '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 101]}}',
+        '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 0]}}',
+        '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 50.5]}}',
+        "[" * 100_000,
+    ],
+)
+def test_videos_of_others_are_scored_whole(comment, video, tmp_path):
+    commented = tmp_path / "commented.mp4"
+    run_ffmpeg("-i", video, "-c", "copy", "-metadata", f"comment={comment}", commented)
+    for path in (video, commented):
+        opened = open_frames(path)
+        assert opened.note is None
+        assert [frame.shape for frame in opened.frames()] == [(100, 150, 3)] * 6
+
+
+def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
+    """Neither those of a prompt, nor those of the file names in notes and errors."""
+    Image.fromarray(frames[0][:60]).save(pictures / "\x1b[2Jframe.png")
+    damaged = pictures / "z\x9b31m.png"
+    Image.fromarray(frames[0]).save(damaged)
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    prompt = "\x1b]0;a title\x07 a \x1b[31mpole"
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", str(pictures), "--prompt", prompt, "--no-video"])
+    damaged.unlink()
+    main(["score", str(pictures), "--prompt", prompt, "--no-video", "--overwrite"])
+    output = "".join(capsys.readouterr())
+    assert "z\\x9b31m.png cannot be read" in output
+    assert "and \\x1b[2Jframe.png, the first, 150 x 60" in output
+    assert '"\\x1b]0;a title\\x07 a \\x1b[31mpole": from' in output
+    assert not {"\x07", "\x1b", "\x9b"} & set(output.replace("\x1b[A", ""))  # tqdm's cursor
+
+
+def test_texts_that_a_spreadsheet_would_compute_are_quoted_in_the_table(pictures):
+    (pictures / "frame_1.png").rename(pictures / "=1+1.png")
+    prompts = ["=1+1", "+1", "-1", "@SUM(A1)", "1+1"]
+    main(["score", str(pictures), "--no-video", *(word for prompt in prompts for word in ("--prompt", prompt))])
+    rows = read_table(pictures.with_name("pictures_scores"))
+    assert list(rows[0]) == ["frame", "seconds", "file", "'=1+1", "'+1", "'-1", "'@SUM(A1)", "1+1"]
+    assert [row["file"] for row in rows] == ["'=1+1.png", "frame_2.png", "frame_10.png"]
 
 
 def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames, capsys):

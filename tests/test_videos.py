@@ -4,7 +4,9 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from vlmrm_gym.videos import PLOT_HEIGHT, save_video
+from vlmrm_gym.videos import PLOT_HEIGHT, read_layout, save_video
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 
 
 def test_gif_has_every_frame_above_its_reward(tmp_path, rng):
@@ -14,6 +16,12 @@ def test_gif_has_every_frame_above_its_reward(tmp_path, rng):
     assert video.shape == (5, 40 + PLOT_HEIGHT, 200, 3)
     strips = video[:, 40:].astype(int)
     assert all((strips[i] != strips[i + 1]).any() for i in range(4))
+
+
+def test_frames_of_an_mp4_keep_their_size_where_it_is_odd(tmp_path, rng):
+    save_video(tmp_path / "agent.mp4", list(rng.integers(0, 256, (2, 41, 201, 3), dtype=np.uint8)), [0.1, 0.2])
+    assert iio.imread(tmp_path / "agent.mp4").shape == (2, 41 + PLOT_HEIGHT + 1, 202, 3)
+    assert read_layout(tmp_path / "agent.mp4") == ((202, 41 + PLOT_HEIGHT + 1), (201, 41))
 
 
 @pytest.mark.parametrize(

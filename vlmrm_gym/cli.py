@@ -39,6 +39,7 @@ try:
 except ImportError as error:
     sys.exit(f'The command line needs more than the package alone: pip install "vlmrm-gym[train]" ({error}).')
 
+from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import short_repr
 
 
@@ -128,18 +129,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             else:
                 list_tasks(command)
     except (ConfigError, InputError, RunError) as error:
-        print(error, file=sys.stderr)
+        say(error, error=True)
         sys.exit(2)
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        print(f"What was to be written could not be: {error}", file=sys.stderr)
+        say(f"What was to be written could not be: {error}", error=True)
         sys.exit(1)
     except Terminated:
-        print("Terminated.", file=sys.stderr)
+        say("Terminated.", error=True)
         sys.exit(143)
     except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
+        say("Interrupted.", error=True)
         sys.exit(130)
 
 
@@ -176,14 +177,14 @@ def _train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]
             else:
                 start(config, folder)
     except (Interrupted, KeyboardInterrupt) as error:
-        print(_resume_hint(folder), file=sys.stderr)
+        say(_resume_hint(folder), error=True)
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
     except RunError:
         raise
     except Exception:
-        print(_resume_hint(folder), file=sys.stderr)
+        say(_resume_hint(folder), error=True)
         raise
-    print(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")
+    say(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")
 
 
 def _configure(
@@ -266,8 +267,8 @@ def _evaluate(command: Evaluate) -> None:
     console().print(table)
     atomic_write(folder.path / "evaluation.json", lambda path: path.write_text(json.dumps(summary, indent=2)))
     if command.video:
-        record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed)
-        print(f"Video: {folder.path / 'evaluation.mp4'}")
+        record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed, progress=True)
+        say(f"Video: {folder.path / 'evaluation.mp4'}")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.terminal import printable
 from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError
 
@@ -47,7 +49,7 @@ def list_tasks(command: Tasks) -> None:
     if command.pictures:
         table.add_column("picture", overflow="fold")
     for task in TASKS:
-        row = [task.id, task.prompt or "(yours)", task.baseline, str(task.episode_length)]
+        row: list[str | Text] = [task.id, task.prompt or "(yours)", task.baseline, str(task.episode_length)]
         if command.pictures:
             from PIL import Image
 
@@ -59,7 +61,7 @@ def list_tasks(command: Tasks) -> None:
             except ValueError as error:
                 raise RunError(str(error)) from error
             Image.fromarray(drawn).save(picture)
-            row.append(str(picture))
+            row.append(Text(printable(str(picture))))
         table.add_row(*row)
     console().print(table)
 

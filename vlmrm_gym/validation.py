@@ -184,5 +184,11 @@ def short_repr(value: object) -> str:
 
 
 def truncate(text: str, max_length: int = 200) -> str:
-    """The beginning of a text for a message, at most `max_length` characters."""
-    return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
+    """The beginning of a text for a message, at most `max_length` characters, without a part of a word at its end.
+
+    A word is cut only if it takes more than half of that.
+    """
+    if len(text) <= max_length:
+        return text
+    words = text[: max_length - 2].rpartition(" ")[0].rstrip()
+    return f"{words if 2 * len(words) >= max_length else text[: max_length - 3]}..."

@@ -1,8 +1,14 @@
-"""Videos of episodes with a plot of the reward (needs the extra "train")."""
+"""Videos with a strip below the frames, such as a plot of the reward (needs the extra "train").
 
+The videos say in their metadata what is frame and what is strip: see `Layout`.
+"""
+
+import json
+import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +20,113 @@ LINE_HEIGHT = 16
 """By which each further curve makes the plot higher, in pixels."""
 COLORS = ((255, 196, 84), (96, 178, 255), (126, 217, 87), (255, 128, 171), (186, 146, 255), (77, 208, 195))
 """Of the curves, in order."""
+
+
+_MAX_COMMENT = 300
+"""The longest comment that is read as a layout, in characters."""
+
+
+class Layout(NamedTuple):
+    """Which part of a video is strip: a comment in the video's metadata.
+
+    For example `{"vlmrm_gym": {"video_size": [600, 472], "frame_size": [600, 400]}}`.
+    """
+
+    video_size: tuple[int, int]
+    """Width and height of the video, in pixels."""
+    frame_size: tuple[int, int]
+    """Width and height of the frames of the environment, at the top left; the rest is strip."""
+
+    @property
+    def comment(self) -> str:
+        """The comment of a video's metadata."""
+        return json.dumps({"vlmrm_gym": self._asdict()})
+
+    @classmethod
+    def from_comment(cls, comment: str) -> "Layout | None":
+        """Read a comment; None if it is not a layout."""
+        try:
+            sizes = json.loads(comment)["vlmrm_gym"] if len(comment) <= _MAX_COMMENT else {}
+            layout = cls(*(tuple(sizes[name]) for name in cls._fields))
+        except (ValueError, TypeError, KeyError):
+            return None
+        if not all(len(size) == 2 and all(type(side) is int for side in size) for size in layout):
+            return None
+        is_part = all(0 < part <= whole for part, whole in zip(layout.frame_size, layout.video_size, strict=True))
+        return layout if is_part else None
+
+
+def read_layout(path: str | Path) -> Layout | None:
+    """The layout that a video's metadata have; None if they have none, or the file cannot be read."""
+    import imageio_ffmpeg
+
+    file = str(Path(path).resolve())
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", file, "-f", "ffmetadata", "-"]
+    read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    for line in read.stdout.decode(errors="replace").splitlines():
+        if line.startswith("comment="):
+            return Layout.from_comment(line.removeprefix("comment="))
+    return None
+
+
+class StripVideo:
+    """Writes frames, each above a strip, as a video that says which part is strip.
+
+    Close it, also after an exception: then it can be played.
+
+    Args:
+        path: The file, ending in ".mp4" or ".gif".
+        fps: Frames per second.
+        quality: Of an MP4, from 1 to 10.
+
+    Raises:
+        ValueError: Unknown file type.
+    """
+
+    def __init__(self, path: str | Path, fps: float, quality: int = 5) -> None:
+        self._path, self._fps, self._quality = Path(path), fps, quality
+        if self._path.suffix not in (".mp4", ".gif"):
+            raise ValueError(f"`path` must end in .mp4 or .gif. Received {str(path)!r}.")
+        self._writer: Any = None
+
+    def add(self, frame: NDArray[np.uint8], strip: NDArray[np.uint8]) -> None:
+        """Append a frame, uint8 (H, W, 3), and its strip, uint8 (S, W, 3). All have the sizes of the first.
+
+        Raises:
+            OSError: The file could not be written.
+        """
+        picture = np.concatenate([frame, strip])
+        if self._path.suffix == ".mp4":
+            picture = _pad_to_even(picture)
+        if self._writer is None:
+            self._writer = self._open(Layout(_size(picture), _size(frame)))
+        self._writer.append_data(picture)
+
+    def _open(self, layout: Layout) -> Any:
+        import imageio.v2 as imageio
+
+        if self._path.suffix == ".gif":
+            return imageio.get_writer(self._path, duration=1000 / self._fps, loop=0, comment=layout.comment)
+        metadata = ["-metadata", f"comment={layout.comment}"]
+        return imageio.get_writer(
+            self._path, fps=self._fps, quality=self._quality, macro_block_size=2, output_params=metadata
+        )
+
+    def close(self) -> None:
+        """Finish the file. Without frames there is none."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _pad_to_even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Repeat the last row and column where their number is odd: the sides of an MP4 are even."""
+    height, width = picture.shape[:2]
+    return np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), "edge")
+
+
+def _size(picture: NDArray[np.uint8]) -> tuple[int, int]:
+    height, width = picture.shape[:2]
+    return width, height
 
 
 def record_video(
@@ -62,25 +175,16 @@ def save_video(
     Raises:
         ValueError: There are no frames, the number of rewards differs, or the file type is unknown.
     """
-    import imageio.v2 as imageio
-
-    path = Path(path)
-    if path.suffix not in (".mp4", ".gif"):
-        raise ValueError(f"`path` must end in .mp4 or .gif. Received {str(path)!r}.")
     if not len(frames) == len(rewards) > 0:
         raise ValueError(
             "`frames` and `rewards` must have the same length, with at least one frame. "
             f"Received {len(frames)} and {len(rewards)}."
         )
     low, high = min(rewards), max(rewards)
-    options: dict[str, Any] = (
-        {"fps": fps, "macro_block_size": 2} if path.suffix == ".mp4" else {"duration": 1000 / fps, "loop": 0}
-    )
-    with imageio.get_writer(path, **options) as writer:
+    with closing(StripVideo(path, fps)) as video:
         for t, frame in enumerate(frames):
             so_far = np.asarray(rewards[: t + 1], dtype=np.float64)[:, None]
-            plot = draw_curves(frame.shape[1], so_far, low, high, len(frames), [title])
-            writer.append_data(np.concatenate([frame, plot]))  # pyright: ignore[reportAttributeAccessIssue]
+            video.add(frame, draw_curves(frame.shape[1], so_far, low, high, len(frames), [title]))
 
 
 def draw_curves(

@@ -3,7 +3,6 @@
 import copy
 import hashlib
 import re
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews, build_reward
+from vlmrm_gym.terminal import say
 from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 
@@ -159,7 +159,7 @@ def _record_missing(folder: DatasetFolder, episodes: int, record: Callable[[int]
                 progress.update()
     except (KeyboardInterrupt, OSError):
         done = episodes - len(folder.missing(episodes))
-        print(f"{done} of {episodes} episodes are done. The same command records the others.", file=sys.stderr)
+        say(f"{done} of {episodes} episodes are done. The same command records the others.", error=True)
         raise
 
 

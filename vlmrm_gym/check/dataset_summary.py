@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.check.dataset_folder import DatasetFolder
 from vlmrm_gym.check.labels import iterate_dataset, read_settings
+from vlmrm_gym.terminal import say
 
 
 def print_summary(folder: DatasetFolder) -> None:
@@ -22,14 +23,14 @@ def print_summary(folder: DatasetFolder) -> None:
                 columns[f'"{prompt}"'].append(rewards)
         if rollout.success is not None:
             columns["success"].append(rollout.success)
-    print(f"{len(lengths):,} episodes of {min(lengths):,} to {max(lengths):,} steps, {sum(lengths):,} in all")
+    say(f"{len(lengths):,} episodes of {min(lengths):,} to {max(lengths):,} steps, {sum(lengths):,} in all")
     success = columns.pop("success", [])
     if len(success) == len(lengths):
-        print(f"success: {np.concatenate(success).mean():.1%} of the steps")
+        say(f"success: {np.concatenate(success).mean():.1%} of the steps")
     for name, parts in columns.items():
         values = np.concatenate(parts)
-        print(f"{name}: from {values.min():.3f} to {values.max():.3f}, mean {values.mean():.3f}")
-    print(f"Written: {folder.data}, {folder.labels}{f', {folder.videos}' if settings['frames'] else ''}")
-    print(f"Load it: minari.MinariDataset({str(folder.data)!r})")
+        say(f"{name}: from {values.min():.3f} to {values.max():.3f}, mean {values.mean():.3f}")
+    say(f"Written: {folder.data}, {folder.labels}{f', {folder.videos}' if settings['frames'] else ''}")
+    say(f"Load it: minari.MinariDataset({str(folder.data)!r})")
     if folder.dataset_id is not None:
-        print(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")
+        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")

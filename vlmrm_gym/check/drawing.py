@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.videos import draw_curves
+from vlmrm_gym.terminal import printable
+from vlmrm_gym.videos import StripVideo, draw_curves
 
 WINDOW = 300
 """The most frames whose rewards the curves of a video show, up to the current one."""
@@ -42,7 +43,9 @@ def plot_rewards(path: Path, labels: Sequence[str], rewards: NDArray[np.floating
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)
     # A legend leaves out labels that begin with an underscore.
-    legend = figure.legend(lines, [f'"{label}"' for label in labels], loc="outside lower left", frameon=False)
+    legend = figure.legend(
+        lines, [f'"{printable(label)}"' for label in labels], loc="outside lower left", frameon=False
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.savefig(path, dpi=120)
@@ -55,13 +58,13 @@ class RewardVideo:
     at most, scaled to the range of all so far.
 
     Args:
-        writer: imageio's writer of the file.
+        video: The file.
         labels: Names of the C columns.
         count: Expected number of frames; None if unknown.
     """
 
-    def __init__(self, writer: Any, labels: Sequence[str], count: int | None) -> None:
-        self._writer, self._labels, self._steps = writer, labels, min(count or WINDOW, WINDOW)
+    def __init__(self, video: StripVideo, labels: Sequence[str], count: int | None) -> None:
+        self._video, self._labels, self._steps = video, labels, min(count or WINDOW, WINDOW)
         self._window: deque[NDArray[np.floating[Any]]] = deque(maxlen=self._steps)
         self._low, self._high = np.inf, -np.inf
         self._size: tuple[int, int] | None = None
@@ -76,7 +79,7 @@ class RewardVideo:
         picture = np.asarray(ImageOps.pad(Image.fromarray(frame), self._size))
         window = np.stack(self._window)
         curves = draw_curves(self._size[0], window, self._low, self._high, self._steps, self._labels)
-        self._writer.append_data(np.concatenate([picture, curves]))
+        self._video.add(picture, curves)
 
 
 def drawn_size(height: int, width: int) -> tuple[int, int]:
@@ -95,8 +98,5 @@ def reward_video(path: Path, labels: Sequence[str], fps: float, count: int | Non
         fps: Frames per second.
         count: Expected number of frames; None if unknown.
     """
-    import imageio.v2 as imageio
-
-    # imageio's own context manager leaves the file unfinished after an exception.
-    with closing(imageio.get_writer(path, fps=fps, macro_block_size=2)) as writer:
-        yield RewardVideo(writer, labels, count)
+    with closing(StripVideo(path, fps)) as video:
+        yield RewardVideo(video, labels, count)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.validation import truncate
+from vlmrm_gym.videos import Layout, read_layout
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """Suffixes of pictures."""
@@ -27,11 +28,34 @@ class Video:
         path: The file.
         fps: Frames per second, if known.
         count: Number of frames as the header has it, which may be off by a few; None if it has none.
+        size: Width and height of its pictures.
+        layout: What the metadata of a video of this package say of its strip; None without it.
     """
 
     path: Path
     fps: float | None
     count: int | None
+    size: tuple[int, int]
+    layout: Layout | None
+
+    @property
+    def frame_size(self) -> tuple[int, int]:
+        """Width and height of the frames without the strip: the whole picture, if the video was cut or scaled."""
+        return self.layout.frame_size if self.layout and self.layout.video_size == self.size else self.size
+
+    @property
+    def note(self) -> str | None:
+        """A sentence on the strip below the frames, if the video has, or had, one."""
+        if self.layout is None:
+            return None
+        if self.layout.video_size == self.size:
+            return (
+                f"{self.path}: the strip below the frames is left out. Frames of {_times(*self.frame_size)} are scored."
+            )
+        return (
+            f"{self.path} had a strip below its frames, and its size has changed since, from "
+            f"{_times(*self.layout.video_size)} to {_times(*self.size)}. Whole pictures are scored. Score the original."
+        )
 
     @classmethod
     def open(cls, path: Path) -> "Video":
@@ -51,21 +75,22 @@ class Video:
             raise _unreadable(path, error) from error
         if not width * height:
             raise InputError(f"{path} has no pictures in it. Pass a video, or a folder of pictures.")
-        return cls(path, fps or None, round(fps * seconds) or None)
+        return cls(path, fps or None, round(fps * seconds) or None, (width, height), read_layout(path))
 
     def frames(self) -> Iterator[Frame]:
-        """Decode it.
+        """Decode it; see `frame_size`.
 
         Raises:
             InputError: It is damaged.
         """
         import imageio_ffmpeg
 
+        frame_width, frame_height = self.frame_size
         with closing(imageio_ffmpeg.read_frames(str(self.path.resolve()))) as reader:
             try:
                 width, height = next(reader)["size"]
                 for data in reader:
-                    yield np.frombuffer(data, np.uint8).reshape(height, width, 3)
+                    yield np.frombuffer(data, np.uint8).reshape(height, width, 3)[:frame_height, :frame_width]
             except (OSError, RuntimeError) as error:
                 raise _unreadable(self.path, error) from error
 
@@ -98,6 +123,18 @@ class Pictures:
     def count(self) -> int:
         """Number of pictures."""
         return len(self.paths)
+
+    @property
+    def note(self) -> str | None:
+        """A sentence on pictures that differ in size, if there are any."""
+        for path, (height, width) in zip(self.paths, self.sizes, strict=True):
+            if (height, width) != self.sizes[0]:
+                first = f"{self.paths[0].name}, the first, {_times(*self.sizes[0][::-1])}"
+                return (
+                    f"Pictures differ in size: {path.name} is {_times(width, height)}, and {first}. "
+                    "Each is scored as it is; the video has the first one's size."
+                )
+        return None
 
     def frames(self) -> Iterator[Frame]:
         """Decode them, turned as their cameras say, without transparency.
@@ -176,6 +213,10 @@ def batch(frames: Iterator[Frame], size: int, max_bytes: int = 2**28) -> Generat
 
 def _is_picture(path: Path) -> bool:
     return path.suffix.lower() in PICTURES and not path.name.startswith(".") and path.is_file()
+
+
+def _times(width: int, height: int) -> str:
+    return f"{width} x {height}"
 
 
 def _natural(path: Path) -> tuple[list[str | int], str]:

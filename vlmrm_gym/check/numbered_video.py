@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.drawing import drawn_size
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.videos import StripVideo
 
 STRIP = 20
 """Height of the strip below the frames, in pixels."""
@@ -29,17 +30,15 @@ def save_numbered_video(view: StateView, states: States, episode: int, fps: floa
     Raises:
         OSError: The file could not be written.
     """
-    import imageio.v2 as imageio
     from PIL import Image, ImageOps
 
-    with closing(imageio.get_writer(path, fps=fps, macro_block_size=2, quality=8)) as writer:
+    with closing(StripVideo(path, fps, quality=8)) as video:
         for start in range(0, len(states), _CHUNK):
             part = states[start : start + _CHUNK]
             for step, frame in enumerate(view.draw(part.rows, part.changes), start):
                 size = drawn_size(*frame.shape[:2])
                 picture = np.asarray(ImageOps.pad(Image.fromarray(frame), size))
-                strip = _draw_strip(size[0], f"episode {episode}, step {step}")
-                writer.append_data(np.concatenate([picture, strip]))  # pyright: ignore[reportAttributeAccessIssue]
+                video.add(picture, _draw_strip(size[0], f"episode {episode}, step {step}"))
 
 
 def _draw_strip(width: int, text: str) -> NDArray[np.uint8]:

@@ -22,6 +22,7 @@ from vlmrm_gym.check.drawing import plot_rewards, reward_video
 from vlmrm_gym.check.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.terminal import say
 from vlmrm_gym.training.files import atomic_write
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ class Score:
 
     Each frame is decoded and encoded once, whatever the number of prompts. The folder walk_scores gets rewards.csv (a
     row for each frame, a column for each prompt and alpha), rewards.png (a line for each) and rewards.mp4 (the frames
-    above the curves). After Ctrl-C the table and the video have the frames scored so far.
+    above the curves). After Ctrl-C the table and the video have the frames scored so far. The plot below the frames of
+    this package's own videos is not scored.
 
     The default model is bundled and knows the scenes of this package only. Name an open_clip model for any other video.
     """
@@ -91,7 +93,8 @@ def score(command: Score) -> None:
     columns = _columns(command)
     source = open_frames(command.path, command.fps)
     folder = _choose_folder(command)
-    _say_sizes(source)
+    if source.note is not None:
+        say(source.note, error=True)
     reward = load_prompts(list(columns.values()), command.device)
     batches = batch(source.frames(), reward.microbatch_size)
     first = next(batches, None)
@@ -115,11 +118,11 @@ def score(command: Score) -> None:
                         drawn.add(frame, values)
                 progress.update(len(frames))
     except (KeyboardInterrupt, InputError, OSError):
-        print(f"The rewards of the first {len(rewards):,} frames are in {table}.", file=sys.stderr)
+        say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
         raise
     atomic_write(plot, lambda path: plot_rewards(path, list(columns), np.stack(rewards), source.fps))
     _print_summary(list(columns), np.stack(rewards), source.fps)
-    print(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
+    say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
 
 
 def _columns(command: Score) -> dict[str, CLIP]:
@@ -160,21 +163,6 @@ def _choose_folder(command: Score) -> Path:
     return folder
 
 
-def _say_sizes(source: Video | Pictures) -> None:
-    """Say it when pictures differ in size: each is scored as it is, but the drawn video has one size."""
-    if not isinstance(source, Pictures):
-        return
-    for path, size in zip(source.paths, source.sizes, strict=True):
-        if size != source.sizes[0]:
-            (height, width), (first_height, first_width) = size, source.sizes[0]
-            print(
-                f"Pictures differ in size: {path.name} is {width} x {height}, and {source.paths[0].name}, the first, "
-                f"{first_width} x {first_height}. Each is scored as it is; the video has the first one's size.",
-                file=sys.stderr,
-            )
-            return
-
-
 def load_prompts(specs: Sequence[CLIP], device: str, unwarned: Collection[str] = ()) -> "MultiPromptReward":
     """Load the model and encode the texts; print what it warns of, once.
 
@@ -196,7 +184,7 @@ def load_prompts(specs: Sequence[CLIP], device: str, unwarned: Collection[str] =
         raise InputError(str(error)) from error
     for message in dict.fromkeys(str(warning.message) for warning in warned):
         if not any(repr(prompt) in message for prompt in unwarned):
-            print(message, file=sys.stderr)
+            say(message, error=True)
     return reward
 
 
@@ -215,14 +203,19 @@ def _prepare(folder: Path) -> list[Path]:
     return paths
 
 
+def as_cell(text: str) -> str:
+    """A text as a cell of a table, with an apostrophe before it where a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 class _TableWriter:
     """Writes the table, row by row, so that what was scored outlives an interruption."""
 
     def __init__(self, file: TextIO, source: Video | Pictures, columns: Sequence[str]) -> None:
         self._file, self._fps, self._count = file, source.fps, 0
-        self._names = [path.name for path in source.paths] if isinstance(source, Pictures) else None
+        self._names = [as_cell(path.name) for path in source.paths] if isinstance(source, Pictures) else None
         self._writer = csv.writer(file)
-        self._writer.writerow(["frame", "seconds", *(["file"] if self._names else []), *columns])
+        self._writer.writerow(["frame", "seconds", *(["file"] if self._names else []), *map(as_cell, columns)])
 
     def add(self, rewards: NDArray[np.float32]) -> None:
         """Append rows, (B, C)."""
@@ -241,4 +234,4 @@ def _print_summary(columns: Sequence[str], rewards: NDArray[np.float32], fps: fl
         for i in (values.argmin(), values.argmax()):
             when = "" if fps is None else f", {i / fps:.2f} s"
             ends.append(f"{values[i]:.3f} (frame {i}{when})")
-        print(f'"{name}": from {" to ".join(ends)}, mean {values.mean():.3f}')
+        say(f'"{name}": from {" to ".join(ends)}, mean {values.mean():.3f}')

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from vlmrm_gym.check.results import Choice, Report, VerdictName
 from vlmrm_gym.check.words import MEASURES, SETTINGS, format_number, setting, varying_settings
+from vlmrm_gym.terminal import printable
 
 STYLES: dict[VerdictName, str] = {
     "usable": "bold green",
@@ -33,21 +34,25 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
         path: The report's file; None if it could not be written.
     """
     verdict = report.verdict
-    console.print(Text(f'{report.subject}: "{report.choice.prompt}"'))
+    console.print(_text(f'{report.subject}: "{report.choice.prompt}"'))
     console.print(Text.assemble("Verdict: ", (verdict.name, STYLES[verdict.name])))
     for reason in verdict.reasons:
-        console.print(Text(f"- {reason}"))
+        console.print(_text(f"- {reason}"))
     if verdict.next_steps:
         console.print(Text("What to try next:"))
         for step in verdict.next_steps:
-            console.print(Text(f"- {step}"))
+            console.print(_text(f"- {step}"))
     if report.table:
         console.print(_combinations(report))
     left = len(report.table) - MAX_ROWS
     if left > 0:
-        console.print(Text(f"{left} more combination{'s are' if left > 1 else ' is'} in the report."))
+        console.print(_text(f"{left} more combination{'s are' if left > 1 else ' is'} in the report."))
     if path is not None:
-        console.print(Text(f"Report: {path}"), soft_wrap=True)
+        console.print(_text(f"Report: {path}"), soft_wrap=True)
+
+
+def _text(text: str) -> Text:
+    return Text(printable(text))
 
 
 def _combinations(report: Report) -> Table:
@@ -59,7 +64,7 @@ def _combinations(report: Report) -> Table:
     names = varying_settings(report.table)
     for row in report.table[:MAX_ROWS]:
         table.add_row(
-            Text(_describe(row.choice, names)),
+            _text(_describe(row.choice, names)),
             Text(row.verdict.name, STYLES[row.verdict.name]),
             *(format_number(getattr(row.measures, name)) for name in MEASURES),
         )

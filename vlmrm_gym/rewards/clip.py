@@ -13,6 +13,7 @@ from vlmrm_gym import tiny
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import Precision, Prompt, ResizeMode, check_clip_options
 from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.validation import truncate
 
 
 class CLIPReward:
@@ -167,7 +168,7 @@ class CLIPReward:
             if tokens > limit:
                 raise ValueError(
                     f"`{parameter}` must have at most {limit} tokens for {self.model.name!r}. "
-                    f"Received {tokens} tokens: {text[:60]!r}... Shorten it."
+                    f"Received {tokens} tokens: {truncate(text, 60)!r}. Shorten it."
                 )
         return F.normalize(self.model.encode_text(texts).mean(0), dim=0)
 

@@ -14,6 +14,8 @@ import open_clip
 from huggingface_hub.utils import HFValidationError, validate_repo_id
 from open_clip.pretrained import get_pretrained_cfg
 
+from vlmrm_gym.validation import truncate
+
 TINY_FOLDER = Path(__file__).parent.parent / "tiny"
 _WEIGHTS_SUFFIXES = (".safetensors", ".bin", ".pth", ".pt")
 NAME_FORMS = (
@@ -210,4 +212,4 @@ def _nearest(kind: str, unknown: str, known: Sequence[str]) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
+    return truncate(next(iter(str(error).strip().splitlines()), type(error).__name__))

@@ -18,6 +18,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
+from vlmrm_gym.terminal import printable
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import flatten
 from vlmrm_gym.training.data_files import reading
@@ -244,7 +245,7 @@ class RunCallback(BaseCallback):
             self._failing.discard(what)
 
     def _warn(self, text: str) -> None:
-        self._bar.write(text, file=sys.stderr)
+        self._bar.write(printable(text), file=sys.stderr)
 
 
 def _due(frequency: int | None, before: int, now: int) -> bool:

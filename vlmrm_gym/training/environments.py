@@ -4,14 +4,11 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from vlmrm_gym.registration import (
-    make_base_env,
     make_base_vector_env,
-    make_env,
     make_external_env,
     make_vector_env,
     split_env_kwargs,
@@ -48,38 +45,38 @@ def make_envs(
     """
     curriculum: dict[str, Any] = {"start_near_goal": start_near_goal} if start_near_goal else {}
     if config.reward.name == "ground_truth":
-        return TaskRewardVectorEnv(_make_unscored(config, num_envs, curriculum))
+        return TaskRewardVectorEnv(_make_unscored(config, num_envs, curriculum, AutoresetMode.SAME_STEP))
     options = {name: getattr(config.reward, name) for name in _SCORING} | _options(config) | curriculum
     return make_vector_env(config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **options)
 
 
-def make_one(config: Config) -> gym.Env[Any, Any]:
-    """One environment, scored at every step, from a configuration with defaults filled in.
+def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
+    """A vector of one environment for a video, scored in this process and not reset when its episode ends.
+
+    Its last frame is that of the terminal state.
 
     Raises:
-        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMReward`.
+        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
         gymnasium.error.Error: The environment cannot be made.
     """
-    if config.reward.name != "ground_truth":
-        return make_env(config.id, **_options(config))
-    if config.task is None:
-        return make_external_env(config.id, config.rl.episode_length, config.env_kwargs)
-    return make_base_env(
-        config.task.env_cls, _episode_length(config), "rgb_array", _task_env_kwargs(config, config.task)
-    )
+    if config.reward.name == "ground_truth":
+        return _make_unscored(config, 1, {}, AutoresetMode.DISABLED)
+    return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **_options(config))
 
 
 _SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
 """Keyword arguments of vector environments only."""
 
 
-def _make_unscored(config: Config, num_envs: int, curriculum: dict[str, Any]) -> VectorEnv[Any, Any, Any]:
+def _make_unscored(
+    config: Config, num_envs: int, curriculum: dict[str, Any], mode: AutoresetMode
+) -> VectorEnv[Any, Any, Any]:
     task, length = config.task, _episode_length(config)
     if task is None:
         make = partial(make_external_env, config.id, length, config.env_kwargs)
-        return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
     env_kwargs = _task_env_kwargs(config, task) | curriculum
-    return make_base_vector_env(task.env_cls, num_envs, episode_length=length, autoreset_mode="SameStep", **env_kwargs)
+    return make_base_vector_env(task.env_cls, num_envs, episode_length=length, autoreset_mode=mode, **env_kwargs)
 
 
 def _episode_length(config: Config) -> int:
@@ -93,7 +90,7 @@ def _task_env_kwargs(config: Config, task: Task) -> dict[str, Any]:
 
 
 def _options(config: Config) -> dict[str, Any]:
-    """Keyword arguments of `make_env` and `make_vector_env`."""
+    """Keyword arguments of `make_vector_env`."""
     reward, task = config.reward, config.task
     options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
     options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs}

@@ -15,10 +15,12 @@ from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.training.algorithms import accepted_keys, algorithm_class, algorithm_options
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.data_files import load_weights
-from vlmrm_gym.training.environments import make_envs, make_one
+from vlmrm_gym.training.environments import make_envs, make_video_env
 
 NUM_EVAL_ENVS = 16
 """Number of parallel environments in an evaluation."""
+FRAMES_AT_ONCE = 32
+"""Frames of a video that are scored together."""
 
 
 def load_policy(config: Config, path: Path) -> BaseAlgorithm:
@@ -70,15 +72,40 @@ def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) 
     return Episodes(**{name: np.concatenate([getattr(one, name) for one in batches])[:episodes] for name in names})
 
 
-def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int) -> None:
+def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int, progress: bool = False) -> None:
     """Write a video of one episode of the deterministic policy, with the reward drawn in.
+
+    Args:
+        config: With defaults filled in.
+        model: The algorithm with the policy.
+        path: The file, ending in ".mp4" or ".gif".
+        seed: Of the episode.
+        progress: Whether to show a progress bar.
 
     Raises:
         OSError: The file could not be written.
+        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
     """
     title = (config.reward.prompt or [""])[0] if config.reward.name == "clip" else config.id
-    with closing(make_one(config)) as env:
-        videos.record_video(env, lambda seen: _act(model, seen), path, seed=seed, title=title)
+    frames, rewards, done = [], [], False
+    with (
+        closing(make_video_env(config)) as envs,
+        tqdm(total=config.rl.episode_length, desc="video", unit="frame", leave=False, disable=not progress) as bar,
+    ):
+        observations, _ = envs.reset(seed=seed)
+        while not done:
+            observations, own_rewards, terminations, truncations, infos = envs.step(_act(model, observations))
+            frames.extend(envs.render() or ())
+            done = bool(terminations[0] or truncations[0])
+            if config.reward.name == "ground_truth":
+                rewards.extend(own_rewards)
+            else:
+                if not done and len(frames) % FRAMES_AT_ONCE == 0:
+                    infos = envs.flush()  # pyright: ignore[reportAttributeAccessIssue]
+                if infos["_vlm_rewards"][0]:
+                    rewards.extend(infos["vlm_rewards"][0])
+            bar.update(len(rewards) - bar.n)
+    videos.save_video(path, frames, rewards, title=title)
 
 
 def _act(model: BaseAlgorithm, observation: Any) -> Any:

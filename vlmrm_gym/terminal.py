@@ -1,0 +1,26 @@
+"""Text for the terminal, in which prompts and file names of others are only text."""
+
+import re
+import sys
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""All control characters but tabs and line feeds; and what file names have for bytes that are not text."""
+
+
+def printable(text: str) -> str:
+    r"""The text with control characters written out, such as \x1b, so that it cannot steer a terminal.
+
+    >>> print(printable("a \x1b[31mred\x1b[0m pole"))
+    a \x1b[31mred\x1b[0m pole
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def say(text: object, *, error: bool = False) -> None:
+    """Print a line, with control characters written out. The commands print with this.
+
+    Args:
+        text: What to print.
+        error: Whether to print to standard error.
+    """
+    print(printable(str(text)), file=sys.stderr if error else sys.stdout)
