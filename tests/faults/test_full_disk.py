@@ -13,6 +13,7 @@ from vlmrm_gym.cli import main
 from vlmrm_gym.training.data_files import load_state
 from vlmrm_gym.training.run import _TensorBoardWriter
 from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.videos import save_video
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -158,3 +159,18 @@ def test_the_verdict_of_a_check_is_printed_where_its_report_finds_no_room(disk, 
     assert "Verdict: weak" in printed.out
     assert "Report: " not in printed.out
     assert not (disk.path / "check").exists()
+
+
+@pytest.mark.parametrize("size", ["4k", "24k"])
+def test_a_video_that_a_full_disk_cuts_off_is_removed(size, disk, tmp_path, capfd):
+    """imageio does not raise what ffmpeg prints. The rewards are in the table."""
+    frames = np.random.default_rng(0).integers(0, 256, (20, 64, 64, 3), dtype=np.uint8)
+    save_video(tmp_path / "noise.mp4", frames, np.zeros(20))
+    disk.resize(size)
+    with pytest.raises(SystemExit, match="1"):
+        main(["score", str(tmp_path / "noise.mp4"), "--prompt", "noise", "--out", str(disk.path / "scores")])
+    printed = capfd.readouterr().err
+    assert "What was to be written could not be: [Errno 5] ffmpeg could not write the video" in printed
+    assert "Traceback" not in printed
+    assert not (disk.path / "scores" / "rewards.mp4").exists()
+    assert (disk.path / "scores" / "rewards.csv").exists()
