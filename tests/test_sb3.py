@@ -1,8 +1,6 @@
 """Unmodified Stable-Baselines3 algorithms learn from rewards that arrive at the end of episodes."""
 
 import copy
-import re
-import warnings
 from functools import partial
 
 import gymnasium as gym
@@ -10,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from counting_env import Counting, CountingDict
-from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, RecurrentPPO
+from sb3_contrib import ARS, QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
+from sb3_contrib.common.maskable.evaluation import evaluate_policy as evaluate_masked_policy
 from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3, HerReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, StopTrainingOnRewardThreshold
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecFrameStack, VecMonitor, VecNormalize
 
 import vlmrm_gym
@@ -171,6 +171,8 @@ def test_plain_buffers_are_refused_under_wrappers_and_without_a_counterpart():
         DQN("MlpPolicy", envs, n_steps=3, device="cpu").learn(20)
     with pytest.raises(ValueError, match=r"Received a RecurrentRolloutBuffer\. Make the environments"):
         RecurrentPPO("MlpLstmPolicy", envs, device="cpu").learn(20)
+    with pytest.raises(ValueError, match=r"Received a MaskableRolloutBuffer\. Make the environments"):
+        MaskablePPO("MlpPolicy", envs, device="cpu").learn(20, use_masking=False)
     envs.close()
 
 
@@ -372,23 +374,81 @@ def test_evaluate_policy_reports_vlm_returns():
     envs.close()
 
 
-@pytest.mark.parametrize(
-    ("overlap", "monitored", "warning"),
-    [
-        (True, False, r"With overlap=True returns arrive .* NaN or 0\. Evaluate environments made with overlap=False"),
-        (False, True, r"VecMonitor sums up rewards before .* NaN or 0\. .*leave VecMonitor out"),
-    ],
-)
-def test_evaluations_without_returns_warn_once(overlap, monitored, warning):
-    envs = make_vec_env(CARTPOLE, num_envs=2, seed=0, episode_length=5, overlap=overlap)
-    model = dqn(envs)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        seen = VecMonitor(envs) if monitored else envs
-        for _ in range(2):
-            assert np.isnan(evaluate_policy(model, seen, n_eval_episodes=4)[0])
-    assert len([one for one in caught if re.match(warning, str(one.message))]) == 1
-    assert len([one for one in caught if "vlmrm" in str(one.message) or "VLMVecEnv" in str(one.message)]) == 1
+def returns_of(base, first_episode):
+    """The returns of an environment's finished episodes, from one on."""
+    totals = {}
+    for episode, reward in zip(base.episodes, base.expected_rewards, strict=True):
+        totals.setdefault(episode, []).append(reward)
+    return [sum(own) for episode, own in totals.items() if episode >= first_episode and len(own) == base.lengths[0]]
+
+
+@pytest.mark.parametrize("evaluate", [evaluate_policy, partial(evaluate_masked_policy, use_masking=False)])
+def test_evaluations_wait_for_rewards_that_overlap(evaluate):
+    """Also where a training's episode has not been reported yet when the evaluation begins."""
+    envs, bases = counting([[1], [1]], reward="reward_models:SlowReward", overlap=True)
+    envs.reset()
+    envs.step(np.zeros(2, dtype=int))
+    model = MaskablePPO("MlpPolicy", envs, device="cpu")
+    played = bases[0].episode + 1
+    returns, lengths = evaluate(model, envs, n_eval_episodes=6, return_episode_rewards=True)
+    assert lengths == [1] * 6
+    assert sorted(returns) == sorted(value for base in bases for value in returns_of(base, played))
+    envs.close()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_ars_learns_from_vlm_returns(overlap):
+    """It has no buffer: it plays episodes by evaluate_policy, and learns from their returns."""
+    envs, bases = counting([[5], [5]], overlap=overlap)
+    model = ARS("LinearPolicy", envs, n_delta=2, n_eval_episodes=2, device="cpu").learn(30)
+    assert sorted(episode["r"] for episode in model.ep_info_buffer) == sorted(
+        value for base in bases for value in returns_of(base, 0)
+    )
+    assert torch.isfinite(model.weights).all()
+    envs.close()
+
+
+def test_training_stops_at_the_return_of_overlapping_evaluations(tmp_path):
+    """The best model is written, and StopTrainingOnRewardThreshold sees its return."""
+    envs, _ = counting([[5], [5]])
+    others, bases = counting([[5], [5]], overlap=True)
+    stop = StopTrainingOnRewardThreshold(1.0)
+    evaluation = EvalCallback(
+        others, eval_freq=10, n_eval_episodes=2, verbose=0, best_model_save_path=tmp_path, callback_on_new_best=stop
+    )
+    assert dqn(envs).learn(60, callback=evaluation).num_timesteps == 20
+    assert evaluation.best_mean_reward == np.mean([value for base in bases for value in returns_of(base, 0)])
+    assert (tmp_path / "best_model.zip").exists()
+    for one in (envs, others):
+        one.close()
+
+
+@pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")  # Stable-Baselines3
+@pytest.mark.parametrize("wrapper", [VecMonitor, lambda envs: VecNormalize(VecMonitor(envs))], ids=["", "normalized"])
+def test_evaluations_under_a_vec_monitor_are_refused(wrapper):
+    """Its returns would be NaN: ARS would learn from them, and EvalCallback would keep no model."""
+    envs, _ = counting([[5], [5]])
+    seen, message = wrapper(envs), r"`env` must not have a VecMonitor around it .*Leave it out: .*scoring=\"step\""
+    with pytest.raises(ValueError, match=message):
+        evaluate_policy(dqn(envs), seen)
+    with pytest.raises(ValueError, match=message):
+        ARS("LinearPolicy", seen, n_delta=2, device="cpu").learn(30)
+    envs.close()
+
+
+def test_scored_return_callback_refuses_an_algorithm_without_infos():
+    envs, _ = counting([[5], [5]])
+    with pytest.raises(RuntimeError, match=r"`callback` must not be a ScoredReturnCallback .*Received one with ARS"):
+        ARS("LinearPolicy", envs, n_delta=2, device="cpu").learn(30, callback=ScoredReturnCallback())
+    envs.close()
+
+
+def test_other_evaluations_that_ask_for_a_monitor_are_warned_once():
+    """They would take the return of an earlier episode, or none."""
+    envs, _ = counting([[5], [5]], overlap=True)
+    with pytest.warns(UserWarning, match=r"Rewards arrive after the step: .*Evaluate with evaluate_policy, or"):
+        assert envs.env_is_wrapped(Monitor) == [False, False]
+    assert envs.env_is_wrapped(Monitor) == [False, False]  # warnings are errors here
     envs.close()
 
 
@@ -566,7 +626,7 @@ def test_vec_monitor_does_not_hide_scored_episodes(tmp_path):
         envs = VecMonitor(make_vec_env(CARTPOLE, num_envs=1, seed=0, episode_length=10))
     model = dqn(envs)
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    with pytest.warns(UserWarning, match="VecMonitor sums up rewards before they have arrived"):
+    with pytest.warns(UserWarning, match="Rewards arrive after the step: VecMonitor"):
         model.learn(40, callback=ScoredReturnCallback(), log_interval=2)
     model.logger.close()
     assert "rollout/task_return" in (tmp_path / "progress.csv").read_text()

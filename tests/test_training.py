@@ -547,6 +547,13 @@ def test_unavailable_devices_are_refused(tmp_path, monkeypatch):
         train(replace(config, rl=replace(config.rl, device="cuda:0")))
 
 
+def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
+    """As when there is not enough memory for the replay buffer."""
+    monkeypatch.setattr("vlmrm_gym.training.run.algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(RunError, match=r"DQN.* cannot be made: MemoryError$"):
+        train(small("DQN", tmp_path))
+
+
 def test_existing_folders_and_folders_without_a_run_are_refused(finished, tmp_path):
     _, folder = finished
     with pytest.raises(RunError, match=r"exists already. Resume that run by --resume \S+DQN-finished"):

@@ -144,8 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
 
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""The disk is full or read-only."""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+"""The disk is full, read-only or fails."""
 
 
 def _without_aliases(arguments: Sequence[str]) -> tuple[list[str], list[tuple[Key, str]]]:

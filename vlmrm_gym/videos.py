@@ -3,6 +3,7 @@
 The videos say in their metadata what is frame and what is strip: see `Layout`.
 """
 
+import errno
 import json
 import subprocess
 from collections.abc import Callable, Sequence
@@ -88,6 +89,8 @@ class StripVideo:
         if self._path.suffix not in (".mp4", ".gif"):
             raise ValueError(f"`path` must end in .mp4 or .gif. Received {str(path)!r}.")
         self._writer: Any = None
+        self._count = 0
+        """Number of frames."""
 
     def add(self, frame: NDArray[np.uint8], strip: NDArray[np.uint8]) -> None:
         """Append a frame, uint8 (H, W, 3), and its strip, uint8 (S, W, 3). All have the sizes of the first.
@@ -101,6 +104,7 @@ class StripVideo:
         if self._writer is None:
             self._writer = self._open(Layout(_size(picture), _size(frame)))
         self._writer.append_data(picture)
+        self._count += 1
 
     def _open(self, layout: Layout) -> Any:
         import imageio.v2 as imageio
@@ -113,9 +117,27 @@ class StripVideo:
         )
 
     def close(self) -> None:
-        """Finish the file. Without frames there is none."""
-        if self._writer is not None:
-            self._writer.close()
+        """Finish the file. Without frames there is none.
+
+        Raises:
+            OSError: The file could not be written, and was removed.
+        """
+        if self._writer is None:
+            return
+        self._writer.close()
+        if self._path.suffix == ".mp4" and _count_frames(self._path) != self._count:
+            self._path.unlink(missing_ok=True)  # imageio does not raise what ffmpeg prints, as on a full disk
+            raise OSError(errno.EIO, "ffmpeg could not write the video, see its message above", str(self._path))
+
+
+def _count_frames(path: Path) -> int | None:
+    """Number of frames of a video; 0 if it cannot be read."""
+    import imageio_ffmpeg
+
+    try:
+        return imageio_ffmpeg.count_frames_and_secs(str(path.resolve()))[0]
+    except (OSError, RuntimeError):
+        return 0
 
 
 def _pad_to_even(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:

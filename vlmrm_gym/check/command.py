@@ -108,8 +108,12 @@ def check(command: Check) -> None:
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
             report = compare(command, subject, progress)
         page, table = (folder / name for name in FILES)
-        atomic_write(page, lambda path: write_report(report, path))
-        atomic_write(table, lambda path: _write_measures(report, path))
+        try:
+            atomic_write(page, lambda path: write_report(report, path))
+            atomic_write(table, lambda path: _write_measures(report, path))
+        except OSError:
+            print_summary(report, console(), None)
+            raise
     print_summary(report, console(), page)
 
 

@@ -157,7 +157,7 @@ def _record_missing(folder: DatasetFolder, episodes: int, record: Callable[[int]
             for episode in missing:
                 record(episode)
                 progress.update()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, OSError):
         done = episodes - len(folder.missing(episodes))
         say(f"{done} of {episodes} episodes are done. The same command records the others.", error=True)
         raise

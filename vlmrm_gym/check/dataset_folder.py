@@ -10,6 +10,7 @@ labels.csv             success of every step, for a person to fill in or to corr
 
 import csv
 import json
+import pickle
 import re
 import shutil
 import warnings
@@ -28,7 +29,7 @@ from vlmrm_gym.check import InputError
 from vlmrm_gym.check.rollouts import Rollout
 from vlmrm_gym.check.scene_file import save_changes
 from vlmrm_gym.rendering.states import SceneChange
-from vlmrm_gym.training.files import atomic_write, sync
+from vlmrm_gym.training.files import atomic_write, check_space, sync
 from vlmrm_gym.validation import short_repr
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ LABELS = ("episode", "step", "success")
 """Columns of labels.csv."""
 _OWN = ("data", "data.partial", "episodes", "scenes", "videos", "labels.csv", "settings.json")
 """What the command writes; settings.json is removed last."""
+_MARGIN = 2**19
+"""Room that must be left beside the data, for what HDF5 adds, in bytes."""
 
 
 class DatasetFolder:
@@ -174,6 +177,7 @@ class DatasetFolder:
         folder = self._episode(episode)
         unfinished = folder.with_suffix(".partial")
         unfinished.mkdir(parents=True)
+        check_space(unfinished, _MARGIN + len(pickle.dumps(buffer)))
         storage = MinariStorage.new(unfinished, env.observation_space, env.action_space, jpeg_encoding=False)
         storage.update_episodes([buffer])
         _publish(unfinished, folder)
@@ -195,6 +199,7 @@ class DatasetFolder:
             return
         unfinished = self.data.with_suffix(".partial")
         unfinished.mkdir()
+        check_space(unfinished, _MARGIN + sum(path.stat().st_size for path in self.path.glob("episodes/*/*")))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "env_spec is not serializable")
             storage = MinariStorage.new(unfinished, env.observation_space, env.action_space, spec, jpeg_encoding=False)

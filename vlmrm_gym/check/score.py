@@ -23,6 +23,7 @@ from vlmrm_gym.check.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.terminal import say
+from vlmrm_gym.training.files import atomic_write
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
@@ -116,10 +117,10 @@ def score(command: Score) -> None:
                     for frame, values in zip(frames, scored, strict=True):
                         drawn.add(frame, values)
                 progress.update(len(frames))
-    except (KeyboardInterrupt, InputError):
+    except (KeyboardInterrupt, InputError, OSError):
         say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
         raise
-    plot_rewards(plot, list(columns), np.stack(rewards), source.fps)
+    atomic_write(plot, lambda path: plot_rewards(path, list(columns), np.stack(rewards), source.fps))
     _print_summary(list(columns), np.stack(rewards), source.fps)
     say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
 

@@ -25,13 +25,13 @@ MAX_ROWS = 12
 """How many combinations are listed; the report has all."""
 
 
-def print_summary(report: Report, console: Console, path: Path) -> None:
+def print_summary(report: Report, console: Console, path: Path | None) -> None:
     """Print the verdict with its reasons and next steps, the combinations and where the report is.
 
     Args:
         report: What was found.
         console: Where to print.
-        path: The report's file.
+        path: The report's file; None if it could not be written.
     """
     verdict = report.verdict
     console.print(_text(f'{report.subject}: "{report.choice.prompt}"'))
@@ -47,7 +47,8 @@ def print_summary(report: Report, console: Console, path: Path) -> None:
     left = len(report.table) - MAX_ROWS
     if left > 0:
         console.print(_text(f"{left} more combination{'s are' if left > 1 else ' is'} in the report."))
-    console.print(_text(f"Report: {path}"), soft_wrap=True)
+    if path is not None:
+        console.print(_text(f"Report: {path}"), soft_wrap=True)
 
 
 def _text(text: str) -> Text:

@@ -10,7 +10,7 @@ For example::
 
 Off-policy algorithms (SAC, TD3, DDPG, DQN; TQC, CrossQ and QR-DQN of sb3-contrib) take `DeferredReplayBuffer`, PPO and
 A2C `DeferredRolloutBuffer`. Training with another buffer raises an error at the first step, since rewards are NaN until
-an episode has been scored.
+an episode has been scored. ARS of sb3-contrib has no buffer: it learns from the returns of `evaluate_policy`.
 """
 
 from vlmrm_gym.sb3.callbacks import ScoredReturnCallback

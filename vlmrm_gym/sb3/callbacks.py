@@ -9,9 +9,17 @@ class ScoredReturnCallback(BaseCallback):
     `rollout/vlm_return`, `rollout/task_return`, and where success is defined `rollout/success_fraction`: the fraction
     of an episode's steps that were successes. Stable-Baselines3 itself logs `rollout/success_rate`, the fraction of
     successful episodes.
+
+    Raises:
+        RuntimeError: The algorithm does not give callbacks the infos of its steps, such as ARS of sb3-contrib.
     """
 
     def _on_step(self) -> bool:
+        if "infos" not in self.locals:
+            raise RuntimeError(
+                "`callback` must not be a ScoredReturnCallback with an algorithm that gives callbacks no infos. "
+                f"Received one with {type(self.model).__name__}. Leave it out: `rollout/ep_rew_mean` is the VLM return."
+            )
         for info in self.locals["infos"]:
             if episode := info.get("scored_episode"):
                 self.logger.record_mean("rollout/vlm_return", episode["r"])

@@ -1,6 +1,8 @@
-"""Checks that an algorithm and its buffer wait for rewards, so that no algorithm learns from NaN or placeholders."""
+"""Checks that whatever steps the environments waits for rewards, so that nothing learns from NaN or placeholders."""
 
 import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import (
@@ -19,8 +21,17 @@ class DeferredBuffer:
     """Base class that marks the buffers which wait for rewards."""
 
 
-def check_callers(envs: VecEnv, *, deferred: bool) -> bool:
-    """Raise if the environments are being stepped by the training of an algorithm with an unsuitable buffer.
+class Callers(NamedTuple):
+    """Who steps the environments."""
+
+    monitored: bool
+    """Whether a `VecMonitor` sums up rewards that have not arrived."""
+    evaluated: bool
+    """Whether `evaluate_policy` takes the returns of the episodes."""
+
+
+def check_callers(envs: VecEnv, *, deferred: bool) -> Callers:
+    """Raise if rewards that have not arrived are being learned from, or summed up by an evaluation.
 
     Training, evaluation and user code call the same methods. Stable-Baselines3 has no hook that tells them apart, so
     this inspects the call stack.
@@ -29,24 +40,47 @@ def check_callers(envs: VecEnv, *, deferred: bool) -> bool:
         envs: The environments, without wrappers.
         deferred: Whether rewards arrive later than the step.
 
-    Returns:
-        Whether a `VecMonitor` around the environments sums up rewards that have not arrived.
-
     Raises:
-        ValueError: The algorithm's buffer does not wait for rewards, or computes its own; it uses n-step returns, or
-            normalises rewards.
+        ValueError: An algorithm trains on the environments, and its buffer does not wait for rewards, or computes its
+            own; it uses n-step returns, or normalises rewards. Or an evaluation gets its returns from a `VecMonitor`
+            that sums up rewards which have not arrived.
     """
-    frame, monitored = sys._getframe(1), False
-    while frame is not None:
-        variables = frame.f_locals if frame.f_code.co_name in ("step_wait", "collect_rollouts") else {}
-        caller, stepped = variables.get("self"), variables.get("env")
-        if isinstance(caller, VecMonitor) and caller.unwrapped is envs:
+    monitored = False
+    for name, variables in _callers(envs):
+        caller = variables.get("self")
+        if isinstance(caller, VecMonitor):
             monitored = deferred
-        elif isinstance(caller, BaseAlgorithm) and isinstance(stepped, VecEnv) and stepped.unwrapped is envs:
+        elif name == "evaluate_policy":
+            if monitored:
+                raise ValueError(
+                    "`env` must not have a VecMonitor around it when it is evaluated: VecMonitor sums up rewards "
+                    "before they have arrived, and every return would be NaN. Received a VecMonitor around a "
+                    'VLMVecEnv. Leave it out: VLMVecEnv itself fills in infos["episode"]. Or make the environments '
+                    'with scoring="step".'
+                )
+            return Callers(monitored=False, evaluated=True)
+        elif isinstance(caller, BaseAlgorithm):
             _check_buffer(caller, variables.get("replay_buffer", variables.get("rollout_buffer")), deferred=deferred)
             break
+    return Callers(monitored=monitored, evaluated=False)
+
+
+def is_evaluated(envs: VecEnv) -> bool:
+    """Whether `evaluate_policy` of Stable-Baselines3 or sb3-contrib has called this with these environments."""
+    return any(name == "evaluate_policy" for name, _ in _callers(envs))
+
+
+def _callers(envs: VecEnv) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Functions in the call stack that step the environments, innermost first: their names and local variables."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_name
+        if name in ("step_wait", "collect_rollouts", "evaluate_policy"):
+            variables = frame.f_locals
+            stepped = variables.get("self" if name == "step_wait" else "env")
+            if isinstance(stepped, VecEnv) and stepped.unwrapped is envs:
+                yield name, variables
         frame = frame.f_back
-    return monitored
 
 
 def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferred: bool) -> None:

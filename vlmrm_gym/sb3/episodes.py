@@ -101,20 +101,24 @@ class EpisodeTracker:
             count -= own
             yield episode, own
 
-    def pop_updates(self, seconds: float) -> dict[str, Any]:
+    def pop_updates(self, seconds: float, *, newest: bool = False) -> dict[str, Any]:
         """Info entries for the rewards that have arrived since the last call; see `vlmrm_gym.infos`.
 
         At most one episode is reported in each call, without the aborted ones.
 
         Args:
             seconds: The time to report as `t` of an episode.
+            newest: Where several episodes could be reported, report the newest only; otherwise the oldest, and the
+                others in the next calls.
         """
         info: dict[str, Any] = {}
         if self._new_rewards:
             rewards = np.concatenate(self._new_rewards)
             info = {"vlm_rewards": rewards, "vlm_reward_start": self.num_steps - self._num_unscored - len(rewards)}
             self._new_rewards.clear()
-        while (oldest := self._episodes[0]).ended and oldest.scored == oldest.steps and "episode" not in info:
+        while (oldest := self._episodes[0]).ended and oldest.scored == oldest.steps:
+            if "episode" in info and not newest:
+                break
             self._episodes.popleft()
             if oldest.aborted:
                 continue

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from vlmrm_gym.sb3.checks import check_callers
+from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env
 
@@ -26,8 +26,9 @@ class VLMVecEnv(VecEnv):
     there. The module `vlmrm_gym.infos` lists all entries of the infos.
 
     Once all rewards of a finished episode have arrived, `info["episode"]` has its return, as with `Monitor`. So
-    `EvalCallback` and `evaluate_policy` report VLM returns. They cannot with `overlap`, or under a `VecMonitor`: the
-    episode is then summed up before its rewards arrive. A warning says so.
+    `EvalCallback`, `evaluate_policy` and algorithms that learn from its returns, such as ARS, get VLM returns. With
+    `overlap` steps of `evaluate_policy` wait for the rewards of episodes that end. A `VecMonitor` sums up rewards
+    before they arrive: an evaluation refuses it, otherwise a warning says that its returns are NaN.
 
     Args:
         envs: A vector environment with same-step autoreset whose infos have `task_reward`.
@@ -97,7 +98,8 @@ class VLMVecEnv(VecEnv):
 
         Raises:
             RuntimeError: The infos of the environments do not have `task_reward`.
-            ValueError: An algorithm trains on this with a buffer that does not wait for rewards.
+            ValueError: An algorithm trains on this with a buffer that does not wait for rewards, or `evaluate_policy`
+                evaluates it under a `VecMonitor` that does not.
         """
         observations, rewards, terminations, truncations, infos = self.envs.step(self._actions)
         if "task_reward" not in infos:
@@ -105,8 +107,9 @@ class VLMVecEnv(VecEnv):
                 f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
                 f"Received {self.envs}, whose infos do not."
             )
-        if check_callers(self, deferred="vlm_rewards" in infos):
-            self._warn_of_missing_returns("VecMonitor sums up rewards before they have arrived")
+        callers = check_callers(self, deferred="vlm_rewards" in infos)
+        if callers.monitored:
+            self._warn_of_missing_returns()
         self._skip_lost_steps(infos)
         dones = terminations | truncations
         env_infos = [_select_env(infos, i) for i in range(self.num_envs)]
@@ -128,9 +131,11 @@ class VLMVecEnv(VecEnv):
                 "vlm_reward_start": np.array([tracker.num_steps - 1 for tracker in self._trackers]),
             }
         self._add_rewards(infos)
+        if callers.evaluated and self._overlap and dones.any():
+            self._add_rewards(self.envs.flush())
         for info, tracker in zip(env_infos, self._trackers, strict=True):
             info.pop("episode", None)  # of a wrapper around the environment: sums of its own reward
-            info.update(tracker.pop_updates(time.monotonic() - self._start_time))
+            info.update(tracker.pop_updates(time.monotonic() - self._start_time, newest=callers.evaluated))
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
             rewards = np.zeros(self.num_envs)
@@ -187,20 +192,28 @@ class VLMVecEnv(VecEnv):
         raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no methods to call.")
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
-        """True for `Monitor`, since this fills in `info["episode"]` itself; False for all other wrappers."""
+        """True for `Monitor`, since this fills in `info["episode"]` itself; False for all other wrappers.
+
+        With `overlap` true in `evaluate_policy` only: others would read `episode` before it is there.
+        """
         monitored = issubclass(wrapper_class, Monitor)
-        # SB3 then reads `episode` when an episode ends; with overlap its return is not known yet.
-        if monitored and getattr(self.envs, "overlap", False):
-            self._warn_of_missing_returns("With overlap=True returns arrive after the episode has ended")
+        if monitored and self._overlap and not is_evaluated(self):
+            self._warn_of_missing_returns()
             monitored = False
         return [monitored for _ in self._get_indices(indices)]
 
-    def _warn_of_missing_returns(self, reason: str) -> None:
+    @property
+    def _overlap(self) -> bool:
+        """Whether the rewards of an episode can arrive after the step that ends it."""
+        return getattr(self.envs, "overlap", False)
+
+    def _warn_of_missing_returns(self) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"{reason}: evaluate_policy, EvalCallback and VecMonitor will report NaN or 0. Evaluate environments "
-                'made with overlap=False, and leave VecMonitor out: VLMVecEnv itself fills in infos["episode"].',
+                "Rewards arrive after the step: VecMonitor, and with overlap=True evaluations other than "
+                "evaluate_policy and EvalCallback, will report NaN or 0. Leave VecMonitor out: VLMVecEnv itself fills "
+                'in infos["episode"]. Evaluate with evaluate_policy, or with overlap=False.',
                 stacklevel=3,
             )
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ class RunCallback(BaseCallback):
         self._resumed = resumed
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
+        self._failing: set[str] = set()
+        """What could not be written at the last attempt."""
         self._recent_success: deque[float] = deque(maxlen=32)
         self._started = time.monotonic() - self.progress.seconds
 
@@ -111,9 +114,9 @@ class RunCallback(BaseCallback):
         self.progress.step = self.model.num_timesteps
         self._keep_best()
         self._log()
+        self.checkpoint(required=True)  # before the video, which needs room too
         if self.config.logging.video_freq:
             self._record_video()
-        self.checkpoint(required=True)
 
     def close(self) -> None:
         """Write pending rows and close the progress bar."""
@@ -136,8 +139,8 @@ class RunCallback(BaseCallback):
         progress["seconds"] = time.monotonic() - self._started
         state = {"training": training_state(model, self.envs), "progress": progress, "config": flatten(self.config)}
         writers: dict[str, Callable[[Path], object]] = {
-            "model.zip": model.save,
-            "state.pt": lambda path: _save(state, path),
+            "model.zip": partial(_save, model.save),
+            "state.pt": partial(_save, partial(torch.save, state)),
         }
         if (buffer := getattr(model, "replay_buffer", None)) is not None:
             writers["replay_buffer.npz"] = lambda path: np.savez(path, **buffer.state_dict())
@@ -193,7 +196,7 @@ class RunCallback(BaseCallback):
         summary = {"step": self.model.num_timesteps, "vlm_return": mean_return}
         with self._warn_on_oserror("The best policy"):
             if mean_return > progress.best_return:
-                atomic_write(self.folder.path / "best.zip", self.model.save)
+                atomic_write(self.folder.path / "best.zip", partial(_save, self.model.save))
                 atomic_write(self.folder.path / "best.json", lambda path: path.write_text(json.dumps(summary)))
                 progress.best_return = mean_return
             progress.has_new_returns = False
@@ -217,10 +220,11 @@ class RunCallback(BaseCallback):
             with preserve_rng():
                 path.parent.mkdir(exist_ok=True)
                 atomic_write(
-                    path, lambda partial: record_video(self.config, self.model, partial, seed=self.config.seed)
+                    path, lambda unfinished: record_video(self.config, self.model, unfinished, seed=self.config.seed)
                 )
         except Exception as error:  # for example, no GPU memory for a second model
-            self._warn(f"The video could not be made: {error!r}. Training continues.")
+            reason = str(error) if isinstance(error, OSError) else repr(error)
+            self._warn(f"The video could not be made: {reason}. Training continues.")
 
     def _write_rows(self) -> None:
         """Write pending rows; keep those that cannot be written for the next attempt."""
@@ -230,11 +234,15 @@ class RunCallback(BaseCallback):
 
     @contextmanager
     def _warn_on_oserror(self, what: str) -> Iterator[None]:
-        """Warn and continue if a file cannot be written."""
+        """Warn and continue if a file cannot be written; once, until it can."""
         try:
             yield
         except OSError as error:
-            self._warn(f"{what} could not be written: {error}. Training continues; the write is tried again later.")
+            if what not in self._failing:
+                self._warn(f"{what} could not be written: {error}. Training continues; the write is tried again later.")
+            self._failing.add(what)
+        else:
+            self._failing.discard(what)
 
     def _warn(self, text: str) -> None:
         self._bar.write(printable(text), file=sys.stderr)
@@ -244,7 +252,11 @@ def _due(frequency: int | None, before: int, now: int) -> bool:
     return bool(frequency) and now // frequency > before // frequency
 
 
-def _save(state: dict[str, Any], path: Path) -> None:
+def _save(write: Callable[[Any], object], path: Path) -> None:
+    """Write what a function writes to a file object, in one piece.
+
+    On a full disk torch itself would not raise an OSError, and Stable-Baselines3 would leave the file open.
+    """
     data = io.BytesIO()
-    torch.save(state, data)
-    path.write_bytes(data.getbuffer())  # torch itself would not raise an OSError on a full disk
+    write(data)
+    path.write_bytes(data.getbuffer())

@@ -1,8 +1,10 @@
-"""Atomic file writes."""
+"""Atomic file writes, and full disks."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
@@ -17,12 +19,39 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     """
     unfinished = path.with_name(f"{path.stem}.partial{path.suffix}")
     try:
-        write(unfinished)
-        sync(unfinished)
-        unfinished.replace(path)
+        with naming(path):
+            write(unfinished)
+            sync(unfinished)
+            unfinished.replace(path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file in OSErrors that name none, such as those of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def check_space(folder: Path, size: int) -> None:
+    """See whether a folder has room. For writers that cannot go on after a failed write, or crash: TensorBoard's, HDF5.
+
+    Args:
+        folder: The folder.
+        size: In bytes.
+
+    Raises:
+        OSError: It does not have room, or cannot be written to.
+    """
+    with naming(folder), TemporaryFile(dir=folder, buffering=0) as file:
+        while size > 0:
+            size -= file.write(bytes(min(size, 2**20)))
 
 
 def sync(path: Path) -> None:

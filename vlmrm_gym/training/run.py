@@ -21,7 +21,7 @@ from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import Key, flatten, to_yaml, without_alias
 from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_weights, reading
 from vlmrm_gym.training.environments import make_envs
-from vlmrm_gym.training.files import atomic_write
+from vlmrm_gym.training.files import atomic_write, check_space
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.resumable import ResumableVecEnv, restore_environments
 from vlmrm_gym.training.resume_checks import find_changes
@@ -166,9 +166,8 @@ def _as_run_error(config: Config) -> Iterator[None]:
         MemoryError,
     ) as error:
         kwargs = f" and policy_kwargs {short_repr(config.rl.policy_kwargs)}" if config.rl.policy_kwargs else ""
-        raise RunError(
-            f"{config.id} with {config.rl.algorithm}{kwargs} cannot be made: {truncate(str(error), 1_000)}"
-        ) from error
+        reason = truncate(str(error) or type(error).__name__, 1_000)  # a MemoryError has no text
+        raise RunError(f"{config.id} with {config.rl.algorithm}{kwargs} cannot be made: {reason}") from error
 
 
 def _learn(
@@ -193,7 +192,8 @@ def _learn(
                     model.learn(left, callback, log_interval=None, reset_num_timesteps=state is None)  # pyright: ignore[reportArgumentType]
         finally:
             callback.close()
-    plot_learning_curve(folder.metrics(), folder.path / "learning_curve.png", title=_title(config))
+    rows, title = folder.metrics(), _title(config)
+    atomic_write(folder.path / "learning_curve.png", lambda path: plot_learning_curve(rows, path, title=title))
 
 
 def _title(config: Config) -> str:
@@ -244,6 +244,10 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
     run.finish()
 
 
+_EVENTS_SIZE = 2**16
+"""More than the events of one write take, in bytes."""
+
+
 class _TensorBoardWriter(TensorBoardOutputFormat):
     """A TensorBoard writer that can purge events from a step on, and tolerates a full disk."""
 
@@ -253,6 +257,7 @@ class _TensorBoardWriter(TensorBoardOutputFormat):
 
     def write(self, *args: Any, **kwargs: Any) -> None:
         """Write; on an OSError, start a new event file and raise."""
+        check_space(self._folder, _EVENTS_SIZE)
         try:
             super().write(*args, **kwargs)
         except OSError:
@@ -273,6 +278,7 @@ def new_event_file(folder: Path, purge_step: int | None = None) -> SummaryWriter
     """
     seconds = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*.*")]
     time.sleep(min(max(max(seconds, default=0) + 1 - time.time(), 0), 1))
+    check_space(folder, _EVENTS_SIZE)
     return SummaryWriter(str(folder), purge_step=purge_step)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from vlmrm_gym.training.files import atomic_write, sync
+from vlmrm_gym.training.files import atomic_write, naming, sync
 from vlmrm_gym.validation import short_repr
 
 METRICS: tuple[str, ...] = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success")
@@ -175,7 +175,8 @@ class RunFolder:
         try:
             unfinished.mkdir(parents=True)
             for name, write in writers.items():
-                write(unfinished / name)
+                with naming(folder / name):
+                    write(unfinished / name)
             (unfinished / _MANIFEST).write_text(json.dumps({name: _digest(unfinished / name) for name in writers}))
             for file in (*unfinished.iterdir(), unfinished, self._metrics):
                 if file.exists():

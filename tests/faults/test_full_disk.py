@@ -1,0 +1,176 @@
+"""Full disks: an error that names the file, nothing that was complete is lost, and the same command goes on later."""
+
+import subprocess
+import sys
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from reports import full_report
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from vlmrm_gym.cli import main
+from vlmrm_gym.training.data_files import load_state
+from vlmrm_gym.training.run import _TensorBoardWriter
+from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.videos import save_video
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+CONFIG = """\
+env_name: CartPole-v1
+seed: 3
+run_name: run
+rl:
+  n_steps: 300
+  n_envs_per_worker: 2
+  episode_length: 25
+  learning_starts: 60
+  train_freq: 5
+  gradient_steps: 1
+  batch_size: 8
+  policy_kwargs: {net_arch: [64, 64]}
+logging:
+  checkpoint_freq: 60
+  video_freq: 0
+"""
+
+
+class Disk:
+    """A small disk: a tmpfs."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def resize(self, size):
+        """Set the size, such as "400k"."""
+        options = f"remount,size={size}"
+        subprocess.run(["mount", "-o", options, "tmpfs", self.path], check=True, capture_output=True)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    if sys.platform != "linux":
+        pytest.skip("tmpfs is of Linux")
+    path = tmp_path / "disk"
+    path.mkdir()
+    try:
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", path], capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted: {mounted.stderr.decode().strip()}")
+    yield Disk(path)
+    subprocess.run(["umount", "--lazy", path], check=True)
+
+
+def fail(capfd, *arguments):
+    """Run a command that fails: what it prints to standard output and standard error, of its processes too."""
+    with pytest.raises(SystemExit) as raised:
+        main(list(map(str, arguments)))
+    printed = capfd.readouterr()
+    assert raised.value.code == 1, printed.err
+    assert "Traceback" not in printed.err
+    assert "No space left on device" in printed.err
+    return printed
+
+
+def test_a_training_on_a_full_disk_keeps_its_checkpoint_and_goes_on_when_there_is_room(disk, tmp_path, capfd):
+    """The learner, its warnings, and the events of TensorBoard."""
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    main(["train", str(config), "--base-path", str(tmp_path / "unbroken")])
+    capfd.readouterr()
+    disk.resize("400k")
+    printed = fail(capfd, "train", config, "--base-path", disk.path / "runs").err
+    folder = RunFolder.open(disk.path / "runs" / "run")
+    checkpoint = folder.newest_checkpoint()  # raises if it is damaged
+    assert checkpoint is not None
+    assert 0 < int(checkpoint.name) < 300
+    assert f"To resume from step {int(checkpoint.name)}: " in printed
+    assert f"No space left on device: '{folder.path}/checkpoints/0000000300/" in printed
+    disk.resize("8m")
+    main(["train", "--resume", str(folder.path)])
+    resumed, unbroken = ({**row.metrics()[-1], "seconds": 0} for row in (folder, of(tmp_path / "unbroken")))
+    assert resumed == unbroken
+    last = [load_state(one.newest_checkpoint() / "state.pt") for one in (folder, of(tmp_path / "unbroken"))]
+    assert last[0]["progress"]["recent"] == last[1]["progress"]["recent"]
+
+
+def of(base_path):
+    return RunFolder.open(base_path / "run")
+
+
+def test_a_warning_about_a_full_disk_is_given_once(disk, tmp_path, capfd):
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    filler = disk.path / "filler"
+    disk.resize("200k")  # room for metrics and events, none for a policy
+    filler.write_bytes(bytes(40_000))
+    printed = fail(capfd, "train", config, "--base-path", disk.path / "runs", "--rl.n-steps", "400").err
+    assert printed.count("The best policy could not be written") == 1
+
+
+def test_tensorboard_goes_on_in_the_same_file_when_there_is_room(disk, capfd):
+    """Files that were begun on a full disk would be empty, and their threads would print tracebacks."""
+    disk.resize("200k")
+    output, filler = _TensorBoardWriter(disk.path, None), disk.path / "filler"
+    output.write({"step": 1.0}, {"step": None}, 1)
+    filler.touch()
+    with suppress(OSError), filler.open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left on device"):
+            output.write({"step": 2.0}, {"step": None}, 2)
+    filler.unlink()
+    output.write({"step": 3.0}, {"step": None}, 3)
+    output.close()
+    assert len(list(disk.path.glob("events.*"))) == 1
+    assert [one.step for one in EventAccumulator(str(disk.path)).Reload().Scalars("step")] == [1, 3]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["60k", "700k"])
+def test_a_dataset_on_a_full_disk_goes_on_when_there_is_room(size, disk, capfd):
+    """HDF5 would crash the process."""
+    minari = pytest.importorskip("minari")
+    disk.resize(size)
+    folder = disk.path / "dataset"
+    command = ["dataset", "CartPole-v1", "--episodes", 12, "--steps", 40, "--prompt", "a pole", "--out", folder]
+    assert "of 12 episodes are done. The same command records the others." in fail(capfd, *command).err
+    done = len(list(folder.glob("episodes/*[0-9]")))
+    assert (done > 0) == (size == "700k")
+    disk.resize("8m")
+    main(list(map(str, command)))
+    dataset = minari.MinariDataset(folder / "data")
+    assert len(dataset) == 12
+    assert all(np.isfinite(episode.rewards).all() for episode in dataset)
+
+
+def test_the_verdict_of_a_check_is_printed_where_its_report_finds_no_room(disk, capfd, monkeypatch):
+    """A check can take an hour."""
+    monkeypatch.setattr("vlmrm_gym.check.compare.compare", lambda *_: full_report(verdict="weak"))
+    disk.resize("4k")
+    printed = fail(capfd, "check", "CartPole-v1", "--prompt", "a pole", "--out", disk.path / "check")
+    assert "Verdict: weak" in printed.out
+    assert "Report: " not in printed.out
+    assert not (disk.path / "check").exists()
+
+
+@pytest.mark.parametrize("size", ["4k", "24k"])
+def test_a_video_that_a_full_disk_cuts_off_is_removed(size, disk, tmp_path, capfd):
+    """imageio does not raise what ffmpeg prints. The rewards are in the table."""
+    frames = np.random.default_rng(0).integers(0, 256, (20, 64, 64, 3), dtype=np.uint8)
+    save_video(tmp_path / "noise.mp4", frames, np.zeros(20))
+    disk.resize(size)
+    with pytest.raises(SystemExit, match="1"):
+        main(["score", str(tmp_path / "noise.mp4"), "--prompt", "noise", "--out", str(disk.path / "scores")])
+    printed = capfd.readouterr().err
+    assert "What was to be written could not be: [Errno 5] ffmpeg could not write the video" in printed
+    assert "Traceback" not in printed
+    assert not (disk.path / "scores" / "rewards.mp4").exists()
+    assert (disk.path / "scores" / "rewards.csv").exists()
