@@ -15,22 +15,24 @@ BASE = {"closing", "cpu", "infos", "metrics", "smoothstep", "tasks", "terminal",
 
 ALLOWED = {
     **{name: set() for name in BASE},
-    "episodes": set(),
+    "episodes": BASE,
     "videos": set(),
     "tiny": set(),
     "vlmrm_gym": BASE,  # __init__.py; what it offers lazily is imported when it is used
     "envs": BASE,
     "rendering": BASE,
     "capture": BASE | {"envs", "rendering"},
+    "episode_log": BASE | {"rendering"},
     "rewards": BASE | {"tiny"},
     "scoring": BASE
     | {
         "vlmrm_gym",  # its version
         "rendering",
-        "rewards",  # only `resolve_device`, to choose the workers' devices
+        "episode_log",
+        "rewards",
     },
     "wrappers": BASE | {"capture", "rendering", "rewards", "scoring"},
-    "vector": BASE | {"capture", "rendering", "rewards", "scoring"},
+    "vector": BASE | {"capture", "episode_log", "rendering", "rewards", "scoring"},
     "registration": BASE | {"envs", "rewards", "wrappers", "vector"},
     "gallery": BASE | {"envs", "capture", "registration"},
     "pending": BASE,

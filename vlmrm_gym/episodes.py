@@ -8,6 +8,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
+from vlmrm_gym.infos import read_success
+
 
 class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
     """Like Gymnasium's `RecordEpisodeStatistics`, but also sums task rewards and counts successes.
@@ -53,7 +55,7 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
         """Step; see the class for the infos."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         stepped = ~self._ended if self._skips_resets else np.full(self.num_envs, True)
-        success = _success(infos, self.num_envs)
+        success = read_success(infos, self.num_envs)
         task_rewards = infos.get("task_reward", rewards)
         self._sums += np.where(stepped, [rewards, np.ones(self.num_envs), task_rewards, success], 0)
         self._ended = stepped & (terminations | truncations)
@@ -67,15 +69,6 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
         }
         infos = {**infos, "episode": episode, "_episode": self._ended.copy()}
         return observations, rewards, terminations, truncations, infos
-
-
-def _success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:
-    """Whether each environment reports success, 0 or 1; NaN where it reports neither."""
-    success = np.full(num_envs, np.nan)
-    for reported in (infos, infos.get("final_info", {})):  # the latter where same-step autoreset has ended an episode
-        if "success" in reported:
-            success = np.where(reported["_success"], reported["success"], success)
-    return success
 
 
 def finished_episodes(infos: Mapping[str, Any]) -> list[dict[str, float]]:

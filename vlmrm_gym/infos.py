@@ -50,8 +50,23 @@ Key                   Value
 `CaptureState` adds the two below. `VLMRewardVectorEnv` consumes them: its own infos do not have them.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 STATE_KEY = "vlm_state"
 """The state that the step led to: float64 (S,), or its frame, uint8 (H, W, 3). Also set in the metadata of environments
 that capture states."""
 SCENE_UPDATE_KEY = "vlm_scene_update"
 """A `SceneUpdate`, if the scene is not the same as in the state before."""
+
+
+def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:
+    """Whether each environment reports success, 0 or 1; NaN where it reports neither."""
+    success = np.full(num_envs, np.nan)
+    for reported in (infos, infos.get("final_info", {})):  # the latter where same-step autoreset has ended an episode
+        if "success" in reported:
+            success = np.where(reported["_success"], reported["success"], success)
+    return success

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.capture.vector_env import as_vector_env
 from vlmrm_gym.closing import close_on_error
+from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.heads import NewestHead
@@ -88,6 +89,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         return_features: Return the features that the rewards are made of, in `infos["vlm_features"]`, so that replay
             buffers can make all rewards anew with another head; see `head`. For a reward with `encode` and `head`,
             such as `CLIP`.
+        episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`.
         max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
             episodes are scored in parts, and `step` waits.
         worker_timeouts: Seconds without progress after which a worker is replaced, as if it had died. The defaults are
@@ -123,6 +125,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         devices: Sequence[str] | None = None,
         overlap: bool = False,
         return_features: bool = False,
+        episode_log: EpisodeLog | None = None,
         max_pending_bytes: int = 2**30,
         worker_timeouts: Mapping[str, float | None] | None = None,
         autoreset_mode: AutoresetMode | str | None = None,
@@ -181,6 +184,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 overlap=overlap,
                 random_views=RandomViews(num_views, self.num_envs) if draws_views else None,
                 head=None if info is None else NewestHead(info.head, info.fingerprint),
+                recorder=None if episode_log is None else EpisodeRecorder(episode_log, self.num_envs),
             )
             self._capture.attach()  # last: an exception above leaves the environments unchanged
 
@@ -228,9 +232,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._delivery.end_episodes(stepped & ends)
             raise
         if self._score_every_step:
-            rewards, own = self._delivery.score(states, stepped, ends, offsets)
+            rewards, own = self._delivery.score(states, stepped, ends, offsets, infos)
             return observations, rewards, terminations, truncations, infos | own
-        infos |= self._delivery.append(states, stepped, ends, offsets)
+        infos |= self._delivery.append(states, stepped, ends, offsets, infos)
         rewards, infos = np.where(stepped, np.nan, 0.0), infos | self._delivery.finished_episodes()
         self._delivery.mark_returned()
         return observations, rewards, terminations, truncations, infos

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.rollouts import Rollout
-from vlmrm_gym.check.scene_file import save_changes
+from vlmrm_gym.rendering.scene_file import save_changes
 from vlmrm_gym.rendering.states import SceneChange
 from vlmrm_gym.training.files import atomic_write, check_space, sync
 from vlmrm_gym.validation import short_repr

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.dataset_folder import LABELS, DatasetFolder
 from vlmrm_gym.check.rollouts import Rollout
-from vlmrm_gym.check.scene_file import load_changes
+from vlmrm_gym.rendering.scene_file import load_changes
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.validation import short_repr, truncate
 

@@ -1,12 +1,14 @@
 """The rewards of a vector environment: scores its states, and delivers each reward once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.episode_log import EpisodeRecorder
+from vlmrm_gym.infos import read_success
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
 from vlmrm_gym.scoring.interrupts import defer_signals
@@ -29,6 +31,7 @@ class RewardDelivery:
         overlap: Whether finished episodes may be scored in the background.
         random_views: Draws the view of each state; None: all of its views are scored.
         head: Makes the rewards, of features that are scored and returned; None: rewards are scored.
+        recorder: Remembers the states.
     """
 
     def __init__(
@@ -40,8 +43,9 @@ class RewardDelivery:
         overlap: bool,
         random_views: RandomViews | None,
         head: NewestHead | None = None,
+        recorder: EpisodeRecorder | None = None,
     ) -> None:
-        self._queue, self._random_views, self.head = queue, random_views, head
+        self._queue, self._random_views, self.head, self._recorder = queue, random_views, head, recorder
         self._output: Output = "rewards" if head is None else "features"
         # Counts of transitions in each environment. `_num_returned` are rewards in the infos of the last call. Only the
         # next call counts them as delivered: an exception may have kept the last one from returning.
@@ -102,11 +106,13 @@ class RewardDelivery:
     def end_episodes(self, mask: Mask) -> None:
         """End the unfinished episodes of some environments."""
         with defer_signals():
-            for i in np.flatnonzero(mask):
+            for i in np.flatnonzero(mask).tolist():
                 self._pending[i].end_episode()
+                if self._recorder is not None:
+                    self._recorder.end_episode(i)
 
     def score(
-        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64]
+        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
     ) -> tuple[NDArray[np.float64], dict[str, Any]]:
         """Score the states of a step at once.
 
@@ -115,24 +121,25 @@ class RewardDelivery:
             stepped: bool (num_envs,): where the states count.
             ends: bool (num_envs,): where an episode has ended.
             offsets: float64 (num_envs,), added to the rewards.
+            infos: What the environments said.
 
         Returns:
             Rewards, float64 (num_envs,), 0 where states do not count; and infos with features, if there is a head.
         """
-        rewards, infos = np.zeros(len(stepped)), {}
-        indices = np.flatnonzero(stepped)
-        keys = transition_keys(indices, self._num_stepped[indices])
+        rewards, own_infos = np.zeros(len(stepped)), {}
+        indices, steps = np.flatnonzero(stepped), self._num_stepped.copy()
+        keys = transition_keys(indices, steps[indices])
+        self._record(states, stepped, infos)
         self._num_stepped += stepped
         if not len(indices):
-            return rewards, infos
+            return rewards, own_infos
         chosen = states[stepped]
         if self._random_views is not None:
             chosen = replace(chosen, views=self._random_views(keys))
         if self._queue.info.clip.length > 1:
-            chosen = States.concatenate(
-                [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
-            )
-            self.end_episodes(stepped & ends)
+            clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
+            chosen = States.concatenate(clips)
+        self.end_episodes(stepped & ends)
         request = Request(chosen, keys, self._output)
         self._queue.submit(request)
         if error := request.error():
@@ -142,12 +149,17 @@ class RewardDelivery:
             made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
             for i, of_state, offset in zip(indices, request.values, own, strict=True):
                 features[i], weighted[i] = of_state[None], offset[None]
-            infos = {"vlm_features": features, "vlm_task_rewards": weighted}
-            infos |= {f"_{name}": stepped.copy() for name in infos}
+            own_infos = {"vlm_features": features, "vlm_task_rewards": weighted}
+            own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
         rewards[stepped] = made + own
-        return rewards, infos
+        if self._recorder is not None:
+            for i, reward in zip(indices.tolist(), made + own, strict=True):
+                self._recorder.add_rewards(i, int(steps[i]), np.array([reward]), self._version)
+        return rewards, own_infos
 
-    def append(self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64]) -> dict[str, Any]:
+    def append(
+        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Add the transitions of a step, to be scored later.
 
         Args:
@@ -155,18 +167,32 @@ class RewardDelivery:
             stepped: bool (num_envs,): where there was a transition.
             ends: bool (num_envs,): where an episode has ended.
             offsets: float64 (num_envs,), added to the rewards.
+            infos: What the environments said.
 
         Returns:
             The infos `vlm_step_index`.
         """
-        infos = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
+        steps = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
         with defer_signals():
+            self._record(states, stepped, infos)
             self._num_stepped += stepped
             for i in np.flatnonzero(stepped).tolist():
                 change = states.changes[i] if states.changes else None
                 self._pending[i].append(states.rows[i], change, offsets[i])
             self.end_episodes(stepped & ends)
-        return infos
+        return steps
+
+    def _record(self, states: States, stepped: Mask, infos: Mapping[str, Any]) -> None:
+        """Remember the states of a step, before they are counted."""
+        if self._recorder is None:
+            return
+        indices, success = np.flatnonzero(stepped), read_success(infos, len(stepped))
+        views = self._random_views and self._random_views(transition_keys(indices, self._num_stepped[indices]))
+        for k, i in enumerate(indices.tolist()):
+            change = states.changes[i] if states.changes else None
+            view = None if views is None else int(views[k])
+            said = float(infos["task_reward"][i]), float(success[i])
+            self._recorder.add(i, int(self._num_stepped[i]), states.rows[i], change, view, *said)
 
     def finished_episodes(self) -> dict[str, Any]:
         """Infos with the rewards of finished episodes. An exception of scoring is kept for the next call."""
@@ -217,11 +243,17 @@ class RewardDelivery:
                 continue
             scored[i], episodes[i], self._num_peeked[i] = True, found.episode, len(found)
             rewards[i], features[i], offsets[i] = made + found.offsets, found.values, found.offsets
+            if self._recorder is not None:
+                self._recorder.add_rewards(i, int(start[i]), rewards[i], self._version)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
         if self.head is not None:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
             infos["vlm_reward_version"] = np.full(num_envs, self.head.version)
         return {**infos, **{f"_{name}": scored.copy() for name in infos}}
+
+    @property
+    def _version(self) -> int:
+        return 0 if self.head is None else self.head.version
 
     def _raise_failure(self) -> None:
         failure, self._failure = self._failure, None

@@ -1,0 +1,204 @@
+"""The memory of episodes: what was scored can be drawn again."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reward_models import RecordingReward, TwoFeatures
+
+from vlmrm_gym import VLMRewardVectorEnv
+from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
+from vlmrm_gym.rendering.states import SceneChange
+
+LENGTH = 6
+
+
+def play(envs, steps):
+    """All rewards, task rewards and successes by environment and step index, as they were delivered."""
+    envs.action_space.seed(3)
+    envs.reset(seed=3)
+    found = {}
+    for t in range(steps):
+        _, rewards, _, _, infos = envs.step(envs.action_space.sample())
+        for i in range(envs.num_envs):
+            if not envs.defers_rewards and infos["_task_reward"][i]:
+                found[i, len([key for key in found if key[0] == i])] = rewards[i]
+        for arrived in [infos, *([envs.flush()] if t == 3 and envs.defers_rewards else [])]:
+            add(found, arrived)
+    if envs.defers_rewards:
+        add(found, envs.flush())
+    return found
+
+
+def add(found, infos):
+    for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
+        start = int(infos["vlm_reward_start"][i])
+        found.update({(i, start + t): reward for t, reward in enumerate(infos["vlm_rewards"][i])})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scoring": "step"},
+        {"num_workers": 2, "overlap": True},
+        {"max_pending_bytes": 100},
+        {"return_features": True, "task_reward_weight": 0.5},
+        {"autoreset_mode": "SameStep"},
+    ],
+    ids=["episode", "step", "overlap", "memory is full", "features", "same step"],
+)
+def test_every_delivered_reward_stands_in_the_log(options):
+    """By environment and step, with what the environment said, whenever rewards arrive."""
+    log = EpisodeLog(10**6)
+    envs = gym.make_vec("VLMRM/CartPole-v1", 2, episode_length=LENGTH, reward=TwoFeatures(), episode_log=log, **options)
+    found = play(envs, 2 * LENGTH + 2)
+    assert [len(episode) for episode in log.episodes] == [LENGTH] * 4
+    for episode in log.episodes:
+        expected = [found[episode.env_index, episode.start + t] for t in range(LENGTH)]
+        np.testing.assert_allclose(episode.rewards, expected)
+        assert set(episode.versions) == {1 if "return_features" in options else 0}
+        assert set(episode.task_rewards) <= {0.0, 1.0}
+        np.testing.assert_array_equal(episode.success, np.abs(episode.states.rows[:, 1]) <= np.deg2rad(12))
+    assert {(e.env_index, e.episode_index) for e in log.episodes} == {(0, 0), (1, 0), (0, 1), (1, 1)}
+    envs.close()
+
+
+def test_frames_of_the_log_are_those_that_were_scored():
+    """To the pixel, with the views that were drawn at random; also after the log was written and read."""
+    log, again = EpisodeLog(10**6), EpisodeLog(10**6)
+    RecordingReward.seen.clear()
+    envs = gym.make_vec(
+        "VLMRM/Humanoid-stand-v0",
+        2,
+        episode_length=4,
+        camera="front-side",
+        combine_views="random",
+        reward=RecordingReward(),
+        episode_log=log,
+    )
+    play(envs, 5)
+    scored = {frame.tobytes() for frame in RecordingReward.seen}
+    for episodes in (log.episodes, read_again(log, again).episodes):
+        drawn = []
+        for episode in episodes:
+            frames = envs.scorer.frames(episode.states)
+            drawn += [frame.tobytes() for frame in frames[np.arange(len(episode)), episode.states.views]]
+        assert len(drawn) == 8
+        assert set(drawn) == scored
+    small = envs.scorer.frames(log.episodes[0].states, size=(32, 24), views={"azimuth": 30.0})
+    assert small.shape == (4, 1, 32, 24, 3)
+    envs.close()
+
+
+def read_again(log, other):
+    import io
+
+    file = io.BytesIO()
+    log.save(file)
+    file.seek(0)
+    other.load(file)
+    return other
+
+
+def test_scene_changes_belong_to_the_states_of_the_log():
+    """A body that grows is drawn as it was when the state was scored, after saving too."""
+    log, again = EpisodeLog(10**7), EpisodeLog(10**7)
+    RecordingReward.seen.clear()
+    env = gym.make("InvertedPendulum-v5", render_mode="rgb_array", width=60, height=40)
+    envs = VLMRewardVectorEnv([lambda: env], reward=RecordingReward(), episode_log=log)
+    envs.reset(seed=0)
+    for t in range(4):
+        env.unwrapped.model.geom_size[-1, 0] = 0.05 + 0.05 * t
+        envs.step(np.zeros((1, 1), dtype=np.float32))
+    envs.flush()
+    envs.reset()
+    scored = np.stack(RecordingReward.seen)
+    for one in (log, read_again(log, again)):
+        (episode,) = one.episodes
+        np.testing.assert_array_equal(envs.scorer.frames(episode.states)[:, 0], scored)
+    assert len({frame.tobytes() for frame in scored}) == 4
+    envs.close()
+
+
+def test_captured_frames_are_written_with_the_log():
+    """A change may be a frame, of a scene that the renderer cannot draw."""
+    log, again = EpisodeLog(10**6), EpisodeLog(10**6)
+    recorder = EpisodeRecorder(log, 1)
+    frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    recorder.add(0, 0, np.zeros(3), SceneChange(frame=frame), None, 0.0, np.nan)
+    recorder.add(0, 1, np.ones(3), None, None, 0.0, 1.0)
+    recorder.end_episode(0)
+    read_again(log, again)
+    change, none = again.episodes[0].states.changes
+    np.testing.assert_array_equal(change.frame, frame)
+    assert none is None
+    np.testing.assert_array_equal(again.episodes[0].success, [np.nan, 1.0])
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), max_bytes=st.integers(600, 3000))
+def test_the_oldest_episodes_go_first_and_memory_stays_within_its_limit(lengths, max_bytes):
+    """The log has the newest episodes, in order, and never more bytes than `max_bytes`."""
+    log = EpisodeLog(max_bytes)
+    recorder = EpisodeRecorder(log, 1)
+    step = 0
+    for length in lengths:
+        for _ in range(length):
+            recorder.add(0, step, np.full(4, step, dtype=np.float64), None, None, 0.0, np.nan)
+            step += 1
+            assert log.nbytes <= max_bytes
+        recorder.end_episode(0)
+    kept = [len(episode) for episode in log.episodes]
+    assert kept == lengths[len(lengths) - len(kept) :]
+    assert log.nbytes == sum(episode.nbytes for episode in log.episodes)
+    assert len(kept) == len(lengths) or log.nbytes + 64 * lengths[-len(kept) - 1] > max_bytes - 64 * max(lengths)
+
+
+def logged(*lengths):
+    log = EpisodeLog(10**6)
+    recorder, step = EpisodeRecorder(log, 1), 0
+    for length in lengths:
+        for _ in range(length):
+            recorder.add(0, step, np.array([float(step)]), None, None, 0.0, np.nan)
+            step += 1
+        recorder.end_episode(0)
+    return log
+
+
+def test_segments_are_uniform_over_all_places_where_one_fits():
+    """Of episodes with 2, 5 and 9 steps there are 0, 3 and 7 segments of 3 steps: each has one tenth."""
+    segments = logged(2, 5, 9).sample(20_000, 3, seed=0)
+    first = [int(segment.states.rows[0, 0]) for segment in segments]
+    assert all(len(segment.states) == 3 for segment in segments)
+    places, counts = np.unique(first, return_counts=True)
+    assert places.tolist() == [2, 3, 4, 7, 8, 9, 10, 11, 12, 13]
+    np.testing.assert_allclose(counts / 20_000, 0.1, atol=0.01)
+
+
+def test_recent_segments_have_more_of_the_probability():
+    """With a half-life of 8 steps an episode of 8 steps has twice the probability of the one before it."""
+    segments = logged(8, 8).sample(20_000, 8, seed=0, half_life=8)
+    newest = np.mean([segment.episode.episode_index == 1 for segment in segments])
+    assert newest == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_what_cannot_be_sampled_is_refused():
+    with pytest.raises(ValueError, match=r"`length` must be at most that of the longest episode, 4\. Received 5"):
+        logged(3, 4).sample(1, 5)
+    with pytest.raises(ValueError, match=r"`half_life` must be an integer of at least 1"):
+        logged(3).sample(1, 1, half_life=0)
+    with pytest.raises(ValueError, match="`max_bytes` must be an integer of at least 1"):
+        EpisodeLog(0)
+
+
+def test_a_log_smaller_than_one_episode_is_refused():
+    """At the step that it has no room for, with both sizes."""
+    envs = gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=50, episode_log=EpisodeLog(500))
+    envs.reset(seed=0)
+    for _ in range(10):
+        envs.step(np.zeros(1, dtype=np.int64))
+    with pytest.raises(ValueError, match=r"`max_bytes` of an episode log .* Received 500, but after 11 steps"):
+        envs.step(np.zeros(1, dtype=np.int64))
+    envs.close()

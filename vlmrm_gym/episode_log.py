@@ -1,0 +1,300 @@
+"""Episodes that are remembered: pairs, clips and pictures are cut from them, and any moment can be drawn again."""
+
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rendering.scene_file import pack_changes, unpack_changes
+from vlmrm_gym.rendering.states import SceneChange, States
+from vlmrm_gym.validation import check_positive_integer
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoggedEpisode:
+    """T successive steps of one environment: an episode, or its beginning if a reset or an error cut it off."""
+
+    env_index: int
+    """The environment in its vector, from 0."""
+    episode_index: int
+    """The environment's episodes, counted from 0."""
+    start: int
+    """The `vlm_step_index` of the first step."""
+    states: States
+    """The T states that the steps led to, with scene changes and randomly drawn views."""
+    rewards: NDArray[np.float32]
+    """float32 (T,): as delivered; NaN where they have not arrived."""
+    versions: NDArray[np.int64]
+    """int64 (T,): the version of the head that made each reward; 0 without one."""
+    task_rewards: NDArray[np.float64]
+    """float64 (T,): the environment's own rewards."""
+    success: NDArray[np.float64]
+    """float64 (T,): 1 where the state succeeds, 0 where it fails, NaN where the environment does not say."""
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes."""
+        arrays = self.rewards, self.versions, self.task_rewards, self.success
+        return self.states.nbytes + sum(array.nbytes for array in arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Successive steps of an episode in the log."""
+
+    episode: LoggedEpisode
+    start: int
+    """The first step, counted from the episode's beginning."""
+    stop: int
+    """The step after the last."""
+
+    @property
+    def states(self) -> States:
+        """The states of the steps, to be drawn or scored: `envs.scorer.frames(segment.states, size=(240, 320))`."""
+        return self.episode.states[self.start : self.stop]
+
+
+class EpisodeLog:
+    """The newest episodes of vector environments.
+
+    >>> import gymnasium as gym, vlmrm_gym
+    >>> from vlmrm_gym.episode_log import EpisodeLog
+    >>> log = EpisodeLog(max_bytes=10**6)
+    >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=5, episode_log=log)
+    >>> observations, infos = envs.reset(seed=0)
+    >>> for _ in range(5):
+    ...     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
+    >>> [len(episode) for episode in log.episodes]
+    [5, 5]
+    >>> (segment,) = log.sample(1, length=3, seed=0)
+    >>> envs.scorer.frames(segment.states, size=(100, 150)).shape
+    (3, 1, 100, 150, 3)
+    >>> envs.close()
+
+    Args:
+        max_bytes: Limit on the memory of all episodes, those in progress included. The oldest go first.
+
+    Raises:
+        ValueError: `max_bytes` is not an integer of at least 1.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        check_positive_integer("max_bytes", max_bytes)
+        self.max_bytes = int(max_bytes)
+        self._episodes: deque[LoggedEpisode] = deque()
+        self._nbytes = self._recording_bytes = 0
+
+    @property
+    def episodes(self) -> Sequence[LoggedEpisode]:
+        """The episodes that have ended, oldest first."""
+        return tuple(self._episodes)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all episodes, those in progress included, in bytes."""
+        return self._nbytes + self._recording_bytes
+
+    def __len__(self) -> int:
+        """Number of steps of all episodes that have ended."""
+        return sum(map(len, self._episodes))
+
+    def sample(self, count: int, length: int, *, seed: Any = None, half_life: int | None = None) -> list[Segment]:
+        """Sample segments, with replacement.
+
+        Args:
+            count: How many.
+            length: Steps of each; shorter episodes have none.
+            seed: Of `numpy.random.default_rng`, or a generator.
+            half_life: None: all segments have the same probability. Otherwise newer ones have more: an episode's halves
+                with every so many steps that came after it.
+
+        Raises:
+            ValueError: A number is below 1, or no episode is as long as `length`.
+        """
+        for name, value in (("count", count), ("length", length)):
+            check_positive_integer(name, value)
+        starts = np.array([max(0, len(episode) - length + 1) for episode in self._episodes], dtype=np.float64)
+        if not starts.any():
+            longest = max(map(len, self._episodes), default=0)
+            raise ValueError(f"`length` must be at most that of the longest episode, {longest}. Received {length}.")
+        weights = starts
+        if half_life is not None:
+            check_positive_integer("half_life", half_life)
+            later = np.cumsum([0, *(len(episode) for episode in reversed(self._episodes))])[-2::-1]
+            weights = starts * 0.5 ** (later / half_life)
+        rng = np.random.default_rng(seed)
+        chosen = rng.choice(len(starts), count, p=weights / weights.sum())
+        first = rng.integers(starts[chosen].astype(np.int64))
+        return [Segment(self._episodes[i], int(at), int(at) + length) for i, at in zip(chosen, first, strict=True)]
+
+    def save(self, file: str | Path | BinaryIO) -> None:
+        """Write the episodes that have ended, array by array, as NumPy's ".npz" without pickles."""
+        index, arrays = [], {}
+        for i, episode in enumerate(self._episodes):
+            index.append([episode.env_index, episode.episode_index, episode.start])
+            own: dict[str, NDArray[Any]] = {name: getattr(episode, name) for name in _COLUMNS}
+            own |= {"rows": episode.states.rows}
+            if episode.states.views is not None:
+                own["views"] = episode.states.views
+            if episode.states.changes is not None:
+                own |= {f"changes.{name}": value for name, value in pack_changes(episode.states.changes).items()}
+            arrays |= {f"{i}.{name}": value for name, value in own.items()}
+        np.savez(file, index=np.array(json.dumps(index)), **arrays)
+
+    def load(self, file: str | Path | BinaryIO) -> None:
+        """Replace the episodes by those of a file that `save` wrote; the oldest go if they are more than `max_bytes`.
+
+        Raises:
+            OSError, ValueError, KeyError: The file cannot be read, or is damaged.
+        """
+        loaded = []
+        with np.load(file, allow_pickle=False) as arrays:
+            names: dict[str, list[str]] = {}
+            for name in arrays.files:
+                names.setdefault(name.partition(".")[0], []).append(name)
+            for i, numbers in enumerate(json.loads(str(arrays["index"]))):
+                loaded.append(_unpack(numbers, {name.partition(".")[2]: arrays[name] for name in names[str(i)]}))
+        self._episodes, self._nbytes = deque(loaded), sum(episode.nbytes for episode in loaded)
+        self._make_room()
+
+    def _add(self, episode: LoggedEpisode) -> None:
+        self._episodes.append(episode)
+        self._nbytes += episode.nbytes
+        self._make_room()
+
+    def _make_room(self) -> None:
+        while self._episodes and self.nbytes > self.max_bytes:
+            self._nbytes -= self._episodes.popleft().nbytes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EpisodeLog":
+        return self  # as Gymnasium copies constructor arguments: environments write to the log that was passed
+
+
+_COLUMNS = ("rewards", "versions", "task_rewards", "success")
+
+
+def _unpack(numbers: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> LoggedEpisode:
+    changes = {name.removeprefix("changes."): value for name, value in arrays.items() if name.startswith("changes.")}
+    states = States(arrays["rows"], unpack_changes(changes) if changes else None, arrays.get("views"))
+    columns = {name: arrays[name] for name in _COLUMNS}
+    if {len(states), *map(len, columns.values())} != {len(states)}:
+        raise ValueError("The file of an episode log is damaged: the columns of an episode have different lengths.")
+    env_index, episode_index, start = numbers
+    return LoggedEpisode(env_index=env_index, episode_index=episode_index, start=start, states=states, **columns)
+
+
+class _Recording:
+    """An episode in progress."""
+
+    def __init__(self, env_index: int, episode_index: int, start: int) -> None:
+        self._numbers = {"env_index": env_index, "episode_index": episode_index, "start": start}
+        self.start, self.nbytes = start, 0
+        self._steps: list[tuple[NDArray[Any], SceneChange | None, int | None, float, float]] = []
+        self.rewards: list[float] = []
+        self.versions: list[int] = []
+
+    def add(self, row: NDArray[Any], change: SceneChange | None, view: int | None, *values: float) -> int:
+        """Add a step. Returns its memory in bytes."""
+        known = self._steps[-1][1] if self._steps else None
+        self._steps.append((row.copy(), change, view, *values))  # pyright: ignore[reportArgumentType]
+        self.rewards.append(np.nan)
+        self.versions.append(0)
+        nbytes = row.nbytes + 32
+        if change is not None and change is not known:
+            shared = set() if known is None else {id(array) for array in known.arrays()}
+            nbytes += sum(array.nbytes for array in change.arrays() if id(array) not in shared)
+        self.nbytes += nbytes
+        return nbytes
+
+    def finish(self) -> LoggedEpisode:
+        rows, changes, views, task_rewards, success = zip(*self._steps, strict=True)
+        return LoggedEpisode(
+            states=States(
+                np.stack(rows),
+                changes if any(change is not None for change in changes) else None,
+                None if views[0] is None else np.array(views, dtype=np.int64),
+            ),
+            rewards=np.array(self.rewards, dtype=np.float32),
+            versions=np.array(self.versions, dtype=np.int64),
+            task_rewards=np.array(task_rewards, dtype=np.float64),
+            success=np.array(success, dtype=np.float64),
+            **self._numbers,
+        )
+
+
+class EpisodeRecorder:
+    """Writes the steps of one vector environment to a log.
+
+    Args:
+        log: The log.
+        num_envs: Number of environments.
+    """
+
+    def __init__(self, log: EpisodeLog, num_envs: int) -> None:
+        self._log = log
+        self._recordings: list[_Recording | None] = [None] * num_envs
+        self._num_episodes = [0] * num_envs
+        self._waiting: list[list[LoggedEpisode]] = [[] for _ in range(num_envs)]
+        """Episodes that have ended, some of whose rewards have not arrived."""
+
+    def add(
+        self,
+        env_index: int,
+        step_index: int,
+        row: NDArray[Any],
+        change: SceneChange | None,
+        view: int | None,
+        task_reward: float,
+        success: float,
+    ) -> None:
+        """Add a step of an environment: the state that it led to, and what the environment said.
+
+        Raises:
+            ValueError: The episode is larger than the log.
+        """
+        recording = self._recordings[env_index]
+        if recording is None:
+            recording = _Recording(env_index, self._num_episodes[env_index], step_index)
+            self._recordings[env_index], self._num_episodes[env_index] = recording, self._num_episodes[env_index] + 1
+        self._log._recording_bytes += recording.add(row, change, view, task_reward, success)
+        self._log._make_room()
+        if recording.nbytes > self._log.max_bytes:
+            self._forget(env_index)
+            raise ValueError(
+                f"`max_bytes` of an episode log must be enough for an episode. Received {self._log.max_bytes:,}, but "
+                f"after {len(recording.rewards)} steps an episode of environment {env_index} has {recording.nbytes:,}."
+            )
+
+    def end_episode(self, env_index: int) -> None:
+        """End an environment's episode, if one is in progress."""
+        if (recording := self._forget(env_index)) is not None:
+            episode = recording.finish()
+            self._log._add(episode)
+            if np.isnan(episode.rewards).any():
+                self._waiting[env_index].append(episode)
+
+    def add_rewards(self, env_index: int, start: int, rewards: NDArray[np.float32], version: int = 0) -> None:
+        """Fill in rewards that have arrived, of the steps from `start` on."""
+        recording = self._recordings[env_index]
+        for episode in (*self._waiting[env_index], *([] if recording is None else [recording])):
+            low, high = max(start, episode.start), min(start + len(rewards), episode.start + len(episode.rewards))
+            if low < high:
+                own = slice(low - episode.start, high - episode.start)
+                arrived: Any = rewards[low - start : high - start]
+                versions: Any = [version] * (high - low)
+                episode.rewards[own], episode.versions[own] = arrived, versions
+        self._waiting[env_index] = [one for one in self._waiting[env_index] if np.isnan(one.rewards).any()]
+
+    def _forget(self, env_index: int) -> _Recording | None:
+        recording, self._recordings[env_index] = self._recordings[env_index], None
+        if recording is not None:
+            self._log._recording_bytes -= recording.nbytes
+        return recording
