@@ -13,6 +13,7 @@ from counting_env import Counting
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 import vlmrm_gym
+from vlmrm_gym.rewards.clip_options import CLIPOptions
 from vlmrm_gym import CaptureState
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.registration import make_env
@@ -84,7 +85,7 @@ def check_unchanged(env, before):
 
 def parameters(constructor):
     names = set(inspect.signature(constructor).parameters) - {"env", "options"}
-    return names | set(vlmrm_gym.rewards.specification.CLIPOptions.__annotations__)
+    return names | set(CLIPOptions.__annotations__)
 
 
 def test_every_parameter_has_a_bad_value_here():

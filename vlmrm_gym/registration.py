@@ -4,6 +4,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from vlmrm_gym import envs
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.tasks import TASKS, Task
 from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
 from vlmrm_gym.vector import VLMRewardVectorEnv
@@ -36,7 +38,23 @@ class _RegisteredTask(VLMReward[ObsType, ActType]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        return self.unwrapped.spec
+        return _with_recorded_reward(self.unwrapped.spec)
+
+
+class _RegisteredVectorTask(VLMRewardVectorEnv):
+    """A scored vector environment of a registered ID."""
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        return _with_recorded_reward(self.unwrapped.spec)
+
+
+def _with_recorded_reward(spec: EnvSpec | None) -> EnvSpec | None:
+    """A spec whose reward, if it is of a kind of one's own, can be copied, and written as JSON that names its class."""
+    reward = None if spec is None else spec.kwargs.get("reward")
+    if spec is None or (kept := recorded(reward)) is reward:
+        return spec
+    return replace(spec, kwargs={**spec.kwargs, "reward": kept})
 
 
 def make_task(
@@ -107,7 +125,7 @@ def make_vector_task(
     )
     with close_on_error([base_envs]):
         goal = _drop_task_prompts(env_cls, env_kwargs.get("task"), prompt, kwargs)
-        return VLMRewardVectorEnv(base_envs, goal, **kwargs)
+        return _RegisteredVectorTask(base_envs, goal, **kwargs)
 
 
 def find_task(id: str) -> Task | None:

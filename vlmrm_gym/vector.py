@@ -15,8 +15,8 @@ from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.capture.vector_env import as_vector_env
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rendering import Quality
-from vlmrm_gym.rewards.clip_options import Prompt
-from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
+from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
+from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.views import CombineViews, build_reward
 from vlmrm_gym.scoring import (
     Timeouts,

@@ -1,6 +1,5 @@
 """Environments made from a configuration."""
 
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ from vlmrm_gym.registration import (
     make_vector_env,
     split_env_kwargs,
 )
-from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.config import Config
 
@@ -96,11 +94,7 @@ def _options(config: Config) -> dict[str, Any]:
     """Keyword arguments of `make_env` and `make_vector_env`."""
     reward, task = config.reward, config.task
     options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
-    options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs}
-    if reward.is_imported:
-        options |= {"reward": reward.name, "reward_kwargs": reward.kwargs}
-    else:
-        options |= {one.name: getattr(reward, one.name) for one in fields(CLIP) if one.init}
+    options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs, **reward.arguments()}
     for name in ("camera", "combine_views"):
         if (value := getattr(reward, name)) is not None:
             options[name] = value

@@ -1,0 +1,71 @@
+"""Keys of a file and flags of a command, made from the fields of a specification: a field is written once."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, field, fields, make_dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Annotated, Any, Union, get_args, get_type_hints
+
+import tyro
+from pydantic import AfterValidator, Field
+
+from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.training.config_types import Flag, Integer, Number, Texts
+
+_TYPES: Mapping[Any, Any] = {bool: Flag, int: Annotated[Integer, Field(le=10**9)], float: Number}
+"""How a file and a flag say a value of a type. Integers are at most 10^9: more than memory holds."""
+
+
+def with_spec_fields(base: type[Any], specification: type[Any], more_help: Mapping[str, str]) -> Any:
+    """A dataclass with the fields of another, then those of a specification, all optional.
+
+    Types, defaults, help and checks are those of the specification; a field without a default is None.
+
+    Args:
+        base: A keyword-only dataclass.
+        specification: A dataclass whose fields have docstrings, and `metadata["check"]`: from the field's name and a
+            value to the value, or an error whose message begins with the name in backticks.
+        more_help: Sentences that are added to the help of fields.
+    """
+    hints, help = get_type_hints(specification), field_docstrings(specification)
+    made = []
+    for one in fields(specification):
+        kind, default = _in_files(hints[one.name]), one.default
+        if default is MISSING:
+            kind, default = kind | None, None
+        text = f"{help[one.name]} {more_help.get(one.name, '')}".strip()
+        kind = Annotated[kind, AfterValidator(partial(_checked, one)), tyro.conf.arg(help=text)]
+        made.append((one.name, kind, field(default=default)))
+    return make_dataclass(f"{base.__name__}With{specification.__name__}", made, bases=(base,), kw_only=True)
+
+
+def field_docstrings(specification: type[Any]) -> dict[str, str]:
+    """The docstring under each field of a class, on one line."""
+    tree: Any = ast.parse(textwrap.dedent(inspect.getsource(specification)))
+    return {
+        ast.unparse(statement.target): " ".join(ast.literal_eval(text.value).split())
+        for statement, text in pairwise(tree.body[0].body)
+        if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def _in_files(hint: Any) -> Any:
+    """The type of a key, from that of a field."""
+    kinds = get_args(hint) if type(None) in get_args(hint) or hint == Prompt else (hint,)
+    if set(get_args(Prompt)) <= set(kinds):
+        kinds = (Texts, *(kind for kind in kinds if kind not in get_args(Prompt)))
+    return Union[tuple(_TYPES.get(kind, kind) for kind in kinds)]  # noqa: UP007
+
+
+def _checked(one: Any, value: Any) -> Any:
+    """Check a value as a specification's field says. The reader of a file adds the key, the line and the value."""
+    if value is None and one.default is MISSING:
+        return value
+    check: Callable[[str, Any], Any] = one.metadata["check"]
+    try:
+        return check(one.name, value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(str(error).partition(". Received")[0].removeprefix(f"`{one.name}` ")) from None
