@@ -282,7 +282,7 @@ def test_settings_follow_from_spaces_and_time_limit(own):
         (["Ant-v6", "--prompt", "a"], "`env_name` must be a registered ID, .* Did you mean 'Ant-v"),
         (["no_such:Ant-v5", "--prompt", "a"], "Received 'no_such:Ant-v5'. Importing it raised ModuleNotFoundError"),
         (["Ant-v5"], "`reward.prompt` is missing: Ant-v5 has no prompt of its own"),
-        (["Ant-v5", "--prompt", "a", "--alpha", "0.5"], "`reward.alpha` above 0 needs a `reward.baseline`"),
+        (["Ant-v5", "--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `reward.baseline`"),
         (["Ant-v5", "--prompt", "a", "--reward.no-textured"], "`reward.textured` must be true for Ant-v5"),
         (["Ant-v5", "--prompt", "a", "--rl.start-near-goal", "0.5"], "`rl.start_near_goal` is for humanoid tasks"),
         (["VLMRM/Humanoid-v0", "--prompt", "a", "--rl.start-near-goal", "1"], "`rl.start_near_goal` is for humanoid"),
