@@ -193,7 +193,7 @@ class NoModel:
 @pytest.mark.parametrize(
     ("reward", "kwargs", "error", "message"),
     [
-        (NoDevice(), None, TypeError, r"`reward` must have a method build\(device\).* too many positional"),
+        (NoDevice(), None, TypeError, r"with a method build\(device\)\. Received .*too many positional"),
         (Level(), {"scale": 2}, TypeError, "`reward_kwargs` is for a callable or a class"),
         (Level, {"scael": 2}, TypeError, "`reward_kwargs` must fit <class .*Level'>, .*'scael'"),
         (Level, {"scale": -2}, ValueError, "`scale` must be above 0. Received -2."),
@@ -211,7 +211,7 @@ def test_bad_kinds(reward, kwargs, error, message):
 
 
 def test_a_kind_that_builds_no_callable_is_refused():
-    with pytest.raises(ValueError, match=r"build\(device\) that returns a callable. Received .*, which returned 3"):
+    with pytest.raises(ValueError, match=r"whose build\(device\) returns a callable. Received .*, which made 3"):
         vlmrm_gym.VLMReward(make_counting(), reward=NoModel())
 
 

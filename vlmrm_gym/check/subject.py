@@ -20,10 +20,12 @@ from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.task_states import TaskStates
 from vlmrm_gym.check.task_states.unjudged import Unjudged
 from vlmrm_gym.registration import find_task
+from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.training.spec_fields import spec_settings
 from vlmrm_gym.validation import check_positive_integer, short_repr, truncate
 
 if TYPE_CHECKING:
@@ -182,7 +184,8 @@ def _choices(
     choices = []
     for model, prompt, alpha, look, camera in product(command.model, prompts, command.alpha, looks, combinations):
         try:
-            CLIP(prompt=prompt, baseline=baseline, alpha=alpha, model=model)
+            given = spec_settings(CLIPFields, command)
+            CLIP(**{**given, "prompt": prompt, "baseline": baseline, "alpha": alpha, "model": model})
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from error
         choices += [

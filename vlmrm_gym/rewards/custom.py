@@ -108,7 +108,7 @@ class OwnReward(_ByValue):
         try:
             inspect.signature(specification.build).bind("cpu")
         except TypeError as error:
-            rule = "`reward` must have a method build(device), such as `def build(self, device)`"
+            rule = "`reward` must be a specification with a method build(device)"
             raise TypeError(f"{rule}. Received {specification!r}: {error}.") from None
 
     def build(self, device: str = "auto") -> RewardModel:
@@ -119,10 +119,7 @@ class OwnReward(_ByValue):
             Exception: Whatever the specification raises.
         """
         model = self.specification.build(device)
-        if not callable(model):
-            rule = "`reward` must have a method build(device) that returns a callable"
-            raise ValueError(f"{rule}. Received {self.specification!r}, which returned {model!r}.")
-        return CheckedReward(model)
+        return _complete(model, "a specification whose build(device) returns a callable", self.specification)
 
 
 def is_specification(reward: Any) -> bool:
@@ -143,9 +140,14 @@ def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: st
     instance = found(**_constructor_kwargs(found, kwargs, device))
     if is_specification(instance):
         return OwnReward(instance).build(device)
-    if not callable(instance):
-        raise ValueError(f"`reward` must be a class of callables. Received {found!r}, which made {instance!r}.")
-    return CheckedReward(instance, name)
+    return _complete(instance, "a class of callables", found, name)
+
+
+def _complete(made: Any, rule: str, maker: object, name: str = "reward") -> RewardModel:
+    """The reward model of what a class or a specification made, with all attributes, and its results checked."""
+    if not callable(made):
+        raise ValueError(f"`reward` must be {rule}. Received {maker!r}, which made {made!r}.")
+    return CheckedReward(made, name)
 
 
 def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -30,7 +30,7 @@ from vlmrm_gym.training.config_types import (
     StepsOrNone,
     YAMLMapping,
 )
-from vlmrm_gym.training.spec_fields import with_spec_fields
+from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
 
 LEGACY_NAMES: Mapping[str, str] = {
     "CartPole-v1": "VLMRM/CartPole-v1",
@@ -64,7 +64,7 @@ class _RewardName:
 
 
 _RewardFields: Any = with_spec_fields(
-    _RewardName, CLIPFields, more_help={"prompt": "None: the task's.", "baseline": "None: the task's."}
+    CLIPFields, after=_RewardName, more_help={"prompt": "None: the task's.", "baseline": "None: the task's."}
 )
 
 
@@ -114,7 +114,7 @@ class RewardConfig(_RewardFields):
     @property
     def clip_fields(self) -> dict[str, Any]:
         """The fields of `CLIP` and their values."""
-        return {one.name: getattr(self, one.name) for one in fields(CLIPFields)}
+        return spec_settings(CLIPFields, self)
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of an environment that say which reward. Not for ground_truth."""

@@ -3,10 +3,11 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, field, fields, make_dataclass
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Annotated, Any, Union, get_args, get_type_hints
 
 import tyro
@@ -19,27 +20,41 @@ _TYPES: Mapping[Any, Any] = {bool: Flag, int: Annotated[Integer, Field(le=10**9)
 """How a file and a flag say a value of a type. Integers are at most 10^9: more than memory holds."""
 
 
-def with_spec_fields(base: type[Any], specification: type[Any], more_help: Mapping[str, str]) -> Any:
-    """A dataclass with the fields of another, then those of a specification, all optional.
+def with_spec_fields(
+    specification: type[Any],
+    *,
+    after: type[Any] = object,
+    without: Collection[str] = (),
+    more_help: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """A dataclass with the fields of a specification, all optional: the base of a file's section or of a command.
 
     Types, defaults, help and checks are those of the specification; a field without a default is None.
 
     Args:
-        base: A keyword-only dataclass.
         specification: A dataclass whose fields have docstrings, and `metadata["check"]`: from the field's name and a
             value to the value, or an error whose message begins with the name in backticks.
+        after: A keyword-only dataclass, whose fields come first.
+        without: Fields that are left out, because the section or command has others in their place.
         more_help: Sentences that are added to the help of fields.
     """
     hints, help = get_type_hints(specification), field_docstrings(specification)
     made = []
     for one in fields(specification):
+        if one.name in without:
+            continue
         kind, default = _in_files(hints[one.name]), one.default
         if default is MISSING:
             kind, default = kind | None, None
         text = f"{help[one.name]} {more_help.get(one.name, '')}".strip()
         kind = Annotated[kind, AfterValidator(partial(_checked, one)), tyro.conf.arg(help=text)]
         made.append((one.name, kind, field(default=default)))
-    return make_dataclass(f"{base.__name__}With{specification.__name__}", made, bases=(base,), kw_only=True)
+    return make_dataclass(f"Some{specification.__name__}", made, bases=(after,), kw_only=True)
+
+
+def spec_settings(specification: type[Any], given: Any) -> dict[str, Any]:
+    """The fields of a specification that a section or a command has, and their values."""
+    return {one.name: getattr(given, one.name) for one in fields(specification) if hasattr(given, one.name)}
 
 
 def field_docstrings(specification: type[Any]) -> dict[str, str]:
