@@ -116,7 +116,7 @@ def record_dataset(command: Dataset) -> None:
         behaviour = _find_behaviour(command, env)
         settings = {
             **{name: getattr(command, name) for name in ("id", "env", "episodes", "seed", "device")},
-            **spec_settings(CLIPFields, command),
+            **{one.name: getattr(command, one.name) for one in fields(_FIELDS)},
             "policy": behaviour.name,
             "policy_weights": behaviour.weights,
             "steps": steps,
