@@ -153,7 +153,7 @@ logging: 3
         "line 1: `env_name` must be a registered ID",
         "line 2: `seed` must be greater than or equal to 0. Received -3.",
         "line 3: `gamma` is not known. Its place is `rl.gamma`.",
-        "line 5: `reward.alpha` must be less than or equal to 1. Received 2.",
+        "line 5: `reward.alpha` must be a number from 0 to 1. Received 2.",
         "line 6: `reward.pretraned_model` is not known. Did you mean `reward.pretrained_model`?",
         "line 7: `reward.target_prompts` must be a valid list. Received 5.",
         "line 9: `rl.n_steps` must be a valid integer",

@@ -16,6 +16,7 @@ import vlmrm_gym
 from vlmrm_gym import CaptureState
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.registration import make_env
+from vlmrm_gym.rewards.clip_options import CLIPOptions
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.scoring.queue import ScoringQueue
 
@@ -84,7 +85,7 @@ def check_unchanged(env, before):
 
 def parameters(constructor):
     names = set(inspect.signature(constructor).parameters) - {"env", "options"}
-    return names | set(vlmrm_gym.rewards.specification.CLIPOptions.__annotations__)
+    return names | set(CLIPOptions.__annotations__)
 
 
 def test_every_parameter_has_a_bad_value_here():

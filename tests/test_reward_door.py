@@ -19,7 +19,8 @@ from gymnasium.envs.registration import EnvSpec
 import vlmrm_gym
 from vlmrm_gym import CLIP
 from vlmrm_gym.rewards.base import CheckedReward
-from vlmrm_gym.rewards.specification import CLIPOptions, ImportedReward, from_mapping, resolve_reward
+from vlmrm_gym.rewards.clip_options import CLIPKeywords, CLIPOptions
+from vlmrm_gym.rewards.specification import ImportedReward, from_mapping, resolve_reward, to_mapping
 
 
 def mean_pixel(frames, scale=1.0):
@@ -121,10 +122,10 @@ def test_the_prompt_is_short_for_clip():
 
 
 def test_clip_options_are_the_fields_of_clip():
-    own = {field.name for field in dataclasses.fields(CLIP) if field.init}
-    assert set(CLIPOptions.__annotations__) | {"prompt"} == own
-    hints = {field.name: field.type for field in dataclasses.fields(CLIP)}
-    assert all(CLIPOptions.__annotations__[name] == hints[name] for name in CLIPOptions.__annotations__)
+    """Type checkers need them written a second time."""
+    hints = {field.name: field.type for field in dataclasses.fields(CLIP) if field.init}
+    assert {"prompt": hints["prompt"], **CLIPOptions.__annotations__} == hints
+    assert {"model": str, **CLIPKeywords.__annotations__} == CLIPOptions.__annotations__
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,7 @@ def test_clip_options_are_the_fields_of_clip():
 )
 def test_specifications_survive_json_and_pickle(specification):
     mapping = json.loads(json.dumps(dataclasses.asdict(specification)))
+    assert mapping == to_mapping(specification)
     assert from_mapping(mapping) == specification
     assert resolve_reward(mapping, None, None, {}) == specification
     assert pickle.loads(pickle.dumps(specification)) == specification

@@ -3,6 +3,7 @@
 import importlib
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
@@ -15,6 +16,7 @@ from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.tasks import REGISTERED, Task
 from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
 from vlmrm_gym.vector import VLMRewardVectorEnv
@@ -35,7 +37,23 @@ class _RegisteredTask(VLMReward[ObsType, ActType]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        return self.unwrapped.spec
+        return _with_recorded_reward(self.unwrapped.spec)
+
+
+class _RegisteredVectorTask(VLMRewardVectorEnv):
+    """A scored vector environment of a registered ID."""
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        return _with_recorded_reward(self.unwrapped.spec)
+
+
+def _with_recorded_reward(spec: EnvSpec | None) -> EnvSpec | None:
+    """A spec whose reward, if it is of a kind of one's own, can be copied, and written as JSON that names its class."""
+    reward = None if spec is None else spec.kwargs.get("reward")
+    if spec is None or (kept := recorded(reward)) is reward:
+        return spec
+    return replace(spec, kwargs={**spec.kwargs, "reward": kept})
 
 
 def make_task(
@@ -106,7 +124,7 @@ def make_vector_task(
         task, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **env_kwargs
     )
     with close_on_error([base_envs]):
-        return VLMRewardVectorEnv(base_envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
+        return _RegisteredVectorTask(base_envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
 
 
 def find_task(id: str) -> Task | None:

@@ -10,9 +10,9 @@ from gymnasium.utils import RecordConstructorArgs
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import Quality, States
-from vlmrm_gym.rewards.clip_options import Prompt
-from vlmrm_gym.rewards.custom import CallableReward
-from vlmrm_gym.rewards.specification import CLIPOptions, resolve_reward
+from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
+from vlmrm_gym.rewards.custom import CallableReward, OwnReward
+from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.clips import EpisodeClips
@@ -43,8 +43,9 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
     Args:
         env: Any environment made with `render_mode="rgb_array"`.
         prompt: The goal prompt: a text or a list of texts. Short for `reward=CLIP(prompt=...)`.
-        reward: Another reward: a specification such as `vlmrm_gym.CLIP(prompt=...)`; a callable that maps frames, uint8
-            (B, H, W, 3), to numbers (B,), or a class of such; or "package.module:attribute", which names one.
+        reward: Another reward: a specification such as `vlmrm_gym.CLIP(prompt=...)`, or its mapping form; a callable
+            that maps frames, uint8 (B, H, W, 3), to numbers (B,); a class of such or of specifications; or
+            "package.module:attribute", which names a callable or a class.
         reward_kwargs: Keyword arguments of a reward that is a callable (of each call) or a class (of its constructor).
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         camera: MuJoCo environments only: a mapping of MuJoCo's camera settings (`distance`, `azimuth`, `elevation`,
@@ -56,8 +57,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             or the name of one, "package.module:attribute".
         quality: MuJoCo environments only: "faithful" draws shadows, reflections and antialiasing; "fast" does not.
         task_reward_weight: Weight of the environment's own reward, which is added to the model's.
-        options: The other fields of `CLIP`, short for `reward=CLIP(...)`: `baseline`, `alpha`, `model`, `precision`,
-            `resize_mode`, `batch_size`.
+        options: The other fields of `CLIP`, such as `baseline`, `alpha` and `model`, short for `reward=CLIP(...)`.
 
     Raises:
         ValueError: The environment does not render arrays or is scored already, or a parameter is out of range. The
@@ -93,9 +93,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
         score = build_reward(specification.build, view.num_views, combine, str(resolve_device(device)))
         renderer = view.make_renderer(score.render_size)
-        if isinstance(specification, CallableReward):
-            # Recorded arguments are deep-copied, which not every callable can be.
-            reward, reward_kwargs = specification, None
+        if isinstance(specification, CallableReward | OwnReward):
+            reward, reward_kwargs = recorded(specification), None
         RecordConstructorArgs.__init__(
             self,
             prompt=prompt,

@@ -8,21 +8,25 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tqdm import tqdm
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.results import Report
-from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.training.spec_fields import with_spec_fields
 
 FILES = ("report.html", "measures.json")
 """What the command writes."""
 
 
+_FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline", "alpha", "model"))
+
+
 @dataclass
-class Check:
+class Check(_FIELDS):
     """Check a reward before training: can it work, and how would an agent cheat?
 
         vlmrm-gym check VLMRM/Humanoid-kneel-v0
@@ -79,10 +83,6 @@ class Check:
     """of everything that is drawn, from 0"""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps"""
-    precision: Precision = "auto"
-    """auto is fp32 on the CPU and fp16 on CUDA"""
-    resize_mode: ResizeMode | None = None
-    """how a frame gets the model's input size: squash (None), shortest (crop) or longest (pad)"""
     out: Path | None = None
     """the folder to write; None is NAME_check, in the current folder"""
     overwrite: bool = False

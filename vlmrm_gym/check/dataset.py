@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,18 +28,23 @@ from vlmrm_gym.check.rollouts import Policy, held_actions, play, random_actions,
 from vlmrm_gym.check.score import load_prompts
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
+from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
 
 DEFAULT_FPS = 30
 """Frames per second of the videos, if the environment does not say."""
 
 
+_FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline"))
+
+
 @dataclass(kw_only=True)
-class Dataset:
+class Dataset(_FIELDS):
     """Record rollouts with their rewards as a Minari dataset.
 
         vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20 --policy held --frames
@@ -73,11 +78,6 @@ class Dataset:
     """what should be seen; repeat --prompt for more of them (none: the task's own)"""
     baseline: str | None = None
     """the scene without the goal, for all prompts; used for alpha above 0 (None: the task's)"""
-    alpha: float = 0.0
-    """strength of the goal-baseline regularisation, from 0 to 1"""
-    model: str = "tiny"
-    """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
-    local-dir:folder"""
     device: str = "auto"
     """where the model runs: auto, cpu, cuda, cuda:1 or mps"""
     camera: Cameras | None = None
@@ -115,7 +115,8 @@ def record_dataset(command: Dataset) -> None:
             raise InputError(str(error)) from error
         behaviour = _find_behaviour(command, env)
         settings = {
-            **{name: getattr(command, name) for name in ("id", "env", "episodes", "seed", "alpha", "model", "device")},
+            **{name: getattr(command, name) for name in ("id", "env", "episodes", "seed", "device")},
+            **{one.name: getattr(command, one.name) for one in fields(_FIELDS)},
             "policy": behaviour.name,
             "policy_weights": behaviour.weights,
             "steps": steps,
@@ -178,7 +179,8 @@ def _make_specs(command: Dataset) -> list[CLIP]:
         raise InputError(f"Each `prompt` must be a different one. Received {', '.join(map(repr, prompts))}.")
     baseline = command.baseline or (task.baseline if task is not None and command.alpha else None)
     try:
-        return [CLIP(prompt=prompt, baseline=baseline, alpha=command.alpha, model=command.model) for prompt in prompts]
+        given = {**spec_settings(CLIPFields, command), "baseline": baseline}
+        return [CLIP(**{**given, "prompt": prompt}) for prompt in prompts]
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -251,9 +253,9 @@ def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, 
     if not settings["prompt"]:
         return None
     spec = copy.deepcopy(gym.spec(task.id))
-    options = {name: settings[name] for name in ("alpha", "model")} | {"episode_length": settings["steps"]}
-    options |= {name: settings[name] for name in ("baseline", "camera", "combine_views") if settings[name] is not None}
-    spec.kwargs |= {"prompt": settings["prompt"][0], **options}
+    names = (*(one.name for one in fields(CLIPFields)), "camera", "combine_views")
+    options = {name: settings[name] for name in names if settings[name] is not None}
+    spec.kwargs |= {**options, "prompt": settings["prompt"][0], "episode_length": settings["steps"]}
     return spec
 
 

@@ -10,8 +10,10 @@ from vlmrm_gym.check.controls import UNRELATED
 from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.samples import Column
 from vlmrm_gym.check.score import load_prompts
+from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.training.spec_fields import spec_settings
 
 if TYPE_CHECKING:
     from vlmrm_gym.check.command import Check
@@ -42,15 +44,9 @@ class ModelRewards:
         if baseline:
             self._controls["the baseline as the prompt"] = (baseline, 0.0)
         self._keys = list(dict.fromkeys([*asked, *self._curves.values(), *self._controls.values()]))
+        given = {**spec_settings(CLIPFields, command), "model": main.model}
         specs = [
-            CLIP(
-                prompt=prompt,
-                baseline=baseline if alpha else None,
-                alpha=alpha,
-                model=main.model,
-                precision=command.precision,
-                resize_mode=command.resize_mode,
-            )
+            CLIP(**{**given, "prompt": prompt, "baseline": baseline if alpha else None, "alpha": alpha})
             for prompt, alpha in self._keys
         ]
         compared = {prompt for prompt, _ in asked} | ({baseline} if any(alpha for _, alpha in asked) else set())

@@ -9,7 +9,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import numpy as np
 import tyro
@@ -20,10 +20,11 @@ from tqdm import tqdm
 from vlmrm_gym.check import InputError, check_values
 from vlmrm_gym.check.drawing import plot_rewards, reward_video
 from vlmrm_gym.check.frames import Pictures, Video, batch, open_frames
-from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.files import atomic_write
+from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
@@ -34,8 +35,11 @@ PICTURES_FPS = 10
 """Frames per second of the drawn video, where the input says nothing."""
 
 
+_FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline", "alpha"))
+
+
 @dataclass
-class Score:
+class Score(_FIELDS):
     """Score every frame of a video, or of a folder of pictures, by one or several prompts.
 
     Before training, it shows whether a reward rises where it should, and which wording does best:
@@ -60,17 +64,8 @@ class Score:
     """the scene without the goal, for all prompts; required for alpha above 0"""
     alpha: tuple[float, ...] = (0.0,)
     """strengths of the goal-baseline regularisation, from 0 to 1: a column for each"""
-    model: str = "tiny"
-    """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
-    local-dir:folder"""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps"""
-    precision: Precision = "auto"
-    """auto is fp32 on the CPU and fp16 on CUDA"""
-    resize_mode: ResizeMode | None = None
-    """how a frame gets the model's input size: squash (None), shortest (crop) or longest (pad)"""
-    batch_size: int | None = None
-    """the most frames encoded at once; None chooses"""
     out: Path | None = None
     """the folder to write; None is NAME_scores, next to the input"""
     overwrite: bool = False
@@ -134,13 +129,7 @@ def _columns(command: Score) -> dict[str, CLIP]:
     try:
         return {
             prompt if len(command.alpha) == 1 else f"{prompt} (alpha {alpha})": CLIP(
-                prompt=prompt,
-                baseline=command.baseline,
-                alpha=alpha,
-                model=command.model,
-                precision=command.precision,
-                resize_mode=command.resize_mode,
-                batch_size=command.batch_size,
+                **{**spec_settings(CLIPFields, command), "prompt": prompt, "alpha": alpha}
             )
             for prompt in command.prompt
             for alpha in command.alpha

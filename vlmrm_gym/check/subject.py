@@ -19,10 +19,12 @@ from vlmrm_gym.check.reach import action_decoder
 from vlmrm_gym.check.results import Choice
 from vlmrm_gym.check.unjudged import Unjudged
 from vlmrm_gym.envs.states import TaskStates
+from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.training.spec_fields import spec_settings
 from vlmrm_gym.validation import check_positive_integer, short_repr, truncate
 
 if TYPE_CHECKING:
@@ -181,7 +183,8 @@ def _choices(
     choices = []
     for model, prompt, alpha, look, camera in product(command.model, prompts, command.alpha, looks, combinations):
         try:
-            CLIP(prompt=prompt, baseline=baseline, alpha=alpha, model=model)
+            given = spec_settings(CLIPFields, command)
+            CLIP(**{**given, "prompt": prompt, "baseline": baseline, "alpha": alpha, "model": model})
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from error
         choices += [

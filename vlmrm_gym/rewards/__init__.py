@@ -5,13 +5,23 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.base import RenderSize, RewardModel
 from vlmrm_gym.rewards.custom import ImportedReward
-from vlmrm_gym.rewards.specification import CLIP, RewardSpec
+from vlmrm_gym.rewards.specification import CLIP, RewardSpec, from_mapping, to_mapping
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip import CLIPReward
     from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
 
-__all__ = ["CLIP", "CLIPReward", "ImportedReward", "MultiPromptReward", "RenderSize", "RewardModel", "RewardSpec"]
+__all__ = [
+    "CLIP",
+    "CLIPReward",
+    "ImportedReward",
+    "MultiPromptReward",
+    "RenderSize",
+    "RewardModel",
+    "RewardSpec",
+    "from_mapping",
+    "to_mapping",
+]
 
 _LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip", "MultiPromptReward": "vlmrm_gym.rewards.multi_prompt"}
 

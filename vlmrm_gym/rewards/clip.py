@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
-from typing import overload
+from typing import Unpack, overload
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from vlmrm_gym import tiny
 from vlmrm_gym.rewards import models
-from vlmrm_gym.rewards.clip_options import Precision, Prompt, ResizeMode, check_clip_options
+from vlmrm_gym.rewards.clip_options import CLIPFields, CLIPKeywords, Prompt
 from vlmrm_gym.rewards.regularization import GoalBaseline
 from vlmrm_gym.validation import truncate
 
@@ -35,17 +35,10 @@ class CLIPReward:
     unit vectors. The published code does not normalise the average.
 
     Args:
-        model: "tiny", "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`), "Architecture/path to a
-            checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". Loaded once per process.
+        model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process.
         prompt: The goal: a text or a list of texts.
-        baseline: The scene without the goal: a text or a list of texts. Required for `alpha` above 0.
-        alpha: Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        precision: "auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA.
-        batch_size: Maximum number of frames encoded at once; None chooses. It does not affect rewards. When a GPU runs
-            out of memory, it is halved permanently.
-        resize_mode: How a frame gets the model's input size: "squash" (None; as in the paper), "shortest" (crop) or
-            "longest" (pad).
+        options: The other fields of `CLIP`, such as `baseline` and `alpha`.
 
     Attributes:
         model: The `VisionLanguageModel`.
@@ -64,32 +57,20 @@ class CLIPReward:
 
     def __init__(
         self,
-        model: str = "tiny",
+        model: str = CLIPFields.model,
         *,
         prompt: Prompt,
-        baseline: Prompt | None = None,
-        alpha: float = 0.0,
         device: str = "auto",
-        precision: Precision = "auto",
-        batch_size: int | None = None,
-        resize_mode: ResizeMode | None = None,
+        **options: Unpack[CLIPKeywords],
     ) -> None:
-        check_clip_options(
-            prompt=prompt,
-            baseline=baseline,
-            alpha=alpha,
-            model=model,
-            precision=precision,
-            resize_mode=resize_mode,
-            batch_size=batch_size,
-        )
-        self.model = models.load(model, device, precision)
-        self.batch_size = int(batch_size or (64 if self.model.device.type == "cpu" else 256))
-        self._preprocess = self.model.preprocessing(resize_mode)
+        given = CLIPFields(model=model, prompt=prompt, **options)
+        self.model = models.load(model, device, given.precision)
+        self.batch_size = int(given.batch_size or (64 if self.model.device.type == "cpu" else 256))
+        self._preprocess = self.model.preprocessing(given.resize_mode)
         self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
         goal = self._embed("prompt", prompt)
         self.head = GoalBaseline.from_embeddings(
-            goal, None if baseline is None else self._embed("baseline", baseline), float(alpha)
+            goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha
         )
         if model == "tiny" and not tiny.in_domain(goal):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)

@@ -1,7 +1,12 @@
-"""Types and validation of the options of CLIP rewards. Imports no torch."""
+"""The fields of CLIP rewards: their types, defaults, documentation and checks, once for all who take them.
+
+Imports no torch. `CLIP` and `CLIPReward` are made of them; environments, configuration files and commands take them as
+keywords, keys and flags.
+"""
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict, get_args
 
 from vlmrm_gym.validation import check_choice, check_fraction, check_positive_integer
 
@@ -10,54 +15,113 @@ Prompt = str | Sequence[str]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 ResizeMode = Literal["squash", "shortest", "longest"]
 
+# Checks of a field: from its name and a value to the value as JSON stores it, so that what is read back is equal.
 
-def check_clip_options(
-    *,
-    prompt: Prompt,
-    baseline: Prompt | None,
-    alpha: float,
-    model: str,
-    precision: Precision,
-    resize_mode: ResizeMode | None,
-    batch_size: int | None,
-) -> None:
-    """Check what can be checked without loading a model.
+
+def _texts(name: str, value: Any) -> Prompt:
+    texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else None
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"`{name}` must be a text or a list of texts. Received {value!r}.")
+    if not texts or not all(text.strip() for text in texts):
+        raise ValueError(f"`{name}` must not be empty. Received {value!r}. Say what should be seen.")
+    return value if isinstance(value, str) else texts
+
+
+def _texts_or_none(name: str, value: Any) -> Prompt | None:
+    return None if value is None else _texts(name, value)
+
+
+def _fraction(name: str, value: Any) -> float:
+    check_fraction(name, value)
+    return float(value)
+
+
+def _model_name(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f'`{name}` must be a string, such as "tiny". Received {value!r}.')
+    return value
+
+
+def _precision(name: str, value: Any) -> Precision:
+    check_choice(name, value, get_args(Precision))
+    return value
+
+
+def _resize_mode(name: str, value: Any) -> ResizeMode | None:
+    if value not in (None, *get_args(ResizeMode)):
+        raise ValueError(f"`{name}` must be None or one of {', '.join(get_args(ResizeMode))}. Received {value!r}.")
+    return value
+
+
+def _count_or_none(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    check_positive_integer(name, value)
+    return int(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLIPFields:
+    """What describes a CLIP reward. All that takes these fields is derived from them, or tested to be equal.
 
     Raises:
         TypeError: A prompt or model name is not a string.
-        ValueError: A value is out of its range; the message names the parameter.
+        ValueError: A value is out of its range; the message names the field.
     """
-    prompts = _texts("prompt", prompt)
-    baselines = None if baseline is None else _texts("baseline", baseline)
-    _check_alpha(alpha, baselines)
-    if baselines is not None and set(baselines) == set(prompts):
-        raise ValueError(
-            f"`baseline` must differ from `prompt`. Received {baseline!r} for both. "
-            "Describe the scene without the goal, or pass baseline=None."
-        )
-    if not isinstance(model, str):
-        raise TypeError(f'`model` must be a string, such as "tiny". Received {model!r}.')
-    check_choice("precision", precision, get_args(Precision))
-    if resize_mode not in (None, *get_args(ResizeMode)):
-        modes = ", ".join(get_args(ResizeMode))
-        raise ValueError(f"`resize_mode` must be None or one of {modes}. Received {resize_mode!r}.")
-    if batch_size is not None:
-        check_positive_integer("batch_size", batch_size)
+
+    prompt: Prompt = field(metadata={"check": _texts})
+    """The goal: a text or a list of texts."""
+    baseline: Prompt | None = field(default=None, metadata={"check": _texts_or_none})
+    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
+    alpha: float = field(default=0.0, metadata={"check": _fraction})
+    """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
+    model: str = field(default="tiny", metadata={"check": _model_name})
+    """The vision-language model: "tiny", "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`),
+    "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". The default is
+    bundled, and was trained on the scenes of this package only."""
+    precision: Precision = field(default="auto", metadata={"check": _precision})
+    """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
+    resize_mode: ResizeMode | None = field(default=None, metadata={"check": _resize_mode})
+    """How a frame gets the model's input size: "squash" (None; as in the paper), "shortest" (crop) or "longest"
+    (pad)."""
+    batch_size: int | None = field(default=None, metadata={"check": _count_or_none})
+    """Maximum number of frames encoded at once; None chooses. It does not affect rewards. When a GPU runs out of
+    memory, it is halved permanently."""
+
+    def __post_init__(self) -> None:
+        for one in fields(CLIPFields):
+            object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
+        if self.alpha > 0 and self.baseline is None:
+            raise ValueError(
+                "`alpha` above 0 needs a `baseline`: the scene without the goal. "
+                f"Received alpha={self.alpha!r} and baseline=None."
+            )
+        if self.baseline is not None and _text_set(self.baseline) == _text_set(self.prompt):
+            raise ValueError(
+                f"`baseline` must differ from `prompt`. Received {self.baseline!r} for both. "
+                "Describe the scene without the goal, or pass baseline=None."
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """The fields and their values, as keyword arguments."""
+        return {one.name: getattr(self, one.name) for one in fields(CLIPFields)}
 
 
-def _texts(parameter: str, value: Prompt) -> list[str]:
-    texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else None
-    if texts is None or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"`{parameter}` must be a text or a list of texts. Received {value!r}.")
-    if not texts or not all(text.strip() for text in texts):
-        raise ValueError(f"`{parameter}` must not be empty. Received {value!r}. Say what should be seen.")
-    return texts
+def _text_set(prompt: Prompt) -> set[str]:
+    return {prompt} if isinstance(prompt, str) else set(prompt)
 
 
-def _check_alpha(alpha: float, baseline: object) -> None:
-    check_fraction("alpha", alpha)
-    if alpha > 0 and baseline is None:
-        raise ValueError(
-            "`alpha` above 0 needs a `baseline`: the scene without the goal. "
-            f"Received alpha={alpha!r} and baseline=None."
-        )
+class CLIPKeywords(TypedDict, total=False):
+    """The fields that `CLIPReward` takes besides `model` and `prompt`. For type checkers: a test compares them."""
+
+    baseline: Prompt | None
+    alpha: float
+    precision: Precision
+    resize_mode: ResizeMode | None
+    batch_size: int | None
+
+
+class CLIPOptions(CLIPKeywords, total=False):
+    """The fields that environments take as keyword arguments, besides `prompt`."""
+
+    model: str

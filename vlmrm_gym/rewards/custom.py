@@ -5,7 +5,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import cloudpickle
 
@@ -18,7 +18,8 @@ class ImportedReward:
     """A reward model imported by name, `"package.module:attribute"`, in the process that scores.
 
     A function is called with frames, uint8 (B, H, W, 3), and `kwargs`; it returns numbers (B,). A class is instantiated
-    with `kwargs`, and with `device` if its constructor has that parameter; the instance is called with frames.
+    with `kwargs`, and with `device` if its constructor has that parameter; the instance is called with frames. If the
+    instance is a specification, what it builds is called with frames.
 
     Raises:
         ValueError: `path` is not of the form "package.module:attribute".
@@ -51,11 +52,25 @@ class ImportedReward:
         return _make_model(self.find(), self.kwargs, device, self.path)
 
 
-class CallableReward:
-    """A callable, or a class of callables, as a reward.
+class _ByValue:
+    """An object that is pickled by value, so lambdas, functions and classes of notebooks reach worker processes too.
 
-    It is pickled by value, so lambdas and functions of notebooks reach worker processes too. Deep copies, such as
-    Gymnasium makes of constructor arguments, are the same object: a callable may hold locks or a large network.
+    Deep copies, such as Gymnasium makes of constructor arguments, are the same object: a callable may hold locks or a
+    large network.
+    """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __getstate__(self) -> bytes:
+        return pickle_by_value(vars(self), "reward", "reward")
+
+    def __setstate__(self, state: bytes) -> None:
+        vars(self).update(cloudpickle.loads(state))
+
+
+class CallableReward(_ByValue):
+    """A callable, or a class of callables, as a reward.
 
     Args:
         function: A function from frames, uint8 (B, H, W, 3), to numbers (B,), or a class of such.
@@ -75,14 +90,47 @@ class CallableReward:
         """The callable, or a new instance of the class, with its results checked; see `ImportedReward.build`."""
         return _make_model(self._function, self._kwargs, device, "reward")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "CallableReward":
-        return self
 
-    def __getstate__(self) -> bytes:
-        return pickle_by_value((self._function, self._kwargs), "reward", "reward")
+class OwnReward(_ByValue):
+    """A specification of a kind that this package does not know. What it builds is completed like any callable.
 
-    def __setstate__(self, state: bytes) -> None:
-        self._function, self._kwargs = cloudpickle.loads(state)
+    Args:
+        specification: An object with a `kind` and a `build`.
+
+    Raises:
+        TypeError: `build` cannot be called with a device.
+    """
+
+    kind = "own"
+
+    def __init__(self, specification: Any) -> None:
+        self.specification = specification
+        try:
+            inspect.signature(specification.build).bind("cpu")
+        except TypeError as error:
+            rule = "`reward` must be a specification with a method build(device)"
+            raise TypeError(f"{rule}. Received {specification!r}: {error}.") from None
+
+    def build(self, device: str = "auto") -> RewardModel:
+        """The model that the specification builds, with the attributes that it lacks, and its results checked.
+
+        Raises:
+            ValueError: What it builds is not callable.
+            Exception: Whatever the specification raises.
+        """
+        model = self.specification.build(device)
+        return _complete(model, "a specification whose build(device) returns a callable", self.specification)
+
+
+def is_specification(reward: Any) -> bool:
+    """Whether a value is a specification: an object with a text `kind` and a method `build`."""
+    has_kind = isinstance(getattr(reward, "kind", None), str)
+    return has_kind and callable(getattr(reward, "build", None)) and not isinstance(reward, type)
+
+
+def is_specification_class(found: Any) -> bool:
+    """Whether the instances of a class are specifications."""
+    return isinstance(found, type) and hasattr(found, "kind") and callable(getattr(found, "build", None))
 
 
 def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
@@ -90,9 +138,16 @@ def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: st
     if not isinstance(found, type):
         return CheckedReward(found, name, kwargs)
     instance = found(**_constructor_kwargs(found, kwargs, device))
-    if not is_reward(instance):
-        raise ValueError(f"`reward` must be a class of callables. Received {found!r}, which made {instance!r}.")
-    return CheckedReward(instance, name)
+    if is_specification(instance):
+        return OwnReward(instance).build(device)
+    return _complete(instance, "a class of callables", found, name)
+
+
+def _complete(made: Any, rule: str, maker: object, name: str = "reward") -> RewardModel:
+    """The reward model of what a class or a specification made, with all attributes, and its results checked."""
+    if not is_reward(made):
+        raise ValueError(f"`reward` must be {rule}. Received {maker!r}, which made {made!r}.")
+    return CheckedReward(made, name)
 
 
 def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -4,33 +4,43 @@ Imports no torch.
 """
 
 import difflib
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Protocol, TypedDict
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from types import MappingProxyType
+from typing import Any, Protocol, cast
 
 from vlmrm_gym.rewards.base import RewardModel, is_reward
-from vlmrm_gym.rewards.clip_options import Precision, Prompt, ResizeMode, check_clip_options
-from vlmrm_gym.rewards.custom import CallableReward, ImportedReward, check_kwargs
+from vlmrm_gym.rewards.clip_options import CLIPFields, Prompt
+from vlmrm_gym.rewards.custom import (
+    CallableReward,
+    ImportedReward,
+    OwnReward,
+    check_kwargs,
+    find_callable,
+    is_specification,
+    is_specification_class,
+)
 
 
 class RewardSpec(Protocol):
     """A kind of reward with its settings: a frozen dataclass, validated when it is made, before anything is loaded.
 
-    `dataclasses.asdict`, which `EnvSpec.to_json` uses, turns it into a mapping; `from_mapping` is the inverse.
+    `to_mapping` turns it into what JSON can hold; `from_mapping` is the inverse.
     """
 
     @property
     def kind(self) -> str:
-        """Its key in `KINDS`."""
+        """For the kinds of this package their key in `KINDS`; for one's own any name."""
         ...
 
     def build(self, device: str = "auto") -> RewardModel:
-        """Load the reward model on a device."""
+        """Load the reward model on a device. For a kind of one's own any callable: what it lacks is filled in."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class CLIP:
+class CLIP(CLIPFields):
     """How well a frame matches a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921).
 
     >>> import vlmrm_gym
@@ -42,32 +52,7 @@ class CLIP:
         ValueError: A value is out of its range; the message names the field.
     """
 
-    prompt: Prompt
-    """The goal: a text or a list of texts."""
-    baseline: Prompt | None = None
-    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
-    alpha: float = 0.0
-    """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
-    model: str = "tiny"
-    """The vision-language model; `CLIPReward` lists the forms. The default is bundled, and was trained on the scenes of
-    this package only."""
-    precision: Precision = "auto"
-    """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
-    resize_mode: ResizeMode | None = None
-    """How a frame gets the model's input size: "squash" (None), "shortest" (crop) or "longest" (pad)."""
-    batch_size: int | None = None
-    """Maximum number of frames encoded at once; None chooses. It does not affect rewards."""
     kind: str = field(default="clip", init=False)
-
-    def __post_init__(self) -> None:
-        check_clip_options(**self._settings())
-        # Stored as JSON stores them, so that a specification that was read back equals this one.
-        for name in ("prompt", "baseline"):
-            if not isinstance(texts := getattr(self, name), str | None):
-                object.__setattr__(self, name, list(texts))
-        object.__setattr__(self, "alpha", float(self.alpha))
-        if self.batch_size is not None:
-            object.__setattr__(self, "batch_size", int(self.batch_size))
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the model.
@@ -79,32 +64,21 @@ class CLIP:
         """
         from vlmrm_gym.rewards.clip import CLIPReward
 
-        return CLIPReward(device=device, **self._settings())
-
-    def _settings(self) -> dict[str, Any]:
-        return {option.name: getattr(self, option.name) for option in fields(self) if option.init}
-
-
-class CLIPOptions(TypedDict, total=False):
-    """Fields of `CLIP` that environments take as keyword arguments, besides `prompt`."""
-
-    baseline: Prompt | None
-    alpha: float
-    model: str
-    precision: Precision
-    resize_mode: ResizeMode | None
-    batch_size: int | None
+        return CLIPReward(device=device, **self.settings())
 
 
 KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "import": ImportedReward}
-"""The kinds of specifications that have a mapping form, by `kind`. A new kind of reward is registered here."""
+"""The kinds of specifications of this package, by `kind`. A new one is registered here.
+
+Files may name all but "import" without --trust-code: no other may run code that its fields name.
+"""
 
 
 def resolve_reward(
     reward: Any,
-    reward_kwargs: Mapping[str, Any] | None,
-    prompt: Prompt | None,
-    options: Mapping[str, Any],
+    reward_kwargs: Mapping[str, Any] | None = None,
+    prompt: Prompt | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
     keywords: Collection[str] = (),
 ) -> RewardSpec:
     """The specification that an environment's keyword arguments describe.
@@ -123,7 +97,7 @@ def resolve_reward(
     """
     if reward_kwargs is not None and not isinstance(reward_kwargs, Mapping):
         raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {reward_kwargs!r}.")
-    _check_names("an option", options, [*CLIPOptions.__annotations__, *keywords])
+    _check_names("an option", options, [*(one.name for one in fields(CLIPFields)), *keywords])
     if reward is None:
         if reward_kwargs:
             raise TypeError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
@@ -136,23 +110,34 @@ def resolve_reward(
     kwargs = dict(reward_kwargs or {})
     if isinstance(reward, str):
         _check_is_no_kind(reward)
-        specification = ImportedReward(path=reward, kwargs=kwargs)
-        check_kwargs(specification.find(), kwargs, reward)
-        return specification
+        named = ImportedReward(path=reward, kwargs=kwargs)
+        found = named.find()
+        check_kwargs(found, kwargs, reward)
+        return _completed(found(**kwargs)) if is_specification_class(found) else named
+    if is_specification_class(reward):
+        check_kwargs(reward, kwargs, reward)
+        return _completed(reward(**kwargs))
     if isinstance(reward, Mapping):
         reward = from_mapping(reward)
-    if _is_specification(reward):
+    if is_specification(reward):
         if kwargs:
             raise TypeError("`reward_kwargs` is for a callable or a class. Received a specification: set them there.")
-        if isinstance(reward, ImportedReward):
-            _check_imported(reward)
-        return reward
+        return _completed(reward)
     if not is_reward(reward):
         raise TypeError(
             '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", or a '
             f"callable. Received {reward!r}."
         )
     return CallableReward(reward, kwargs)
+
+
+def _completed(specification: Any) -> RewardSpec:
+    """A specification whose `build` returns a reward model with all attributes."""
+    if isinstance(specification, ImportedReward):
+        _check_imported(specification)
+    if type(specification) in (CallableReward, OwnReward, *KINDS.values()):
+        return specification
+    return OwnReward(specification)
 
 
 def _check_is_no_kind(reward: str) -> None:
@@ -175,13 +160,37 @@ def _check_imported(reward: ImportedReward) -> None:
         raise TypeError(str(error).replace("`reward_kwargs`", "`reward`: kwargs", 1)) from None
 
 
-def _is_specification(reward: Any) -> bool:
-    has_kind = isinstance(getattr(reward, "kind", None), str)
-    return has_kind and callable(getattr(reward, "build", None)) and not isinstance(reward, type)
+def to_mapping(specification: RewardSpec) -> dict[str, Any]:
+    """A specification as a mapping, which JSON can hold if its fields can; `from_mapping` is the inverse.
+
+    `kind` is the key in `KINDS`, or of a kind of one's own the name of its class, "package.module:Class".
+
+    Raises:
+        TypeError: It is not a dataclass.
+        ValueError: Its class cannot be imported: it is of a notebook, or of a function.
+    """
+    own = type(specification)
+    if not is_dataclass(specification):
+        raise TypeError(f"`reward` must be a dataclass to be written as a mapping. Received {specification!r}.")
+    kind = next((kind for kind, known in KINDS.items() if known is own), f"{own.__module__}:{own.__qualname__}")
+    if kind not in KINDS and not _is_importable(own):
+        raise ValueError(
+            f"`reward` must be of a class that can be imported to be written as a mapping. Received {kind}. "
+            "Move the class into a module."
+        )
+    values = {one.name: getattr(specification, one.name) for one in fields(specification) if one.init}
+    return {"kind": kind, **{name: value for name, value in values.items() if name != "kind"}}
+
+
+def _is_importable(own: type[Any]) -> bool:
+    found: Any = None if own.__module__ == "__main__" else sys.modules.get(own.__module__)
+    for name in own.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is own
 
 
 def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
-    """The specification whose `dataclasses.asdict` is this mapping.
+    """The specification that `to_mapping` turns into this mapping. Imports the class of a kind of one's own.
 
     Raises:
         ValueError: Unknown kind, or a value is out of its range.
@@ -189,18 +198,45 @@ def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     """
     settings = dict(values)
     kind = settings.pop("kind", None)
-    if not isinstance(kind, str) or kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, 1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"`reward`: kind must be one of {', '.join(map(repr, KINDS))}. Received {kind!r}.{meant}")
-    known = {option.name: option for option in fields(KINDS[kind]) if option.init}
+    own = _find_kind(kind)
+    known = {one.name: one for one in fields(own) if one.init and one.name != "kind"}
     _check_names("a field", settings, list(known))
-    for name, option in known.items():
-        if name not in settings and option.default is MISSING and option.default_factory is MISSING:
+    for name, one in known.items():
+        if name not in settings and one.default is MISSING and one.default_factory is MISSING:
             raise TypeError(
                 f"`reward`: the kind {kind!r} needs a `{name}`. Received only {', '.join(settings) or 'the kind'}."
             )
-    return KINDS[kind](**settings)
+    return own(**settings)
+
+
+def _find_kind(kind: object) -> type[Any]:
+    """The class of a kind: of this package, or one that its name says, "package.module:Class"."""
+    if isinstance(kind, str) and kind in KINDS:
+        return KINDS[kind]
+    if isinstance(kind, str) and ":" in kind:
+        found: Any = find_callable(kind, "reward")
+        if not (is_specification_class(found) and is_dataclass(found)):
+            rule = "`reward`: kind must name a dataclass with a `kind` and a method build(device)"
+            raise ValueError(f"{rule}. Received {kind!r}, which is {found!r}.")
+        return cast(type[Any], found)
+    near = difflib.get_close_matches(str(kind), KINDS, 1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    kinds = ", ".join(map(repr, KINDS))
+    raise ValueError(f'`reward`: kind must be one of {kinds}, or "package.module:Class". Received {kind!r}.{meant}')
+
+
+def recorded(reward: Any) -> Any:
+    """What the spec of an environment keeps of its `reward`.
+
+    Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
+    own is kept as its mapping form, or, if it has none, as an object that is its own copy.
+    """
+    if not is_specification(reward) or not isinstance(completed := _completed(reward), OwnReward):
+        return reward
+    try:
+        return to_mapping(completed.specification)
+    except (TypeError, ValueError):  # it can be copied, but not written as JSON
+        return completed
 
 
 def _check_names(noun: str, given: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any]) -> None:

@@ -3,15 +3,14 @@
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
 from vlmrm_gym.rendering import Quality
-from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
-from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.config_types import (
     Cameras,
@@ -29,9 +28,9 @@ from vlmrm_gym.training.config_types import (
     RewardName,
     Steps,
     StepsOrNone,
-    Texts,
     YAMLMapping,
 )
+from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
 
 LEGACY_NAMES: Mapping[str, str] = {
     "CartPole-v1": "VLMRM/CartPole-v1",
@@ -56,31 +55,25 @@ PolicyName = Literal["MlpPolicy", "MultiInputPolicy"]
 
 
 @dataclass(kw_only=True)
-class RewardConfig:
-    """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` to `batch_size`, are for `name: clip` only."""
+class _RewardName:
+    name: RewardName = "clip"
+    """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; or a callable, a class
+    of callables or a specification of your own, "package.module:attribute" """
+    kwargs: YAMLMapping | None = None
+    """for a reward of your own: keyword arguments of the callable or class, or the specification's fields"""
+
+
+_RewardFields: Any = with_spec_fields(
+    CLIPFields, after=_RewardName, more_help={"prompt": "None: the task's.", "baseline": "None: the task's."}
+)
+
+
+@dataclass(kw_only=True)
+class RewardConfig(_RewardFields):
+    """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip` only."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
-    name: RewardName = "clip"
-    """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; or your own callable or
-    class, "package.module:attribute" """
-    kwargs: YAMLMapping | None = None
-    """keyword arguments of your own callable or class"""
-    prompt: Texts | None = None
-    """The goal: a text or a list of texts. None: the task's."""
-    baseline: Texts | None = None
-    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0. None: the task's."""
-    alpha: Fraction = CLIP.alpha
-    """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
-    model: str = CLIP.model
-    """The vision-language model; `CLIPReward` lists the forms. The default is bundled, and was trained on the
-    scenes of this package only."""
-    precision: Precision = CLIP.precision
-    """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
-    resize_mode: ResizeMode | None = CLIP.resize_mode
-    """How a frame gets the model's input size: "squash" (None), "shortest" (crop) or "longest" (pad)."""
-    batch_size: Count | None = CLIP.batch_size
-    """Maximum number of frames encoded at once; None chooses. It does not affect rewards."""
     camera: Cameras | None = None
     """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
     or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
@@ -114,9 +107,22 @@ class RewardConfig:
     """where downloaded weights are kept (None: Hugging Face's own cache)"""
 
     @property
-    def is_imported(self) -> bool:
-        """Whether the reward is imported user code."""
-        return ":" in self.name
+    def is_own(self) -> bool:
+        """Whether the reward is of another kind than CLIP, and not the environment's."""
+        return self.name not in ("clip", "ground_truth")
+
+    @property
+    def clip_fields(self) -> dict[str, Any]:
+        """The fields of `CLIP` and their values."""
+        return spec_settings(CLIPFields, self)
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of an environment that say which reward. Not for ground_truth."""
+        if not self.is_own:
+            return self.clip_fields
+        if ":" in self.name:
+            return {"reward": self.name, "reward_kwargs": self.kwargs}
+        return {"reward": {"kind": self.name, **(self.kwargs or {})}}
 
 
 @dataclass(kw_only=True)
@@ -238,6 +244,18 @@ class Config:
     @property
     def _name(self) -> str:
         return (self.env_name or "").removeprefix("vlmrm_gym:")
+
+    @property
+    def reward_with_task_prompts(self) -> RewardConfig:
+        """The reward with the task's prompt, and with the task's baseline if `alpha` needs one, where none is given."""
+        reward, task = self.reward, self.task
+        if task is None or reward.is_own:
+            return reward
+        if reward.prompt is None and task.prompt is not None:
+            reward = replace(reward, prompt=[task.prompt])
+        if reward.baseline is None and reward.alpha > 0 and task.baseline is not None:
+            reward = replace(reward, baseline=[task.baseline])
+        return reward
 
     @property
     def run_folder(self) -> Path:

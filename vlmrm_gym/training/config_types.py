@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, TypeAdapter
 from tyro.constructors import PrimitiveConstructorSpec
 
 from vlmrm_gym.rewards.custom import check_import_path
+from vlmrm_gym.rewards.specification import KINDS
 from vlmrm_gym.rewards.views import CombineName
 from vlmrm_gym.training.plain_yaml import ConfigDumper, read_yaml
 from vlmrm_gym.validation import short_repr
@@ -67,7 +68,8 @@ def _combine(given: str) -> str:
 
 
 def _reward(given: str) -> str:
-    return _named_or_imported(given, ("clip", "ground_truth"))
+    kinds = (kind for kind in KINDS if kind not in ("clip", "import"))  # the path of "import" is itself a name here
+    return _named_or_imported(given, ("clip", "ground_truth", *kinds))
 
 
 def _named_or_imported(given: str, names: Sequence[str]) -> str:

@@ -128,10 +128,4 @@ def with_defaults(config: Config) -> Config:
             for key, count in {"checkpoint_freq": 10, "video_freq": 5, "tensorboard_freq": 100}.items()
         }
     )
-    reward = config.reward
-    if task is not None and not reward.is_imported:
-        if reward.prompt is None and task.prompt is not None:
-            reward = replace(reward, prompt=[task.prompt])
-        if reward.baseline is None and reward.alpha > 0 and task.baseline is not None:
-            reward = replace(reward, baseline=[task.baseline])
-    return replace(config, rl=rl, reward=reward, logging=logging)
+    return replace(config, rl=rl, reward=config.reward_with_task_prompts, logging=logging)

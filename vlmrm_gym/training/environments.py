@@ -1,6 +1,5 @@
 """Environments made from a configuration."""
 
-from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,6 @@ from vlmrm_gym.registration import (
     make_external_env,
     make_vector_env,
 )
-from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.config import Config
 
@@ -91,11 +89,7 @@ def _options(config: Config) -> dict[str, Any]:
     """Keyword arguments of `make_vector_env`."""
     reward = config.reward
     options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
-    options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs}
-    if reward.is_imported:
-        options |= {"reward": reward.name, "reward_kwargs": reward.kwargs}
-    else:
-        options |= {one.name: getattr(reward, one.name) for one in fields(CLIP) if one.init}
+    options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs, **reward.arguments()}
     for name in ("camera", "combine_views"):
         if (value := getattr(reward, name)) is not None:
             options[name] = value

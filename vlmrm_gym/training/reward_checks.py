@@ -1,13 +1,14 @@
 """Checks of the reward section of a configuration, without loading a model."""
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from importlib.util import find_spec
 
 from vlmrm_gym.capture import choose_cameras
 from vlmrm_gym.registration import make_base_env
-from vlmrm_gym.rewards.custom import check_kwargs
-from vlmrm_gym.rewards.specification import CLIPOptions, ImportedReward
+from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.timeouts import Timeouts
 from vlmrm_gym.training.config import Config, RewardConfig
@@ -24,17 +25,17 @@ def check_reward(config: Config, wrong: Collection[Key] = ()) -> Iterator[Proble
     """
     reward = config.reward
     if reward.name == "clip":
-        yield from _check_clip(config)
-    elif reward.is_imported:
+        yield from _check_clip(config, wrong)
+    elif reward.is_own:
         yield from _check_unused_clip_fields(reward)
-        yield from _check_import(reward)
+        yield from _check_own(reward)
     elif reward.task_reward_weight or reward.num_workers or reward.overlap:
         yield Problem.of(
             "reward.name",
             "ground_truth is the environment's own reward: task_reward_weight, num_workers and overlap are for other "
             "rewards. Leave them out.",
         )
-    if reward.kwargs and not reward.is_imported:
+    if reward.kwargs and not reward.is_own:
         yield Problem.of("reward.kwargs", f"is not for {reward.name}, which has keys of its own.")
     yield from _check_scene(config, check_views=("reward", "combine_views") not in wrong)
     if reward.devices and not reward.num_workers:
@@ -56,24 +57,16 @@ def _check_backend(reward: RewardConfig) -> Iterator[Problem]:
         yield Problem.of("reward.devices", rule)
 
 
-def _check_clip(config: Config) -> Iterator[Problem]:
-    task, reward = config.task, config.reward
-    if reward.prompt is None and (task is None or task.prompt is None):
+def _check_clip(config: Config, wrong: Collection[Key]) -> Iterator[Problem]:
+    reward = config.reward_with_task_prompts
+    if reward.prompt is None:
         rule = f"is missing: {config.id} has no prompt of its own. Say what the agent should do."
         yield Problem.of("reward.prompt", rule)
-    baseline = reward.baseline or ([task.baseline] if task is not None and task.baseline is not None else None)
-    if reward.alpha > 0 and baseline is None:
-        yield Problem.of(
-            "reward.baseline",
-            f"is missing: `reward.alpha` above 0 needs it, and {config.id} has none of its own. "
-            "Describe the scene without the goal.",
-        )
-    if reward.prompt is not None and baseline is not None and set(reward.prompt) == set(baseline) and reward.baseline:
-        yield Problem.of(
-            "reward.baseline",
-            f"must differ from `reward.prompt`. Received {short_repr(baseline)} for both. "
-            "Describe the scene without the goal.",
-        )
+    elif not {("reward", name) for name in reward.clip_fields} & set(wrong):
+        try:
+            CLIPFields(**reward.clip_fields)
+        except ValueError as error:
+            yield _clip_problem(error)
     if reward.model != "tiny":
         from vlmrm_gym.rewards import sources
 
@@ -83,11 +76,20 @@ def _check_clip(config: Config) -> Iterator[Problem]:
             yield _renamed("model", error)
 
 
+def _clip_problem(error: ValueError) -> Problem:
+    """A problem of two fields of CLIP together: of the first that the message names."""
+    named = [name for name in re.findall(r"`(\w+)`", str(error)) if name in RewardConfig().clip_fields]
+    message = str(error)
+    for name in named:
+        message = message.replace(f"`{name}`", f"`reward.{name}`")
+    return Problem(("reward", named[0]), truncate(message, 1_000))
+
+
 def _check_unused_clip_fields(reward: RewardConfig) -> Iterator[Problem]:
     """Report fields of CLIP used with another reward. With ground_truth, as in published files, they are ignored."""
     default = RewardConfig()
-    for name in CLIPOptions.__annotations__.keys() | {"prompt"}:
-        if getattr(reward, name) != getattr(default, name):
+    for name, value in default.clip_fields.items():
+        if getattr(reward, name) != value:
             yield Problem.of(
                 f"reward.{name}",
                 f"is for `reward.name` clip, not for {short_repr(reward.name)}. Leave it out, or put what your reward "
@@ -95,17 +97,19 @@ def _check_unused_clip_fields(reward: RewardConfig) -> Iterator[Problem]:
             )
 
 
-def _check_import(reward: RewardConfig) -> Iterator[Problem]:
-    """Check that the callable exists and takes the keyword arguments."""
+def _check_own(reward: RewardConfig) -> Iterator[Problem]:
+    """Check that a reward of one's own, or of another kind, exists, and takes its keyword arguments or fields."""
     try:
-        found = ImportedReward(path=reward.name).find()
-    except ValueError as error:
-        yield _renamed("name", error, "reward")
-    else:
-        try:
-            check_kwargs(found, reward.kwargs or {}, reward.name)
-        except TypeError as error:
+        resolve_reward(**reward.arguments())
+    except (ValueError, TypeError) as error:
+        message = str(error)
+        if "`reward_kwargs`" in message:
             yield _renamed("kwargs", error, "reward_kwargs")
+        elif ":" in reward.name and message.startswith("`reward` "):
+            yield _renamed("name", error, "reward")
+        else:  # of a field
+            message = message.removeprefix("`reward`: ")
+            yield Problem(("reward", "kwargs"), truncate(f"`reward.kwargs` is not valid: {message}", 1_000))
 
 
 def _check_scene(config: Config, *, check_views: bool) -> Iterator[Problem]:

@@ -1,0 +1,204 @@
+"""How many files a change touches: a field of CLIP, and a kind of reward, one each."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import vlmrm_gym
+from vlmrm_gym import cli, sb3
+from vlmrm_gym.rewards import specification
+from vlmrm_gym.training.config import Config, RewardConfig
+from vlmrm_gym.training.defaults import with_defaults
+from vlmrm_gym.training.environments import make_one
+
+PACKAGE = Path(vlmrm_gym.__file__).parent
+
+USE = """
+import pathlib
+import gymnasium as gym
+import numpy as np
+import vlmrm_gym
+from vlmrm_gym import CLIP, cli, sb3
+from vlmrm_gym.training.environments import make_one
+
+built = []
+
+
+def build(self, device):
+    built.append(self.sharpness)
+    return vlmrm_gym.rewards.base.CheckedReward(lambda frames: np.zeros(len(frames)))
+
+
+CLIP.build = build
+cart_pole = gym.make("CartPole-v1", render_mode="rgb_array")
+vlmrm_gym.VLMReward(cart_pole, "a pole", sharpness=0.125)
+gym.make("VLMRM/CartPole-v1", sharpness=0.25)
+gym.make_vec("VLMRM/CartPole-v1", 1, sharpness=0.375).close()
+sb3.make_vec_env("VLMRM/CartPole-v1", sharpness=0.5).close()
+gym.make("VLMRM/CartPole-v1", reward={"kind": "clip", "prompt": "a", "sharpness": 0.625})
+make_one(cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "0.75"]))
+make_one(cli._configure(pathlib.Path("file.yaml"), []))
+assert built == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875], built
+vlmrm_gym.CLIPReward(prompt="a pole", sharpness=0.5)
+for call in (lambda: CLIP(prompt="a", sharpness=2), lambda: vlmrm_gym.CLIPReward(prompt="a", sharpness=2)):
+    try:
+        call()
+    except ValueError as error:
+        assert "`sharpness` must be a number from 0 to 1. Received 2." in str(error)
+    else:
+        raise AssertionError("it was accepted")
+try:
+    cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "2"])
+except cli.ConfigError as error:
+    assert "`reward.sharpness` must be a number from 0 to 1. Received 2." in str(error)
+else:
+    raise AssertionError("it was accepted")
+for command in ("train", "check", "score", "dataset"):
+    try:
+        cli.main([command, "--help"])
+    except SystemExit:
+        pass
+"""
+
+
+def test_a_field_of_clip_is_added_in_one_file(tmp_path):
+    """Constructors, doors, mapping form, flag, file, checks and help have it, with no other file changed."""
+    shutil.copytree(PACKAGE, tmp_path / "vlmrm_gym", copy_function=os.symlink, ignore=shutil.ignore_patterns("*.pyc"))
+    file = tmp_path / "vlmrm_gym" / "rewards" / "clip_options.py"
+    source = file.read_text()
+    file.unlink()
+    last = "    batch_size: int | None = field("
+    new = '    sharpness: float = field(default=0.0, metadata={"check": _fraction})\n    """How sharp."""\n'
+    assert source.count(last) == 1
+    file.write_text(source.replace(last, new + last))
+    (tmp_path / "file.yaml").write_text("env_name: VLMRM/CartPole-v1\nreward: {sharpness: 0.875}\n")
+    (tmp_path / "use.py").write_text(USE)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "use.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--reward.sharpness FLOAT" in done.stdout
+    assert done.stdout.count("--sharpness FLOAT") == 3  # of the other commands
+    assert done.stdout.count("How sharp. (default: 0.0)") == 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flat:
+    """A kind as this package would have it: one file, and a line in the table."""
+
+    value: float = 1.0
+    kind: str = field(default="flat", init=False)
+
+    def build(self, device="auto"):
+        return Constant(self.value)
+
+
+class Constant:
+    """A complete reward model."""
+
+    batch_size = microbatch_size = 8
+    multi_view = False
+
+    def __init__(self, value):
+        self.value = value
+
+    def render_size(self, height, width):
+        return 8, 12
+
+    def __call__(self, frames):
+        return np.full(len(frames), self.value, np.float32)
+
+
+@pytest.fixture
+def flat(monkeypatch):
+    """The kind, registered by one line."""
+    monkeypatch.setitem(specification.KINDS, "flat", Flat)
+
+
+def test_a_registered_kind_is_taken_by_every_door(flat):
+    for reward in (Flat(value=3.0), {"kind": "flat", "value": 3.0}):
+        env = gym.make("VLMRM/CartPole-v1", reward=reward)
+        env.reset(seed=0)
+        assert env.step(0)[1] == 3.0
+        for envs in (
+            gym.make_vec("VLMRM/CartPole-v1", 1, reward=reward, episode_length=1),
+            sb3.make_vec_env("VLMRM/CartPole-v1", reward=reward, episode_length=1),
+        ):
+            envs.reset()
+            infos = envs.step(np.zeros(1, dtype=int))[-1]
+            assert (infos["vlm_rewards"][0] if isinstance(infos, dict) else infos[0]["vlm_rewards"]).tolist() == [3.0]
+            envs.close()
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    again.reset(seed=0)
+    assert again.step(0)[1] == 3.0
+
+
+def test_a_registered_kind_is_named_in_files_without_trusting_code(flat, tmp_path):
+    file = tmp_path / "file.yaml"
+    file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {value: 4}}\n")
+    env = make_one(cli._configure(file, []))
+    env.reset(seed=0)
+    assert env.step(0)[1] == 4.0
+    file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {valeu: 4}}\n")
+    with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `valeu` is not a field"):
+        cli._configure(file, [])
+
+
+def test_files_name_no_kind_that_would_run_code():
+    arguments = ["--env-name", "VLMRM/CartPole-v1", "--reward.name", "import", "--reward.kwargs", "{path: 'os:getcwd'}"]
+    with pytest.raises(cli.ConfigError, match=r"`reward.name` must be clip, ground_truth or \"package.module:att"):
+        cli._configure(None, arguments)
+
+
+MODULE = """\
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    scale: float = 1.0
+    kind: str = field(default="level", init=False)
+
+    def __post_init__(self):
+        if self.scale <= 0:
+            raise ValueError(f"`scale` must be above 0. Received {self.scale!r}.")
+
+    def build(self, device):
+        return lambda frames: self.scale * frames[:, 0, 0, 0]
+"""
+
+
+def test_a_specification_of_ones_own_is_named_in_files(make_module, tmp_path):
+    make_module("own_levels", MODULE)
+    file = tmp_path / "file.yaml"
+    text = "env_name: VLMRM/CartPole-v1\nreward: {{name: 'own_levels:Level', kwargs: {{scale: {}}}}}\n"
+    file.write_text(text.format(0.5))
+    with pytest.raises(cli.ConfigError, match=r"line 2: `reward.name` names code that would be run"):
+        cli._configure(file, [])
+    env = make_one(cli._configure(file, [], trust_code=True))
+    env.reset(seed=0)
+    assert env.step(0)[1] == 127.5
+    file.write_text(text.format(-1))
+    with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `scale` must be above 0. Rec"):
+        cli._configure(file, [], trust_code=True)
+
+
+def test_the_tasks_baseline_is_checked_against_the_prompt():
+    """Where alpha needs it; it was refused only when the environments were made."""
+    baseline = "pole and cart"
+    assert baseline == next(task.baseline for task in vlmrm_gym.TASKS if task.id == "VLMRM/CartPole-v1")
+    with pytest.raises(cli.ConfigError, match=r"`reward.baseline` must differ from `reward.prompt`"):
+        cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.prompt", baseline, "--reward.alpha", "1"])
+    config = Config(env_name="VLMRM/CartPole-v1", reward=RewardConfig(alpha=0.5))
+    assert with_defaults(config).reward.baseline == [baseline]

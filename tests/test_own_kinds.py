@@ -1,0 +1,223 @@
+"""Kinds of rewards of one's own: a dataclass with a `kind` and a `build(device)`, at every door and as JSON."""
+
+import dataclasses
+import json
+import threading
+from dataclasses import dataclass, field
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting_env import Counting
+from gymnasium.envs.registration import EnvSpec
+
+import vlmrm_gym
+from vlmrm_gym import CLIP, sb3
+from vlmrm_gym.rewards.specification import from_mapping, resolve_reward, to_mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """How bright the first pixel is, times a scale: a kind as anyone would write it."""
+
+    scale: float = 1.0
+    kind: str = field(default="level", init=False)
+
+    def __post_init__(self):
+        if self.scale <= 0:
+            raise ValueError(f"`scale` must be above 0. Received {self.scale!r}.")
+
+    def build(self, device):
+        """A plain function: it has none of the attributes of a reward model."""
+        return lambda frames: self.scale * frames[:, 0, 0, 0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllViews:
+    """A kind whose `kind` is no field, and whose model has attributes of its own."""
+
+    kind = "all views"
+
+    def build(self, device="auto"):
+        class Model:
+            multi_view, batch_size = True, 3
+
+            def render_size(self, height, width):
+                return 8, 12
+
+            def __call__(self, frames):
+                assert frames.shape[1:] == (2, 8, 12, 3)
+                return frames.mean((1, 2, 3, 4))
+
+        return Model()
+
+
+NAME = f"{__name__}:Level"
+
+
+def count(envs):
+    """The rewards of three steps of `Counting`, whose first pixel counts the states since the reset, from 1."""
+    envs.reset(seed=0)
+    for _ in range(3):
+        *_, infos = envs.step(np.zeros(envs.num_envs, dtype=int))
+    scored = infos["vlm_rewards"][0].tolist()
+    envs.close()
+    return scored
+
+
+def make_counting():
+    return Counting([3])
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_kind_of_ones_own_scores_in_vectors(num_workers):
+    made = [make_counting] * 2
+    assert count(vlmrm_gym.VLMRewardVectorEnv(made, reward=Level(scale=2.0), num_workers=num_workers)) == [4, 6, 8]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"reward": Level(scale=2.0)},
+        {"reward": Level, "reward_kwargs": {"scale": 2.0}},
+        {"reward": NAME, "reward_kwargs": {"scale": 2.0}},
+        {"reward": {"kind": NAME, "scale": 2.0}},
+        {"reward": {"kind": "import", "path": NAME, "kwargs": {"scale": 2.0}}},
+    ],
+)
+def test_every_form_of_a_kind_of_ones_own_scores_one_environment(arguments):
+    env = vlmrm_gym.VLMReward(make_counting(), **arguments)
+    env.reset(seed=0)
+    assert [env.step(0)[1] for _ in range(3)] == [4, 6, 8]
+    env.close()
+
+
+def test_a_class_that_no_process_can_import_is_sent_to_workers_by_value():
+    @dataclass(frozen=True)
+    class Local(Level):
+        """Of a function, as those of a notebook."""
+
+    assert count(vlmrm_gym.VLMRewardVectorEnv([make_counting], reward=Local(scale=3.0), num_workers=1)) == [6, 9, 12]
+
+
+def test_a_kind_of_ones_own_scores_for_stable_baselines():
+    envs = sb3.make_vec_env("VLMRM/CartPole-v1", 1, reward=Level(scale=0.5), episode_length=2)
+    envs.reset()
+    for _ in range(2):
+        *_, infos = envs.step(np.zeros(1, dtype=int))
+    np.testing.assert_array_equal(infos[0]["vlm_rewards"], [127.5, 127.5])  # the sky is white
+    envs.close()
+
+
+def test_what_a_kind_builds_keeps_the_attributes_that_it_has():
+    env = gym.make("VLMRM/Humanoid-stand-v0", reward=AllViews(), camera="front-side", episode_length=2)
+    env.reset(seed=0)
+    assert 0 < env.step(np.zeros(17))[1] < 255
+    env.close()
+
+
+def test_what_a_kind_builds_is_checked_like_any_callable():
+    @dataclass(frozen=True)
+    class Wrong(Level):
+        def build(self, device):
+            return lambda frames: np.full(len(frames), np.nan)
+
+    env = vlmrm_gym.VLMReward(make_counting(), reward=Wrong())
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="must return a number for each frame, and finite"):
+        env.step(0)
+
+
+@pytest.mark.parametrize("specification", [Level(scale=2.0), AllViews(), CLIP(prompt=["a", "b"], alpha=0)])
+def test_a_mapping_names_the_kind_and_is_read_back(specification):
+    mapping = json.loads(json.dumps(to_mapping(specification)))
+    known = isinstance(specification, CLIP)
+    assert mapping["kind"] == ("clip" if known else f"{__name__}:{type(specification).__name__}")
+    assert from_mapping(mapping) == specification
+
+
+def through_json(env):
+    """The same environment, made from the JSON of another's spec; and their rewards of a step."""
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    rewards = []
+    for made in (env, again):
+        made.reset(seed=0)
+        rewards.append(made.step(0)[1])
+        made.close()
+    return rewards
+
+
+def test_the_spec_of_a_registered_id_is_json_that_can_be_read():
+    assert through_json(gym.make("VLMRM/CartPole-v1", reward=Level(scale=0.5))) == [127.5, 127.5]
+
+
+def test_the_spec_of_a_wrapped_environment_is_json_that_can_be_read():
+    env = gym.make("CartPole-v1", render_mode="rgb_array")
+    assert through_json(vlmrm_gym.VLMReward(env, reward=Level(scale=0.5))) == [127.5, 127.5]
+
+
+def test_the_spec_of_a_vector_is_json_that_names_the_class():
+    envs = gym.make_vec("VLMRM/CartPole-v1", 1, reward=Level(scale=0.5))
+    assert json.loads(envs.spec.to_json())["kwargs"]["reward"] == {"kind": NAME, "scale": 0.5}
+    envs.close()
+
+
+def test_a_specification_that_cannot_be_copied_scores():
+    """Gymnasium deep-copies what constructors get."""
+
+    @dataclass(frozen=True)
+    class Locked(Level):
+        lock: object = field(default_factory=threading.Lock)
+
+    env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), reward=Locked(scale=0.5))
+    again = gym.make(env.spec)
+    again.reset(seed=0)
+    assert again.step(0)[1] == 127.5
+    env.close(), again.close()
+
+
+class NoDevice:
+    kind = "no device"
+
+    def build(self):
+        return np.mean
+
+
+class NoModel:
+    kind = "no model"
+
+    def build(self, device):
+        return 3
+
+
+@pytest.mark.parametrize(
+    ("reward", "kwargs", "error", "message"),
+    [
+        (NoDevice(), None, TypeError, r"with a method build\(device\)\. Received .*too many positional"),
+        (Level(), {"scale": 2}, TypeError, "`reward_kwargs` is for a callable or a class"),
+        (Level, {"scael": 2}, TypeError, "`reward_kwargs` must fit <class .*Level'>, .*'scael'"),
+        (Level, {"scale": -2}, ValueError, "`scale` must be above 0. Received -2."),
+        (NAME, {"scale": -2}, ValueError, "`scale` must be above 0. Received -2."),
+        ({"kind": NAME, "scale": -2}, None, ValueError, "`scale` must be above 0. Received -2."),
+        ({"kind": NAME, "scael": 2}, None, TypeError, "`scael` is not a field of a reward. Did you mean `scale`?"),
+        ({"kind": f"{__name__}:Levle"}, None, ValueError, "there is no 'Levle'. Did you mean 'Level'?"),
+        ({"kind": f"{__name__}:NoModel"}, None, ValueError, "kind must name a dataclass with a `kind` and a method"),
+        ({"kind": "level"}, None, ValueError, "one of 'clip', 'import', or \"package.module:Class\". Received"),
+    ],
+)
+def test_bad_kinds(reward, kwargs, error, message):
+    with pytest.raises(error, match=message):
+        resolve_reward(reward, kwargs)
+
+
+def test_a_kind_that_builds_no_callable_is_refused():
+    with pytest.raises(ValueError, match=r"whose build\(device\) returns a callable. Received .*, which made 3"):
+        vlmrm_gym.VLMReward(make_counting(), reward=NoModel())
+
+
+def test_a_mapping_of_what_cannot_be_imported_is_refused():
+    own = dataclasses.make_dataclass("Own", [], bases=(Level,), frozen=True, namespace={"__module__": "__main__"})
+    with pytest.raises(ValueError, match="must be of a class that can be imported to be written as a mapping"):
+        to_mapping(own())
+    with pytest.raises(TypeError, match="must be a dataclass to be written as a mapping"):
+        to_mapping(NoModel())
