@@ -16,7 +16,7 @@ from vlmrm_gym import cli, sb3
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.defaults import with_defaults
-from vlmrm_gym.training.environments import make_one
+from vlmrm_gym.training.environments import make_video_env
 
 PACKAGE = Path(vlmrm_gym.__file__).parent
 
@@ -26,7 +26,7 @@ import gymnasium as gym
 import numpy as np
 import vlmrm_gym
 from vlmrm_gym import CLIP, cli, sb3
-from vlmrm_gym.training.environments import make_one
+from vlmrm_gym.training.environments import make_video_env
 
 built = []
 
@@ -43,8 +43,8 @@ gym.make("VLMRM/CartPole-v1", sharpness=0.25)
 gym.make_vec("VLMRM/CartPole-v1", 1, sharpness=0.375).close()
 sb3.make_vec_env("VLMRM/CartPole-v1", sharpness=0.5).close()
 gym.make("VLMRM/CartPole-v1", reward={"kind": "clip", "prompt": "a", "sharpness": 0.625})
-make_one(cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "0.75"]))
-make_one(cli._configure(pathlib.Path("file.yaml"), []))
+make_video_env(cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "0.75"]))
+make_video_env(cli._configure(pathlib.Path("file.yaml"), []))
 assert built == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875], built
 vlmrm_gym.CLIPReward(prompt="a pole", sharpness=0.5)
 for call in (lambda: CLIP(prompt="a", sharpness=2), lambda: vlmrm_gym.CLIPReward(prompt="a", sharpness=2)):
@@ -144,12 +144,19 @@ def test_a_registered_kind_is_taken_by_every_door(flat):
     assert again.step(0)[1] == 3.0
 
 
+def first_reward(envs):
+    """The reward of the first step of a vector of one environment, whose rewards arrive later."""
+    envs.reset(seed=0)
+    envs.step(np.zeros(1, dtype=np.int64))
+    (rewards,) = envs.flush()["vlm_rewards"]
+    envs.close()
+    return rewards[0]
+
+
 def test_a_registered_kind_is_named_in_files_without_trusting_code(flat, tmp_path):
     file = tmp_path / "file.yaml"
     file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {value: 4}}\n")
-    env = make_one(cli._configure(file, []))
-    env.reset(seed=0)
-    assert env.step(0)[1] == 4.0
+    assert first_reward(make_video_env(cli._configure(file, []))) == 4.0
     file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {valeu: 4}}\n")
     with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `valeu` is not a field"):
         cli._configure(file, [])
@@ -186,9 +193,7 @@ def test_a_specification_of_ones_own_is_named_in_files(make_module, tmp_path):
     file.write_text(text.format(0.5))
     with pytest.raises(cli.ConfigError, match=r"line 2: `reward.name` names code that would be run"):
         cli._configure(file, [])
-    env = make_one(cli._configure(file, [], trust_code=True))
-    env.reset(seed=0)
-    assert env.step(0)[1] == 127.5
+    assert first_reward(make_video_env(cli._configure(file, [], trust_code=True))) == 127.5
     file.write_text(text.format(-1))
     with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `scale` must be above 0. Rec"):
         cli._configure(file, [], trust_code=True)

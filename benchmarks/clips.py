@@ -1,0 +1,80 @@
+"""What clips cost: time to draw clips, against the time to draw single frames of the same states.
+
+    python benchmarks/clips.py
+
+Scores humanoid states in this process with a reward that looks at nothing, so that drawing is all that takes time:
+as single frames and as clips, in turns. Frames that clips share are drawn once in a batch. The ratio is that of the
+medians of the seconds.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import tyro
+
+import vlmrm_gym  # noqa: F401 (registers the IDs)
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.base import ClipShape
+from vlmrm_gym.scoring.clips import EpisodeClips
+
+
+@dataclass
+class Args:
+    length: int = 8
+    """frames of a clip"""
+    stride: int = 1
+    """steps from one frame of a clip to the next"""
+    batch_size: int = 64
+    """states scored at once"""
+    episode_length: int = 200
+    """states of an episode"""
+    rounds: int = 7
+    """measurements of each"""
+
+
+class Nothing:
+    """A reward that looks at nothing."""
+
+    def __init__(self, clip: ClipShape, batch_size: int) -> None:
+        self.clip_length, self.clip_stride, self.batch_size = clip.length, clip.stride, batch_size
+
+    def __call__(self, frames: np.ndarray) -> np.ndarray:
+        """Zeros, float32 (B,)."""
+        return np.zeros(len(frames), dtype=np.float32)
+
+    def render_size(self, height: int, width: int) -> tuple[int, int]:
+        """96 pixels: the bundled model's input."""
+        return 96, 96
+
+
+def main(args: Args) -> None:
+    """Measure, and print a line."""
+    shapes = {"frames": ClipShape(), "clips": ClipShape(args.length, args.stride)}
+    envs = {
+        name: gym.make_vec("VLMRM/Humanoid-stand-v0", 1, reward=Nothing(shape, args.batch_size))
+        for name, shape in shapes.items()
+    }
+    rows = np.random.default_rng(0).normal(0, 0.1, (args.episode_length, 24))
+    rows[:, 2:7] = [1.3, 1, 0, 0, 0]
+    states = {name: EpisodeClips(shape).extend(States(rows)) for name, shape in shapes.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in shapes}
+    for round_number in range(args.rounds + 1):
+        for name in shapes:
+            start = time.perf_counter()
+            envs[name].scorer.rewards(states[name])  # pyright: ignore[reportAttributeAccessIssue]
+            if round_number:  # the first one makes the OpenGL context
+                seconds[name].append(time.perf_counter() - start)
+    frames, clips = (statistics.median(seconds[name]) for name in shapes)
+    print(
+        f"clips of {args.length} frames, stride {args.stride}, batch {args.batch_size}: {1e3 * clips:.0f} ms for "
+        f"{args.episode_length} states, {clips / frames:.2f} times the {1e3 * frames:.0f} ms of single frames"
+    )
+    for one in envs.values():
+        one.close()
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))
