@@ -8,7 +8,7 @@ import subprocess
 import sys
 import types
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -192,15 +192,21 @@ def test_a_flag_is_ones_own_word_also_beside_a_file_that_says_the_same(tmp_path,
     assert "`reward.name` names code" not in output
 
 
+@dataclass
+class Args(RunArgs):
+    """Settings of a program that takes rewards."""
+
+    reward: str | None = None
+    combine_views: str | None = None
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("reward", f"{BEFORE}f2py.subprocess.Popen"), ("reward", {"kind": "import"}), ("env_id", "evil:A-v0")],
 )
 def test_a_checkpoint_of_a_single_file_names_no_code(name, value):
-    given = RunArgs(exp_name="a", env_id="VLMRM/CartPole-v1")
-    given.reward = given.combine_views = None
+    given = Args(exp_name="a", env_id="VLMRM/CartPole-v1")
     saved = replace(given)
-    saved.reward = saved.combine_views = None
     check_named_code(saved, given)
     setattr(saved, name, value)
     with pytest.raises(ValueError, match=f"`{name}` of the checkpoint names code that would be run"):
