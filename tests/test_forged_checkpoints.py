@@ -27,7 +27,7 @@ CONFIG = """\
 env_name: CartPole-v1
 reward: {name: ground_truth}
 rl:
-  n_steps: 105
+  n_steps: 110
   n_envs_per_worker: 2
   episode_length: 20
   learning_starts: 40
@@ -163,7 +163,7 @@ def test_a_forged_state_is_refused(change, run, capsys):
 
 def test_a_checkpoint_under_another_step_is_refused(run, capsys):
     newest(run).rename(run / "checkpoints" / "9999999999")
-    assert "its step must be 9999999999. Received 105" in refused(run, capsys)
+    assert "its step must be 9999999999. Received 110" in refused(run, capsys)
 
 
 def fill(name, value):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
@@ -62,7 +62,12 @@ class Progress:
         Raises:
             ValueError: It is not the progress of a run at that step.
         """
-        progress = TypeAdapter(cls).validate_python(values)
+        try:
+            progress = TypeAdapter(cls).validate_python(values)
+        except ValidationError as error:
+            # Its text would write out all of a value, which can be 2 to the 60 times what is in the file.
+            (first, *_) = error.errors(include_input=False, include_url=False)
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         if (progress.step, progress.checkpoint) != (step, step):
             raise ValueError(f"its step must be {step}. Received {short_repr(progress.step)}.")
         if not 0 <= progress.seconds < np.inf:
