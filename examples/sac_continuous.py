@@ -43,6 +43,7 @@ from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.single_files import (
     RunArgs,
     check_learning_starts,
+    check_named_code,
     check_same_run,
     load_args,
     load_checkpoint,
@@ -426,4 +427,5 @@ def main(args: Args) -> Path:
 if __name__ == "__main__":
     given = tyro.cli(Args, description=__doc__)
     defaults = default_args(given.env_id) if given.resume is None else load_args(Args, given.resume, CHECKPOINT_FORMAT)
+    check_named_code(defaults, given)
     main(tyro.cli(Args, description=__doc__, default=defaults))

@@ -44,6 +44,8 @@ BAD_FOR_VECTORS = {
     "ray_options": {"prompt": TASK_PROMPT, "ray_options": {"num_gpus": 1}},
     "devices": {"prompt": TASK_PROMPT, "devices": "cuda:77"},
     "overlap": {"prompt": TASK_PROMPT, "overlap": "yes"},
+    "return_features": {"prompt": TASK_PROMPT, "return_features": "yes"},
+    "episode_log": {"prompt": TASK_PROMPT, "episode_log": 10**6},
     "max_pending_bytes": {"prompt": TASK_PROMPT, "max_pending_bytes": 0},
     "worker_timeouts": {"prompt": TASK_PROMPT, "worker_timeouts": {"load": -1}},
     "autoreset_mode": {"prompt": TASK_PROMPT, "autoreset_mode": "never"},

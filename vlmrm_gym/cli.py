@@ -68,8 +68,8 @@ class Train:
     resume: Path | None = None
     """the folder of a run to resume"""
     trust_code: bool = False
-    """run the code that the configuration file names: a reward, its combine_views or an environment, as module:name, or
-    a runtime_env of Ray"""
+    """run the code that the configuration file names: a reward, its combine_views or an environment, as module:name, a
+    text with a colon in env_kwargs, or a runtime_env of Ray"""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
@@ -94,8 +94,8 @@ class Evaluate:
     video: bool = True
     """whether to record a video of the first episode"""
     trust_code: bool = False
-    """run the code that the run's configuration names: a reward, its combine_views or an environment, as module:name,
-    or a runtime_env of Ray"""
+    """run the code that the run's configuration names: a reward, its combine_views or an environment, as module:name, a
+    text with a colon in env_kwargs, or a runtime_env of Ray"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -202,19 +202,23 @@ def _configure(
         ConfigError: It has errors; the message lists all.
     """
     file = ConfigFile(Config(), {}, ()) if source is None else read_config_file(source)
-    settings = tyro.cli(Train, args=arguments, default=Train(settings=file.config), prog="vlmrm-gym train").settings
+    settings = _read_flags(arguments, file.config)
     valid, wrong = drop_invalid(as_values(settings))
     _use_cache(valid)  # before anything imports Hugging Face's libraries, as checking a model's name does
     in_file, now = flatten(file.config), flatten(settings)
     problems = [*(problem for problem in file.problems if in_file.get(problem.key) == now.get(problem.key)), *wrong]
     problems += [_twice(key, dict(words)[key], word) for key, word in words if word != dict(words)[key]]
     if not trust_code:
-        problems += find_named_code(file, valid)
+        problems += find_named_code(valid, _read_flags(arguments, Config()))
     problems += validate(valid, {problem.key for problem in problems})
     if problems:
         where = "the flags" if source is None else f"{source}{' and the flags' if in_file != now else ''}"
         raise ConfigError(where, describe(problems, file, settings, dict(words)))
     return with_defaults(valid)
+
+
+def _read_flags(arguments: list[str], default: Config) -> Config:
+    return tyro.cli(Train, args=arguments, default=Train(settings=default), prog="vlmrm-gym train").settings
 
 
 def _twice(key: Key, word: str, other: str) -> Problem:

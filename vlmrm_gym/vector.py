@@ -135,6 +135,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_choice("scoring", scoring, get_args(ScoringMode))
         check_flag("overlap", overlap)
         check_flag("return_features", return_features)
+        if not isinstance(episode_log, EpisodeLog | None):
+            raise TypeError(f"`episode_log` must be an EpisodeLog. Received {episode_log!r}.")
         if overlap and scoring == "step":
             raise ValueError(
                 '`overlap` needs scoring="episode": the reward of a step cannot come later. Received "step".'

@@ -75,6 +75,8 @@ class Check(_FIELDS):
     its labels.csv. Without --rollouts: those of the dataset whose folder the file is in"""
     run: Path | None = None
     """the folder of a trained run, whose policy is played as well"""
+    trust_code: bool = False
+    """run the code that the run's configuration names: an environment, as module:name, or in its env_kwargs"""
     reach: bool = False
     """search for actions that lead from the initial state to each cheat (minutes)"""
     effort: int = 1

@@ -68,6 +68,8 @@ class Dataset(_FIELDS):
     """the folder to write"""
     policy: str = "random"
     """random, held (one action for a whole episode), or the folder of a run (its best policy, deterministic)"""
+    trust_code: bool = False
+    """run the code that the run's configuration names: an environment, as module:name, or in its env_kwargs"""
     episodes: int = 10
     """number of episodes"""
     steps: int | None = None
@@ -241,7 +243,7 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
         policy = RunFolder.open(folder).policy("best")
     except RunError as error:
         raise InputError(f"`policy` must be random, held or the folder of a run. {error}") from error
-    act = run_actions(folder, env, command.id)
+    act = run_actions(folder, env, command.id, trust_code=command.trust_code)
     return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
 
 

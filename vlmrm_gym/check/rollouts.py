@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,20 +162,23 @@ def held_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int | No
     return act
 
 
-def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None) -> Policy:
+def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, trust_code: bool = False) -> Policy:
     """The deterministic policy of a trained run: the best by its reward, else the last.
 
-    Only the weights are read. Code that the run's configuration names is not executed, unless it is `id` itself.
+    Only the weights are read, and the run's environment is made. Its reward is not.
 
     Args:
         folder: The run's folder.
         env: The environment to act in.
         id: Its registered ID, if it has one.
+        trust_code: Whether to run code that the run's configuration names. `id` needs no trust.
 
     Raises:
-        InputError: The run is of another environment, or its configuration is damaged.
+        InputError: The run is of another environment, or its configuration is damaged or names code.
         RunError: The folder is not a run's, or has no policy that can be read.
     """
+    from vlmrm_gym.training.checks import find_named_code, validate
+    from vlmrm_gym.training.config import Config, RewardConfig
     from vlmrm_gym.training.config_file import read_config_file
     from vlmrm_gym.training.defaults import with_defaults
     from vlmrm_gym.training.evaluation import load_policy
@@ -183,17 +186,17 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None) -> 
 
     run = RunFolder.open(folder)
     file = read_config_file(run.config_file)
-    if file.problems:
-        raise InputError(f"The run {folder} cannot be used. {run.config_file}: {file.problems[0].message}")
-    trained = file.config.id
-    if id is not None and trained != id.removeprefix("vlmrm_gym:"):
-        raise InputError(f"The run {folder} must be of {id}. Received one of {short_repr(trained)}. Pass another run.")
-    if id is None and ":" in trained:
-        raise InputError(f"The run {folder} names code that would be run: {short_repr(trained)}. Pass that as the ID.")
-    try:
-        config = with_defaults(file.config)
-    except Exception as error:  # the environment's constructor may raise anything
-        raise InputError(f"The run {folder} cannot be used: {trained} cannot be made: {error}") from error
+    config = replace(file.config, track=False, reward=RewardConfig(name="ground_truth"))
+    problems = list(file.problems)
+    if not problems and id is not None and config.id.removeprefix("vlmrm_gym:") != id.removeprefix("vlmrm_gym:"):
+        raise InputError(
+            f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}. Pass another run."
+        )
+    if not trust_code:
+        problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
+    if problems := problems or list(validate(config)):
+        raise InputError(f"The run {folder} cannot be used. {run.config_file}: {problems[0].message}")
+    config = with_defaults(config)
     model = load_policy(config, run.policy("best"))
     for name in ("observation_space", "action_space"):
         theirs, ours = getattr(model, name), getattr(env, name)

@@ -252,7 +252,7 @@ def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
         act = policy(env.action_space, rng)
         played.append(play(env, scene.view, act, seed=command.seed + i, steps=STEPS, behaviour=behaviour))
     if command.run is not None:
-        act = run_actions(command.run, env, command.id)
+        act = run_actions(command.run, env, command.id, trust_code=command.trust_code)
         for i in range(ROLLOUTS // 2):
             seed = command.seed + 10_000 + i
             played.append(play(env, scene.view, act, seed=seed, steps=STEPS, behaviour=command.run.name))

@@ -165,6 +165,13 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             stored[:used] = values
         self.pos, self.full, self._env_uid = pos, full, str(state["env_uid"])
         self._pending.clear()
+        num_pending = len(state["pending_env_index"])
+        for name, stored in self._storage.items():
+            values = state.get(f"pending_{name}")
+            if values is not None and (len(values), values[:1].size) != (num_pending, num_pending and stored[0].size):
+                raise ValueError(
+                    f"`state` must have pending {name} like those that are stored. Received {values.shape}."
+                )
         for env_index, step_index, *fields in zip(*(state[name] for name in self._pending_names), strict=True):
             self._pending.add(int(env_index), int(step_index), tuple(fields))
 

@@ -1,15 +1,16 @@
 """Checks of a configuration as a whole, before anything is loaded."""
 
 import difflib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import util
+from typing import Any
 
 import gymnasium as gym
 
 from vlmrm_gym.registration import find_spec
 from vlmrm_gym.training.algorithm_checks import check_algorithm
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigFile, Key, Problem, drop_invalid
+from vlmrm_gym.training.config_file import Key, Problem, drop_invalid, flatten
 from vlmrm_gym.training.external_envs import read_traits
 from vlmrm_gym.training.reward_checks import check_reward
 from vlmrm_gym.validation import short_repr, truncate
@@ -24,7 +25,35 @@ _LENGTH_KEYS: frozenset[Key] = frozenset(
 )
 """The keys that decide whether rewards arrive before learning starts."""
 
-_UNTRUSTED = "names code that would be run. Received {received}. If you trust it, pass --trust-code."
+_RAY_RESOURCES = (
+    "num_cpus",
+    "num_gpus",
+    "memory",
+    "object_store_memory",
+    "resources",
+    "accelerator_type",
+    "label_selector",
+    "scheduling_strategy",
+)
+"""Options of Ray actors that say where they run. Others may name code, as `runtime_env` does."""
+
+
+def _has_path(value: Any) -> bool:
+    """Whether one of the texts in a value may be "module:name", which an environment may import."""
+    if isinstance(value, dict):
+        return any(map(_has_path, (*value, *value.values())))
+    return any(map(_has_path, value)) if isinstance(value, list) else isinstance(value, str) and ":" in value
+
+
+_CODE: Mapping[Key, Callable[[Any], bool]] = {
+    # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
+    ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
+    ("env_kwargs",): _has_path,
+    ("reward", "name"): _has_path,
+    ("reward", "combine_views"): _has_path,
+    ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
+}
+"""For every key that can name code: whether a value does."""
 
 
 def validate(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
@@ -36,8 +65,8 @@ def validate(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
     """
     if config.track and util.find_spec("wandb") is None:
         yield Problem.of("track", "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out.")
-    if ("env_name",) in wrong:
-        return
+    if ("env_name",) in wrong or (config.env_kwargs and ("env_kwargs",) in wrong):
+        return  # the environment is not made
     if (problem := _check_id(config)) is not None:
         yield problem
         return
@@ -48,23 +77,21 @@ def validate(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
         yield from (problem for problem in found if problem.key not in wrong)
 
 
-def find_named_code(file: ConfigFile, config: Config) -> Iterator[Problem]:
-    """Find keys of a file that name code to run. Imports nothing.
+def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
+    """Find keys that name code to run, except where flags say the same. Imports nothing.
 
     Args:
-        file: The file.
-        config: The file's configuration, as flags have changed it.
+        config: The configuration.
+        flags: What the flags say without a file.
     """
-    for name, before, now in (
-        ("env_name", file.config.env_name, config.env_name),
-        ("reward.name", file.config.reward.name, config.reward.name),
-        ("reward.combine_views", file.config.reward.combine_views, config.reward.combine_views),
-    ):
-        if now and now == before and ":" in now.removeprefix("vlmrm_gym:"):
-            yield Problem.of(name, _UNTRUSTED.format(received=short_repr(now)))
-    before, now = file.config.reward.ray_options, config.reward.ray_options
-    if now and now == before and "runtime_env" in now:
-        yield Problem.of("reward.ray_options", _UNTRUSTED.format(received=short_repr(now)))
+    now, said = flatten(config), flatten(flags)
+    for key, names_code in _CODE.items():
+        value = now[key]
+        if value is not None and names_code(value) and value != said[key]:
+            rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
+            if key == ("reward", "ray_options"):
+                rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
+            yield Problem.of(".".join(key), rule)
 
 
 def _check_id(config: Config) -> Problem | None:

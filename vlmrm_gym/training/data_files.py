@@ -13,6 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
 from vlmrm_gym.training.run_folder import RunError
+from vlmrm_gym.training.state_checks import check_actions, check_archive, check_form, check_optimizer, check_tensor
 from vlmrm_gym.validation import truncate
 
 
@@ -25,10 +26,12 @@ def reading(what: str, errors: tuple[type[Exception], ...] = (Exception,)) -> It
         errors: Exceptions that a bad file can cause.
 
     Raises:
-        RunError: Reading failed.
+        RunError: Reading failed; one that reading itself raises is not changed.
     """
     try:
         yield
+    except RunError:
+        raise
     except pickle.UnpicklingError as error:  # its message explains how to execute the file anyway
         raise RunError(f"{what}: it contains more than numbers and texts, so it was not read.") from error
     except errors as error:
@@ -51,6 +54,7 @@ def load_state(path: Path) -> dict[str, Any]:
         RunError: It contains anything else, or is damaged.
     """
     with reading(f"The state {path} cannot be read"), _without_advice():
+        check_archive(path, path.stat().st_size)
         return torch.load(path, map_location="cpu", weights_only=True)
 
 
@@ -60,11 +64,15 @@ def load_replay_buffer(model: Any, path: Path) -> None:
     Raises:
         RunError: The file is for another buffer, contains objects, or is damaged.
     """
-    with (
-        reading(f"The replay buffer {path} is not of this run, or damaged"),
-        np.load(path, allow_pickle=False) as state,
-    ):
-        model.replay_buffer.load_state_dict(state)
+    with reading(f"The replay buffer {path} is not of this run, or damaged"):
+        check_archive(path, path.stat().st_size)
+        with np.load(path, allow_pickle=False) as state:
+            model.replay_buffer.load_state_dict(state)
+            stored = model.replay_buffer.size()
+            check_actions("actions", model.replay_buffer.actions[:stored], model.action_space)
+            check_actions("pending actions", state["pending_actions"], model.action_space)
+            if not np.isfinite(model.replay_buffer.rewards[:stored]).all():
+                raise ValueError("its rewards must be finite.")
 
 
 def load_weights(model: BaseAlgorithm, path: Path) -> None:
@@ -75,11 +83,24 @@ def load_weights(model: BaseAlgorithm, path: Path) -> None:
     """
     modules, tensors = model._get_torch_save_params()
     with reading(f"The policy {path} is damaged, or not a {type(model).__name__} of this run"), _without_advice():
+        check_archive(path, path.stat().st_size)
         _, parameters, variables = load_from_zip_file(path, load_data=False, device=model.device)
         variables = variables or {}
         if set(parameters) != set(modules) or set(variables) != set(tensors):
             raise ValueError(f"it must have {[*modules, *tensors]}. Received {[*parameters, *variables]}.")
+        for name in modules:
+            _check_parameters(name, parameters[name], recursive_getattr(model, name))
+        for name in tensors:
+            own = recursive_getattr(model, name)
+            check_tensor(name, variables[name].detach(), own.dtype, own.shape)
         model.set_parameters(parameters)
         with torch.no_grad():
             for name in tensors:
                 recursive_getattr(model, name).copy_(variables[name])
+
+
+def _check_parameters(name: str, state: Any, module: torch.nn.Module | torch.optim.Optimizer) -> None:
+    if isinstance(module, torch.optim.Optimizer):
+        check_optimizer(name, state, module)
+    else:
+        check_form(name, state, module.state_dict())

@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from vlmrm_gym.sb3 import VLMVecEnv
+from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.scoring.random_views import ViewState
+from vlmrm_gym.training.state_checks import (
+    check_actions,
+    check_form,
+    check_generator,
+    check_random_states,
+    check_tensor,
+)
+from vlmrm_gym.validation import short_repr
 from vlmrm_gym.vector import VLMRewardVectorEnv
 
 
@@ -135,6 +144,49 @@ def training_state(model: BaseAlgorithm, envs: ResumableVecEnv) -> dict[str, Any
             for distribution in _distributions(model)
         ],
     }
+
+
+def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any, episode_length: int) -> None:
+    """Raise an exception unless a state can be one of this algorithm and these environments. Changes nothing.
+
+    Args:
+        model: The algorithm, before `learn`.
+        envs: The environments.
+        state: What `training_state` returned.
+        episode_length: Steps after which an episode is truncated.
+    """
+    own, num_envs = state["envs"], envs.num_envs
+    check_form(
+        "counters", state["counters"], {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)}
+    )
+    check_tensor("episode_starts", state["episode_starts"], torch.bool, (num_envs,))
+    check_random_states(state["random"])
+    check_generator("actions", state["actions"])
+    check_form("action_noise", state["action_noise"], [_noise_state(noise) for noise in _noises(model)] or [None])
+    check_form("env_uid", own["env_uid"], "")
+    for name in ("began", "trackers", "views"):
+        if len(own[name] or range(num_envs)) != num_envs:
+            raise ValueError(f"{name} must be of {num_envs} environments. Received {short_repr(own[name])}.")
+    for generator in own["began"]:
+        check_generator("began", generator)
+    for seed, steps in own["views"] or ():
+        check_form("views", [steps, seed % 2**32], [0])
+    if len(own["since"]) >= (episode_length if envs.lockstep else 1):
+        raise ValueError(f"since must be of one episode. Received {len(own['since'])} steps.")
+    for actions in own["since"]:
+        check_tensor("since", actions, actions.dtype, (num_envs, *(envs.action_space.shape or ())))
+        check_actions("since", actions, envs.action_space)
+    like = EpisodeTracker().state_dict()
+    for tracker in own["trackers"]:
+        check_form("trackers", {**tracker, "new_rewards": []}, like)
+        for rewards in tracker["new_rewards"]:
+            check_tensor("new_rewards", rewards, torch.float32, (None,))
+        if not tracker["episodes"] or any(episode["scored"] > episode["steps"] for episode in tracker["episodes"]):
+            raise ValueError(f"trackers must have episodes. Received {short_repr(tracker['episodes'])}.")
+    for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):
+        for name, value in saved.items():
+            like = getattr(distribution, name)
+            check_tensor(name, value, like.dtype, (like.shape[0] if like.ndim == 2 else None, *like.shape[1:]))
 
 
 def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_w
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.files import atomic_write, check_space
 from vlmrm_gym.training.plots import plot_learning_curve
-from vlmrm_gym.training.resumable import ResumableVecEnv, restore_environments
+from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments
 from vlmrm_gym.training.resume_checks import find_changes
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
@@ -91,12 +92,18 @@ def resume(config: Config, folder: RunFolder) -> None:
     state, purge_step, not_of_this_run = None, 0, f"The state of {checkpoint} is not of this run"
     if checkpoint is not None:
         state = load_state(checkpoint / "state.pt")
-        with reading(not_of_this_run, (AttributeError, LookupError, TypeError)):
-            purge_step = Progress(**state["progress"]).step + 1
+        with reading(not_of_this_run):
+            progress = Progress.read(state["progress"], int(checkpoint.name))
+            state["progress"], purge_step = asdict(progress), progress.step + 1
             _check_same(state["config"], config, folder)
     envs, model = _make(config, checkpoint)
     with closing(envs):
         if state is not None:
+            with reading(not_of_this_run):
+                assert config.rl.episode_length is not None
+                check_training_state(model, envs, state["training"], config.rl.episode_length)
+                if (step := state["training"]["counters"]["num_timesteps"]) != purge_step - 1:
+                    raise ValueError(f"it has {step} steps, and its progress {purge_step - 1}.")
             with reading(not_of_this_run, (AttributeError, LookupError, TypeError, ValueError)):
                 restore_environments(model, envs, state["training"])
         with _tracked(config, folder):
@@ -276,7 +283,8 @@ def new_event_file(folder: Path, purge_step: int | None = None) -> SummaryWriter
     TensorBoard reads them in the order of their names, which begin with the second and end with a counter: within a
     second, file 10 would be read before file 9. So two files never begin in the same second.
     """
-    seconds = [int(path.name.split(".")[3]) for path in folder.glob("events.out.tfevents.*.*")]
+    parts = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*"))
+    seconds = [int(part) for part in parts if part.isdecimal()]
     time.sleep(min(max(max(seconds, default=0) + 1 - time.time(), 0), 1))
     check_space(folder, _EVENTS_SIZE)
     return SummaryWriter(str(folder), purge_step=purge_step)

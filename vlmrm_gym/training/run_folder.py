@@ -41,6 +41,10 @@ CHECKPOINTED = (*BEST, "metrics.csv")
 _MANIFEST = "manifest.json"
 _NEEDED = {"model.zip", "state.pt"}
 """Files of every checkpoint."""
+_KNOWN = {*_NEEDED, "replay_buffer.npz", *CHECKPOINTED}
+"""Files that a checkpoint may have."""
+_SUFFIXES = (".yaml", ".json", ".csv", ".png", ".zip", ".mp4")
+"""Of the files beside the checkpoints."""
 _KEPT = 2
 """Number of checkpoints that keep all files."""
 
@@ -82,13 +86,17 @@ class RunFolder:
         """Open an existing folder.
 
         Raises:
-            RunError: It is not the folder of a run, or has symbolic links, which would be written through.
+            RunError: It is not the folder of a run, or has symbolic links, which would be written through, or something
+            else in the place of a file or of a folder.
         """
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
-        entries = chain(path.iterdir(), path.glob("checkpoints/**/*"), path.glob("videos/*"))
-        if (link := next((entry for entry in entries if entry.is_symlink()), None)) is not None:
-            raise RunError(f"The run's folder must not have symbolic links in it. Received {link}. Remove it.")
+        for entry in chain(path.iterdir(), path.glob("checkpoints/**/*"), path.glob("videos/*")):
+            if entry.is_symlink():
+                raise RunError(f"The run's folder must not have symbolic links in it. Received {entry}. Remove it.")
+            kind = _kind(entry.relative_to(path))
+            if not (entry.is_file() and kind != "folder") and not (entry.is_dir() and kind != "file"):
+                raise RunError(f"{entry} must be a {kind or 'file or folder'}, as a run writes it. Remove it.")
         return cls(path)
 
     @contextmanager
@@ -141,7 +149,7 @@ class RunFolder:
             )
         try:
             manifest = json.loads((folder / _MANIFEST).read_text())
-            damaged = [
+            damaged = [_MANIFEST] * (not set(manifest) <= _KNOWN) or [
                 name
                 for name in sorted(_NEEDED | set(manifest))
                 if not (folder / name).is_file() or _digest(folder / name) != manifest.get(name)
@@ -266,6 +274,17 @@ class RunFolder:
         if policy is None:
             raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")
         return policy
+
+
+def _kind(entry: Path) -> str | None:
+    """Whether an entry of a run's folder must be a "file" or a "folder", by its name and place; None: either."""
+    parts = entry.parts
+    if len(parts) == 1:
+        is_file = entry.suffix in _SUFFIXES or entry.name == ".lock" or entry.name.startswith("events.out.tfevents.")
+        return "file" if is_file else "folder" if entry.name in ("checkpoints", "videos") else None
+    if parts[0] == "checkpoints" and len(parts) == 2:
+        return "folder" if entry.stem.isdecimal() else None
+    return "file"
 
 
 def _lines(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from torch.utils.tensorboard import SummaryWriter
 import vlmrm_gym
 from vlmrm_gym.registration import find_spec, find_task
 from vlmrm_gym.training.resume_checks import find_changes
+from vlmrm_gym.validation import short_repr
 
 
 @dataclass
@@ -165,6 +166,27 @@ def load_checkpoint(
             f"`resume` must be a run of this version. Received {run_folder}, whose checkpoint.pt is damaged or of "
             "another version. Start a new run."
         ) from error
+
+
+def check_named_code(saved: RunArgs, given: RunArgs) -> None:
+    """Check that the settings of a checkpoint name no code to run, except what flags name as well.
+
+    Args:
+        saved: The settings of the checkpoint. They may have fields `reward` and `combine_views`.
+        given: What the flags say.
+
+    Raises:
+        ValueError: One names code.
+    """
+    for name in ("env_id", "reward", "combine_views"):
+        value = getattr(saved, name, None)
+        own = "vlmrm_gym:" if name == "env_id" else ""  # importing this package registers IDs
+        is_code = ":" in value.removeprefix(own) if isinstance(value, str) else value is not None
+        if is_code and value != getattr(given, name):
+            raise ValueError(
+                f"`{name}` of the checkpoint names code that would be run. Received {short_repr(value)}. If you trust "
+                f"it, pass the same as --{name.replace('_', '-')}."
+            )
 
 
 def check_same_run(args: Args, saved: Args) -> None:
