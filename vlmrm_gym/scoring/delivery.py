@@ -136,6 +136,7 @@ class RewardDelivery:
             for i, of_state, offset in zip(indices, request.values, own, strict=True):
                 features[i], weighted[i] = of_state[None], offset[None]
             infos = {"vlm_features": features, "vlm_task_rewards": weighted}
+            infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
             infos |= {f"_{name}": stepped.copy() for name in infos}
         rewards[stepped] = made + own
         return rewards, infos
