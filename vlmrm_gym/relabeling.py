@@ -23,11 +23,11 @@ _NEEDS_RELABEL = -1
 class RewardColumns:
     """The columns of a replay buffer that arrive late: rewards, and what they are made of.
 
-    The rule: stored rewards are all of one head, that of the last `relabel`, which makes what is stored and what arrives;
-    before the first, they are as they arrive. Rewards that arrive from a newer version of the environments' head stay as
-    they are. Then the buffer is not settled, and `check_settled` raises an error until the next `relabel`. Nor is it
-    where rewards are NaN, as there is no head yet, or where it was loaded after a `relabel`: the head is kept in memory
-    only, no pickle and no `state` has it.
+    The rule: stored rewards are all of one head, that of the last `relabel`, which makes what is stored and what
+    arrives; before the first, they are as they arrive. Rewards that arrive from a newer version of the environments'
+    head stay as they are. Then the buffer is not settled, and `check_settled` raises an error until the next `relabel`.
+    Nor is it where rewards are NaN, as there is no head yet, or where it was loaded after a `relabel`: the head is kept
+    in memory only, no pickle and no `state` has it.
 
     Args:
         capacity: Maximum number of transitions.
@@ -61,8 +61,8 @@ class RewardColumns:
         """Of the environments' head, when the stored rewards were made; None: that of the next rewards to arrive."""
         self._is_settled = True
         self.columns: dict[str, NDArray[Any]] = {}
-        """`features`, float32 or float16 (capacity, V, D), and weighted `task_rewards`, float32 (capacity,), in the order
-        of `arrive`. Empty without features. The system gives the memory as they fill."""
+        """`features`, float32 or float16 (capacity, V, D), and weighted `task_rewards`, float32 (capacity,), in the
+        order of `arrive`. Empty without features. The system gives the memory as they fill."""
 
     def allocate(self, shape: tuple[int, ...]) -> None:
         """Allocate the columns of features, unless they are.

@@ -58,9 +58,9 @@ class ReplayBuffer:
     (20, torch.Size([4]))
 
     Of environments with `return_features=True` it also keeps the features that rewards are made of, and the weighted
-    task rewards, so that `relabel` can make all rewards anew. They are in the CPU's memory: V * D * 4 bytes a transition
-    (with "float16" 2 bytes) for V views and D features, 10.2 GB for a million transitions of 2 views and 1,280 features.
-    The system gives the memory as the buffer fills.
+    task rewards, so that `relabel` can make all rewards anew. They are in the CPU's memory: V * D * 4 bytes a
+    transition (with "float16" 2 bytes) for V views and D features, 10.2 GB for a million transitions of 2 views and
+    1,280 features. The system gives the memory as the buffer fills.
 
     Args:
         capacity: Maximum number of transitions. When it is reached, new ones replace the oldest.
@@ -191,8 +191,9 @@ class ReplayBuffer:
         """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.
 
         Pending transitions get theirs when they arrive. Call this whenever the environments get another head:
-        `envs.head.replace(head)`, then `buffer.relabel(envs.head)`. Until then what arrives keeps the rewards of the newer
-        head, and `sample` raises an error rather than mix the two. Before the first call all rewards are as they arrive.
+        `envs.head.replace(head)`, then `buffer.relabel(envs.head)`. Until then what arrives keeps the rewards of the
+        newer head, and `sample` raises an error rather than mix the two. Before the first call all rewards are as they
+        arrive.
 
         The head is not saved: after `load_state_dict` this has to be called again, unless it was not called before.
 
