@@ -113,41 +113,43 @@ def main(args: Args) -> None:
             print(f"| {args.transitions:,} | {size} | {name} | {seconds:.2f} | {peak:.2f} | {held:.2f} |", flush=True)
         del buffer
 
-    count, size = args.saved_transitions, max(args.sizes)
-    print(f"\n| {count:,} transitions, {size} features | seconds | peak, GB above the buffer |\n|---|---|---|")
-    plain, other = (plain_buffer(count, size, args.features_dtype) for _ in range(2))
+    print(f"\n| {args.saved_transitions:,} transitions, {max(args.sizes)} features | seconds | peak, GB above |")
+    print("|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "buffer"
+        save_plain(args, Path(folder) / "buffer.pt")
+        save_sb3(args, Path(folder) / "buffer.npz")
 
-        def save_copy() -> None:
-            copied = {name: v.clone() if torch.is_tensor(v) else v for name, v in plain.state_dict().items()}
-            torch.save(copied, file)
 
-        def load(mmap: bool) -> None:
-            other.load_state_dict(torch.load(file, weights_only=True, mmap=mmap))
+def save_plain(args: Args, file: Path) -> None:
+    """Rows of the buffer that needs no RL library."""
+    plain, other = (plain_buffer(args.saved_transitions, max(args.sizes), args.features_dtype) for _ in range(2))
 
-        saves: dict[str, Callable[[], object]] = {
-            "torch.save of a copy": save_copy,
-            "torch.save": lambda: torch.save(plain.state_dict(), file),
-            "torch.load": lambda: load(False),
-            "torch.load with mmap (pages of the file count)": lambda: load(True),
-        }
-        for name, call in saves.items():
-            report(name, call, args.rounds)
-        del plain, other
-        sb3, sb3_other = (sb3_buffer(count, size, args.features_dtype) for _ in range(2))
-        with (Path(folder) / "arrays.npz").open("w+b") as arrays:
+    def save_copy() -> None:
+        torch.save({name: v.clone() if torch.is_tensor(v) else v for name, v in plain.state_dict().items()}, file)
 
-            def save_arrays() -> None:
-                arrays.seek(0), arrays.truncate()
-                np.savez(arrays, **sb3.state_dict())
+    def load(mmap: bool) -> None:
+        other.load_state_dict(torch.load(file, weights_only=True, mmap=mmap))
 
-            def load_arrays() -> None:
-                arrays.seek(0)
-                sb3_other.load_state_dict(np.load(arrays, allow_pickle=False))
+    report("torch.save of a copy", save_copy, args.rounds)
+    report("torch.save", lambda: torch.save(plain.state_dict(), file), args.rounds)
+    report("torch.load", lambda: load(False), args.rounds)
+    report("torch.load with mmap (pages of the file count)", lambda: load(True), args.rounds)
 
-            report("numpy.savez, Stable-Baselines3", save_arrays, args.rounds)
-            report("numpy.load, Stable-Baselines3", load_arrays, args.rounds)
+
+def save_sb3(args: Args, file: Path) -> None:
+    """Rows of the buffer for Stable-Baselines3."""
+    buffer, other = (sb3_buffer(args.saved_transitions, max(args.sizes), args.features_dtype) for _ in range(2))
+
+    def save() -> None:
+        state: Any = buffer.state_dict()
+        np.savez(file, **state)
+
+    def load() -> None:
+        with np.load(file, allow_pickle=False) as state:
+            other.load_state_dict(state)
+
+    report("numpy.savez, Stable-Baselines3", save, args.rounds)
+    report("numpy.load, Stable-Baselines3", load, args.rounds)
 
 
 def report(name: str, call: Callable[[], object], rounds: int) -> None:
