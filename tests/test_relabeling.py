@@ -288,6 +288,18 @@ def test_transitions_that_wait_get_the_head_when_they_arrive(make):
 
 
 @pytest.mark.parametrize("make", [PlainRun, SB3Run])
+def test_a_file_says_that_there_was_a_head_also_before_the_first_reward(make):
+    run = make([[4]], 100)
+    run.step()
+    run.buffer.relabel(times(7))
+    run.save_and_load()
+    run.step(), run.step(), run.step(), run.step()
+    with pytest.raises(RuntimeError, match="Call `relabel`"):
+        run.buffer.sample(1)
+    run.close()
+
+
+@pytest.mark.parametrize("make", [PlainRun, SB3Run])
 @pytest.mark.parametrize("scoring", [{}, {"scoring": "step"}])
 def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make, scoring):
     run = make([[4], [4]], 100, reward=Learning(), **scoring)

@@ -196,8 +196,8 @@ class RewardColumns:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What a file needs to know of the rewards: a version, and what the features are of. Empty without features."""
-        if not self.columns:
+        """What a file needs to know of the rewards: a version, and what the features are of. Empty without any."""
+        if not self.columns and self._head is None:
             return {}
         is_of_environments = self._is_settled and self._head is None
         version = (self._version or 0) if is_of_environments else _NEEDS_RELABEL

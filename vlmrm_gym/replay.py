@@ -199,7 +199,7 @@ class ReplayBuffer:
 
         Args:
             head: Such as `envs.head`; or a callable from features, float32 (B, V, D) on the CPU, to rewards, float32
-                (B,). Where it is an object that changes, pass it again after a change.
+                (B,). It is kept, not copied: of a network that is still trained pass a copy.
 
         Raises:
             RuntimeError: The rewards have no features, or `envs.head` has no first version.

@@ -131,7 +131,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
         Args:
             head: Such as `envs.envs.head`; or a callable from features, float32 (B, V, D) on the CPU, to rewards,
-                float32 (B,).
+                float32 (B,). Kept, not copied.
 
         Raises:
             RuntimeError: The rewards have no features, or the environments' head has no first version.
@@ -205,7 +205,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         if not 0 <= pos < self.buffer_size:
             raise ValueError(f"`state` must have a position below {self.buffer_size}. Received {pos}.")
         self._late.restore(state)
-        if "reward_version" in state:
+        if "features" in state or "features[0]" in state:
             self._late.allocate(next(_pieces(state, "features")).shape[2:])
         for name, stored in self._storage.items():
             start = 0
