@@ -17,6 +17,7 @@ from stable_baselines3 import DQN, PPO, SAC, TD3
 
 import vlmrm_gym
 from vlmrm_gym import relabeling
+from vlmrm_gym.episodes import EpisodeStatistics
 from vlmrm_gym.memory import available_memory
 from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.rewards.heads import NewestHead, ViewsHead
@@ -478,6 +479,20 @@ def test_half_precision_keeps_features_in_half_of_the_memory(make):
     with pytest.raises(ValueError, match=r"`vlm_features` of environment 0 must be finite in float16\. Received 7000"):
         run.step(), run.step()
     run.close()
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_features_are_found_under_wrappers(scoring):
+    """Wrappers of vector environments hide the attributes of what they wrap."""
+    wrapped = EpisodeStatistics(paid([[2]], autoreset_mode="SameStep", scoring=scoring))
+    buffer = ReplayBuffer(10, wrapped)
+    assert buffer._late.columns["features"].shape == (10, 1, 2)
+    buffer.relabel(times(3))
+    vec = VLMVecEnv(wrapped)
+    vec.reset()
+    infos = [vec.step(np.zeros(1, dtype=int))[3][0] for _ in range(2)]
+    assert infos[-1]["vlm_fingerprint"] == "two features"
+    vec.close()
 
 
 def test_a_state_of_the_plain_buffer_shares_its_memory():

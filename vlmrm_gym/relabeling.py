@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
+from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.memory import available_memory
@@ -232,6 +233,15 @@ class RewardColumns:
             self.allocate(used["features"].shape[1:])
         for name, column in used.items():
             self.columns[name][: len(column)] = column
+
+
+def find_featured(envs: Any) -> Any:
+    """Of vector environments and those that they wrap, the ones with a head, which return features; None without."""
+    while not isinstance(getattr(envs, "head", None), NewestHead):
+        if not isinstance(envs, VectorWrapper):
+            return None
+        envs = envs.env
+    return envs
 
 
 def _no_features() -> RuntimeError:

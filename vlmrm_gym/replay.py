@@ -11,8 +11,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, late_fields, unflatten_field
-from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns
-from vlmrm_gym.rewards.heads import Head, NewestHead
+from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns, find_featured
+from vlmrm_gym.rewards.heads import Head
 from vlmrm_gym.validation import (
     check_observation_space,
     check_positive_integer,
@@ -101,14 +101,13 @@ class ReplayBuffer:
             "terminations": scalar,
             "rewards": scalar,  # last: `PendingTransitions` appends it, and the columns of features after it
         }
-        head, shape = getattr(envs, "head", None), getattr(envs, "feature_shape", None)
-        has_head = isinstance(head, NewestHead)
-        fingerprint = head.fingerprint if isinstance(head, NewestHead) else ""
+        featured = find_featured(envs)
+        fingerprint = "" if featured is None else featured.head.fingerprint
         self._late = RewardColumns(
-            self.capacity, "capacity", features_dtype, fingerprint=fingerprint, expected=has_head
+            self.capacity, "capacity", features_dtype, fingerprint=fingerprint, expected=featured is not None
         )
-        if has_head and shape is not None:
-            self._late.allocate(tuple(shape))
+        if featured is not None and featured.feature_shape is not None:
+            self._late.allocate(featured.feature_shape)
         self._storage = {name: self._allocate(space) for name, space in spaces.items()}
         self._num_stored = 0
         self._pending = PendingTransitions(envs.num_envs)
@@ -192,10 +191,8 @@ class ReplayBuffer:
 
         Pending transitions get theirs when they arrive. Call this whenever the environments get another head:
         `envs.head.replace(head)`, then `buffer.relabel(envs.head)`. Until then what arrives keeps the rewards of the
-        newer head, and `sample` raises an error rather than mix the two. Before the first call all rewards are as they
-        arrive.
-
-        The head is not saved: after `load_state_dict` this has to be called again, unless it was not called before.
+        newer head, and `sample` raises an error rather than mix the two. Before the first call rewards are as they
+        arrive. The head is not saved: after `load_state_dict` call this again, unless it was not called before.
 
         Args:
             head: Such as `envs.head`; or a callable from features, float32 (B, V, D) on the CPU, to rewards, float32
@@ -231,15 +228,14 @@ class ReplayBuffer:
     def state_dict(self) -> dict[str, Any]:
         """The stored transitions and the sampler's state, for `torch.save`.
 
-        The tensors are views: save them before the buffer changes. So nothing is copied, however large the buffer is.
-        `torch.load(file, mmap=True, weights_only=True)` loads it without a copy in memory.
-
-        Pending transitions are left out: environments that are made later do not return their rewards. So is the head
-        of `relabel`.
+        The tensors are views, not copies: save them before the buffer changes. `torch.load` with `mmap=True` loads them
+        without a copy in memory. Pending transitions are left out: environments that are made later do not return their
+        rewards. So is the head of `relabel`.
         """
         stored = {name: _used(stored, len(self)) for name, stored in self._columns.items()}
-        counts = {"stored": self._num_stored, "capacity": self.capacity}
-        return {**stored, **counts, "generator": self._generator.get_state(), **self._late.state}
+        generator = self._generator.get_state()
+        own = {"stored": self._num_stored, "capacity": self.capacity, "generator": generator}
+        return {**stored, **own, **self._late.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict` of a buffer with the same capacity, spaces and features. Drops pending transitions.

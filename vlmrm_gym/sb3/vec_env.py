@@ -15,6 +15,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from vlmrm_gym.pending import late_fields
+from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.sb3.checks import check_callers
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env
@@ -134,7 +135,7 @@ class VLMVecEnv(VecEnv):
             info.pop("episode", None)  # of a wrapper around the environment: sums of its own reward
             info.update(tracker.pop_updates(time.monotonic() - self._start_time))
             if "vlm_features" in info:
-                info["vlm_fingerprint"] = self.envs.head.fingerprint
+                info["vlm_fingerprint"] = find_featured(self.envs).head.fingerprint
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
             rewards = np.zeros(self.num_envs)
