@@ -23,6 +23,7 @@ from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.rewards.heads import NewestHead, ViewsHead
 from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardHandle, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
+from vlmrm_gym.sb3.episodes import EpisodeTracker
 
 CARTPOLE, MOUNTAIN_CAR, WEIGHT = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0", 0.25
 
@@ -615,3 +616,29 @@ def test_infos_of_stable_baselines3_have_features_trimmed_as_their_rewards():
         assert own == base.unwrapped.expected_rewards[: len(own)]
         assert len(own) >= 24
     run.close()
+
+
+def test_features_are_trimmed_saved_and_dropped_with_their_rewards():
+    """Of transitions that have their rewards already, of rewards that no info has brought yet, and of lost ones."""
+
+    def late(*numbers):
+        rewards = np.array(numbers, dtype=np.float32)
+        versions = np.full(len(rewards), 3)
+        return {"vlm_rewards": rewards, "vlm_features": rewards[:, None, None], "vlm_reward_version": versions}
+
+    tracker = EpisodeTracker()
+    for _ in range(6):
+        tracker.step(0.0, None)
+    tracker.add_rewards(0, late(0, 1))
+    file = io.BytesIO()
+    torch.save(tracker.state_dict(), file)
+    file.seek(0)
+    again = EpisodeTracker()
+    again.load_state_dict(torch.load(file, weights_only=True))
+    again.add_rewards(1, late(1, 2, 3))
+    info = again.pop_updates(0.0)
+    assert info["vlm_features"][:, 0, 0].tolist() == info["vlm_rewards"].tolist() == [0, 1, 2, 3]
+    assert info["vlm_reward_version"].tolist() == [3, 3, 3, 3]
+    tracker.add_rewards(5, late(5))  # those of 2 to 4 are lost, and those before them are not contiguous
+    info = tracker.pop_updates(0.0)
+    assert (info["vlm_reward_start"], info["vlm_features"].ravel().tolist()) == (5, [5])
