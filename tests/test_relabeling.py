@@ -337,6 +337,19 @@ def test_rewards_of_two_heads_are_not_sampled(make):
     run.close()
 
 
+def test_rewards_of_two_heads_that_arrive_together_are_not_sampled():
+    """Those of a reset, which the next step brings, and those of an episode of one step with another head."""
+    run = SB3Run([[5, 1]], 100)
+    run.step(), run.step()
+    run.reset()
+    run.head.replace(times(6))
+    run.step()
+    assert len(run.stored()[0]) == 3
+    with pytest.raises(RuntimeError, match="another one has come"):
+        run.buffer.sample(1)
+    run.close()
+
+
 @pytest.mark.parametrize("make", [PlainRun, SB3Run])
 @pytest.mark.parametrize(
     ("head", "message"),
