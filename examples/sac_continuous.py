@@ -16,6 +16,7 @@ are not repeated to make up for the delay. On a GPU the losses are compiled, as 
 instructions the hidden layers multiply in bfloat16.
 """
 
+import copy
 import csv
 import json
 import math
@@ -318,10 +319,11 @@ def main(args: Args) -> Path:
     if state:
         agent.load_state_dict(state["agent"])
         buffer.load_state_dict(state["buffer"])
-        optimizer.load_state_dict(state["optimizer"])
+        optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # it keeps what it gets
         curve, best_return = state["curve"], state["best_return"]
         global_step, updates = state["global_step"], state["updates"]
         torch.set_rng_state(state["torch"])
+        state.clear()  # and with it the file, of which the tensors are parts
 
     # TRY NOT TO MODIFY: start the game
     observations, infos = envs.reset(seed=args.seed + global_step)

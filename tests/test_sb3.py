@@ -260,11 +260,11 @@ def test_rewards_find_their_transitions_by_index():
     tracker.end_episode()
     tracker.step(0.0, None)
     tracker.end_episode()
-    tracker.add_rewards(0, np.array([0.0, 1.0], dtype=np.float32))
-    tracker.add_rewards(1, np.array([1.0, 2.0, 3.0], dtype=np.float32))
+    tracker.add_rewards(0, {"vlm_rewards": np.array([0.0, 1.0], dtype=np.float32)})
+    tracker.add_rewards(1, {"vlm_rewards": np.array([1.0, 2.0, 3.0], dtype=np.float32)})
     info = tracker.pop_updates(0.0)
     assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == (0, [0.0, 1.0, 2.0, 3.0])
-    tracker.add_rewards(5, np.array([5.0], dtype=np.float32))  # those of transition 4 are lost
+    tracker.add_rewards(5, {"vlm_rewards": np.array([5.0], dtype=np.float32)})  # those of transition 4 are lost
     info = tracker.pop_updates(0.0)
     assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == (5, [5.0])
     assert (info["episode"]["r"], info["episode"]["l"]) == (5.0, 1)  # the first episode is not reported

@@ -24,7 +24,7 @@ As everywhere in Gymnasium, a mask with a leading underscore says where an eleme
 Which calls return what:
 
 - `step` with `scoring="episode"`: all of them. With `scoring="step"` rewards are never late: `task_reward`, and with
-  features `vlm_features` and `vlm_task_rewards` of the step, T = 1.
+  features `vlm_features` and `vlm_task_rewards` of the step, T = 1, and `vlm_reward_version`.
 - `reset` with `scoring="episode"`, and `flush`: all but `vlm_step_index` and `task_reward`.
 
 The infos of one environment (`VLMReward`, or a registered ID through `gym.make`) have `task_reward`, a float. The
@@ -39,6 +39,11 @@ Key                   Value
 `vlm_env_uid`         str, unique to this `VLMVecEnv`: tells its transitions from those of another one.
 `vlm_rewards`         float32 (T,), rewards of the oldest unscored transitions; absent if none have arrived.
 `vlm_reward_start`    int, the `vlm_step_index` of the first of these rewards; absent if none have arrived.
+`vlm_features`        float32 (T, V, D), see above. This and the next three with `return_features=True`, where rewards
+                      have arrived.
+`vlm_task_rewards`    float32 (T,), see above.
+`vlm_reward_version`  int64 (T,), the version of the head that made each of these rewards.
+`vlm_fingerprint`     str, which features these are; see `RewardModel`.
 `task_reward`         float, the environment's own reward.
 `success`             bool, whether the state that the step led to is a success; absent where success is not defined.
 `is_success`          bool, at the end of an episode: whether enough of its steps were successes.

@@ -4,10 +4,25 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 Transition = tuple[Any, ...]
 """The fields of a transition: arrays without a batch dimension, and numbers."""
+LATE = ("vlm_rewards", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
+"""The entries of infos that belong to transitions of earlier steps, too; see `vlmrm_gym.infos`."""
+
+
+def late_fields(infos: Mapping[str, Any], i: int) -> dict[str, NDArray[Any]]:
+    """What has arrived of an environment for T of its transitions: the entries in `LATE`, arrays (T, ...).
+
+    Args:
+        infos: Infos of a `VLMRewardVectorEnv`, with `vlm_rewards`.
+        i: The environment, for which rewards have arrived.
+    """
+    found = {name: np.asarray(infos[name][i]) for name in LATE if name in infos}
+    # The version is one number for all rewards that arrive together.
+    return {name: np.full(len(found["vlm_rewards"]), own) if own.ndim == 0 else own for name, own in found.items()}
 
 
 class PendingTransitions:
@@ -40,7 +55,7 @@ class PendingTransitions:
         """
         self._pending[env_index].append((step_index, transition))
 
-    def pop_rewarded(self, env_index: int, reward_start: int, rewards: NDArray[Any]) -> list[Transition]:
+    def pop_rewarded(self, env_index: int, reward_start: int, *late: NDArray[Any]) -> list[Transition]:
         """Remove the transitions that these rewards belong to, and return them, oldest first.
 
         Transitions before `reward_start` are dropped: their rewards will not come any more. Rewards of transitions
@@ -49,16 +64,16 @@ class PendingTransitions:
         Args:
             env_index: The environment, from 0.
             reward_start: The `vlm_step_index` of the transition that the first reward belongs to.
-            rewards: Rewards (T,) of any float dtype.
+            late: Rewards (T,), and what else has arrived with them, (T, ...) each.
 
         Returns:
-            The transitions, each with its reward as the last field.
+            The transitions, each with its rows of `late` as the last fields.
         """
         pending, rewarded = self._pending[env_index], []
-        while pending and pending[0][0] < reward_start + len(rewards):
+        while pending and pending[0][0] < reward_start + len(late[0]):
             step_index, transition = pending.popleft()
             if step_index >= reward_start:
-                rewarded.append((*transition, rewards[step_index - reward_start]))
+                rewarded.append((*transition, *(rows[step_index - reward_start] for rows in late)))
         return rewarded
 
     def clear(self) -> None:

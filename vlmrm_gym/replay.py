@@ -10,7 +10,9 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, unflatten_field
+from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, late_fields, unflatten_field
+from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns, find_featured
+from vlmrm_gym.rewards.heads import Head
 from vlmrm_gym.validation import (
     check_observation_space,
     check_positive_integer,
@@ -55,20 +57,32 @@ class ReplayBuffer:
     >>> len(buffer), buffer.sample(4).rewards.shape
     (20, torch.Size([4]))
 
+    Of environments with `return_features=True` it also keeps the features that rewards are made of, and the weighted
+    task rewards, so that `relabel` can make all rewards anew. They are in the CPU's memory: V * D * 4 bytes a
+    transition (with "float16" 2 bytes) for V views and D features, 10.2 GB for a million transitions of 2 views and
+    1,280 features. The system gives the memory as the buffer fills.
+
     Args:
         capacity: Maximum number of transitions. When it is reached, new ones replace the oldest.
         envs: The environments. The action space must be a box or discrete; the observation space may also be a Dict of
             such spaces.
         device: Device of the storage and of the samples.
         seed: Seed of the sampling.
+        features_dtype: How features are kept: "float32", or "float16" in half of the memory.
 
     Raises:
-        ValueError: The capacity is below 1; `envs` is not a vector environment, or has a wrapper that changes rewards
-            which arrive later; or a space is of another kind.
+        ValueError: The capacity is below 1, or too high for the memory that its features would take; `envs` is not a
+            vector environment, or has a wrapper that changes rewards which arrive later; or a space is of another kind.
     """
 
     def __init__(
-        self, capacity: int, envs: VectorEnv[Any, Any, Any], *, device: torch.device | str = "cpu", seed: int = 0
+        self,
+        capacity: int,
+        envs: VectorEnv[Any, Any, Any],
+        *,
+        device: torch.device | str = "cpu",
+        seed: int = 0,
+        features_dtype: FeaturesDtype = "float32",
     ) -> None:
         check_positive_integer("capacity", capacity)
         check_vector_env(envs)
@@ -85,8 +99,15 @@ class ReplayBuffer:
             "actions": action_space,
             **flatten_field("next_observations", observation_space),
             "terminations": scalar,
-            "rewards": scalar,  # last: `PendingTransitions` appends it
+            "rewards": scalar,  # last: `PendingTransitions` appends it, and the columns of features after it
         }
+        featured = find_featured(envs)
+        fingerprint = "" if featured is None else featured.head.fingerprint
+        self._late = RewardColumns(
+            self.capacity, "capacity", features_dtype, fingerprint=fingerprint, expected=featured is not None
+        )
+        if featured is not None and featured.feature_shape is not None:
+            self._late.allocate(featured.feature_shape)
         self._storage = {name: self._allocate(space) for name, space in spaces.items()}
         self._num_stored = 0
         self._pending = PendingTransitions(envs.num_envs)
@@ -123,8 +144,8 @@ class ReplayBuffer:
             infos: See `vlmrm_gym.infos`.
 
         Raises:
-            ValueError: `infos` was not returned by a `VLMRewardVectorEnv`.
-            RuntimeError: A reward is not finite.
+            ValueError: `infos` was not returned by a `VLMRewardVectorEnv`; or as `add_rewards`.
+            RuntimeError: As `add_rewards`.
         """
         if "_task_reward" not in infos:
             raise ValueError(f"`infos` must be what a VLMRewardVectorEnv returned. Received the keys {list(infos)}.")
@@ -139,7 +160,7 @@ class ReplayBuffer:
             **flatten_field("next_observations", next_observations),
             "terminations": terminations,
         }
-        step = {name: np.array(step[name]) for name in self._storage if name != "rewards"}
+        step = {name: np.array(step[name]) for name in self._storage if name in step}
         if self._same_step:  # an ended environment returned the first observation of its next episode
             for i in np.flatnonzero(terminations | truncations):
                 for name, values in flatten_field("next_observations", infos["final_obs"][i]).items():
@@ -149,28 +170,52 @@ class ReplayBuffer:
             if "vlm_rewards" in infos:
                 self._pending.add(i, int(infos["vlm_step_index"][i]), transitions[i])
             else:
-                _check_rewards(i, rewards[i])
-                self._store([(*transitions[i], rewards[i])])
+                late = late_fields({**infos, "vlm_rewards": rewards[:, None]}, i)
+                columns = self._late.arrive(late, f"environment {i}", stored=len(self))
+                self._store([(*transitions[i], *(column[0] for column in columns))])
         self.add_rewards(infos)
 
     def add_rewards(self, infos: Mapping[str, Any]) -> None:
         """Add the rewards in the infos of `envs.flush()` or `envs.reset()`. `add` does so for those of a step.
 
         Raises:
-            RuntimeError: A reward is not finite.
+            RuntimeError: A reward without features is not finite.
+            ValueError: Features are not like those stored, or the head of the last `relabel` makes no rewards of them.
         """
         for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
-            _check_rewards(i, infos["vlm_rewards"][i])
-            self._store(self._pending.pop_rewarded(i, int(infos["vlm_reward_start"][i]), infos["vlm_rewards"][i]))
+            columns = self._late.arrive(late_fields(infos, i), f"environment {i}", stored=len(self))
+            self._store(self._pending.pop_rewarded(i, int(infos["vlm_reward_start"][i]), *columns))
+
+    def relabel(self, head: Head) -> None:
+        """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.
+
+        Pending transitions get theirs when they arrive. Call this whenever the environments get another head:
+        `envs.head.replace(head)`, then `buffer.relabel(envs.head)`. Until then what arrives keeps the rewards of the
+        newer head, and `sample` raises an error rather than mix the two. Before the first call rewards are as they
+        arrive. The head is not saved: after `load_state_dict` call this again, unless it was not called before.
+
+        Args:
+            head: Such as `envs.head`; or a callable from features, float32 (B, V, D) on the CPU, to rewards, float32
+                (B,). It is kept, not copied: of a network that is still trained pass a copy.
+
+        Raises:
+            RuntimeError: The rewards have no features, or `envs.head` has no first version.
+            ValueError: The head is of other features, raises, or returns another shape, NaN or infinity. The stored
+                rewards are as before.
+            TypeError: It cannot be called.
+        """
+        rewards = self._late.relabel(head, len(self))
+        self._storage["rewards"][: len(rewards)] = torch.from_numpy(rewards).to(self.device)
 
     def sample(self, batch_size: int) -> Batch:
         """Sample transitions uniformly, with replacement.
 
         Raises:
             ValueError: `batch_size` is below 1.
-            RuntimeError: No transition has its reward yet.
+            RuntimeError: No transition has its reward yet, or `relabel` has to be called first.
         """
         check_positive_integer("batch_size", batch_size)
+        self._late.check_settled()
         if not self._num_stored:
             raise RuntimeError(
                 f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
@@ -181,26 +226,30 @@ class ReplayBuffer:
         return Batch(**{field.name: unflatten_field(field.name, sampled) for field in fields(Batch)})
 
     def state_dict(self) -> dict[str, Any]:
-        """A copy of the stored transitions and of the sampler's state, for `torch.save`.
+        """The stored transitions and the sampler's state, for `torch.save`.
 
-        Pending transitions are left out: environments that are made later do not return their rewards.
+        The tensors are views, not copies: save them before the buffer changes. `torch.load` with `mmap=True` loads them
+        without a copy in memory. Pending transitions are left out: environments that are made later do not return their
+        rewards. So is the head of `relabel`.
         """
-        # `clone`, because torch.save writes all memory behind a view, the unused part of the buffer too.
-        stored = {name: stored[: len(self)].clone() for name, stored in self._storage.items()}
+        stored = {name: _used(stored, len(self)) for name, stored in self._columns.items()}
         generator = self._generator.get_state()
-        return {**stored, "stored": self._num_stored, "capacity": self.capacity, "generator": generator}
+        own = {"stored": self._num_stored, "capacity": self.capacity, "generator": generator}
+        return {**stored, **own, **self._late.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state_dict` of a buffer with the same capacity and spaces. Drops pending transitions.
+        """Restore a `state_dict` of a buffer with the same capacity, spaces and features. Drops pending transitions.
 
         Raises:
-            ValueError: The capacity or a space differs.
+            ValueError: The capacity, a space, or the features differ.
         """
-        own = {"capacity": self.capacity, **{name: _dtype_and_shape(stored) for name, stored in self._storage.items()}}
+        if "features" in state and self._late.expected is not False:
+            self._late.allocate(tuple(state["features"].shape[1:]))
+        own = {"capacity": self.capacity, **{name: _dtype_and_shape(stored) for name, stored in self._columns.items()}}
         saved = {
             name: _dtype_and_shape(value) if isinstance(value, torch.Tensor) else value
             for name, value in state.items()
-            if name not in ("stored", "generator")
+            if name not in ("stored", "generator", "reward_version", "fingerprint")
         }
         for name in {**own, **saved}:
             if own.get(name) != saved.get(name):
@@ -208,21 +257,27 @@ class ReplayBuffer:
                     f"`state` must be of a buffer like this one, whose {name} is {own.get(name)}. "
                     f"Received one with {saved.get(name)}."
                 )
-        for name, stored in self._storage.items():
-            stored[: len(state[name])] = state[name].to(self.device)
+        self._late.restore(state)
+        for name, stored in self._columns.items():
+            stored[: len(state[name])] = state[name].to(stored.device)
         self._num_stored = state["stored"]
         if len(state["generator"]) == len(self._generator.get_state()):  # else of another kind of device
             self._generator.set_state(state["generator"].cpu())
         self._pending.clear()
+
+    @property
+    def _columns(self) -> dict[str, torch.Tensor]:
+        """All columns, those of features after the others: as `PendingTransitions` gives the fields."""
+        return self._storage | {name: torch.from_numpy(column) for name, column in self._late.columns.items()}
 
     def _store(self, transitions: list[Transition]) -> None:
         """Store transitions with rewards, oldest first."""
         if not transitions:
             return
         newest = slice(max(0, len(transitions) - self.capacity), None)
-        i = (self._num_stored + torch.arange(len(transitions))[newest]).to(self.device) % self.capacity
-        for stored, values in zip(self._storage.values(), zip(*transitions[newest], strict=True), strict=True):
-            stored[i] = torch.as_tensor(np.array(values)).to(stored)
+        i = (self._num_stored + torch.arange(len(transitions))[newest]) % self.capacity
+        for stored, values in zip(self._columns.values(), zip(*transitions[newest], strict=True), strict=True):
+            stored[i.to(stored.device)] = torch.as_tensor(np.array(values)).to(stored)
         self._num_stored += len(transitions)
 
     def _allocate(self, space: gym.Space[Any]) -> torch.Tensor:
@@ -237,6 +292,9 @@ def _dtype_and_shape(stored: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...]
     return stored.dtype, tuple(stored.shape[1:])
 
 
-def _check_rewards(env_index: int, rewards: NDArray[np.floating[Any]] | np.floating[Any]) -> None:
-    if not np.isfinite(rewards).all():
-        raise RuntimeError(f"Rewards of environment {env_index} are not finite: {rewards}.")
+def _used(stored: torch.Tensor, count: int) -> torch.Tensor:
+    """The first rows, without a copy. torch.save writes all memory behind a tensor: here it ends with the rows."""
+    memory = stored.untyped_storage()[: count * stored[0].nbytes]
+    return torch.empty(0, dtype=stored.dtype, device=stored.device).set_(
+        source=memory, storage_offset=0, size=(count, *stored.shape[1:]), stride=stored.stride()
+    )

@@ -22,8 +22,8 @@ Head = Callable[["torch.Tensor"], "torch.Tensor"]
 Features = NDArray[np.float32]
 """float32 (B, V, D); or float16, where a buffer keeps them so."""
 
-ROWS = 2**16
-"""Transitions that a head scores in one call."""
+PIECE_BYTES = 2**26
+"""Size of the features, as float32, that a head scores in one call."""
 
 
 class ViewsHead:
@@ -133,9 +133,10 @@ def apply_head(head: Head, features: Features, version: str = "", of: str = "") 
     import torch
 
     parts = [np.empty(0, dtype=np.float32)]
+    count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
     with torch.no_grad():
-        for start in range(0, len(features), ROWS):
-            rows = torch.from_numpy(features[start : start + ROWS]).float()
+        for start in range(0, len(features), count):
+            rows = torch.from_numpy(features[start : start + count]).float()
             parts.append(_checked(head, rows, start, " ".join(filter(None, ["`head`", version])), of))
     return np.concatenate(parts)
 

@@ -38,7 +38,7 @@ def check_callers(envs: VecEnv, *, deferred: bool) -> Callers:
 
     Args:
         envs: The environments, without wrappers.
-        deferred: Whether rewards arrive later than the step.
+        deferred: Whether rewards arrive later than the step, or there is no head yet that makes them.
 
     Raises:
         ValueError: An algorithm trains on the environments, and its buffer does not wait for rewards, or computes its
@@ -105,8 +105,8 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferr
     else:
         remedy = alternative.capitalize()
     raise ValueError(
-        f"`env` gives NaN rewards until an episode has been scored, so the buffer of {type(algorithm).__name__} must "
-        f"wait for them. Received a {type(buffer).__name__}. {remedy}"
+        f"`env` gives NaN rewards until an episode has been scored, or the reward has its first head, so the buffer of "
+        f"{type(algorithm).__name__} must wait for them. Received a {type(buffer).__name__}. {remedy}"
     )
 
 

@@ -31,8 +31,8 @@ class EpisodeTracker:
         self.num_steps = 0
         """Number of transitions so far; the `vlm_step_index` of the next one."""
         self._episodes = deque([_Episode()])
-        self._new_rewards: list[NDArray[np.float32]] = []
-        """Rewards that have arrived since the last `pop_updates`."""
+        self._new_rewards: list[dict[str, NDArray[Any]]] = []
+        """Rewards, and what belongs to them, that have arrived since the last `pop_updates`."""
 
     @property
     def fully_scored(self) -> bool:
@@ -75,20 +75,25 @@ class EpisodeTracker:
             self._episodes[-1].aborted |= aborted
             self._episodes.append(_Episode())
 
-    def add_rewards(self, start: int, rewards: NDArray[np.float32]) -> None:
-        """Add rewards (T,) of the transitions from an index on.
+    def add_rewards(self, start: int, late: Mapping[str, NDArray[Any]]) -> None:
+        """Add the rewards of the transitions from an index on.
 
         Those that have their rewards already are left out. Unscored transitions before the index will not get theirs.
+
+        Args:
+            start: The index.
+            late: `vlm_rewards`, float32 (T,), and what belongs to them, (T, ...) each; see `late_fields`.
         """
-        self.skip_to(start + len(rewards))
+        self.skip_to(start + len(late["vlm_rewards"]))
         oldest = self.num_steps - self._num_unscored
-        rewards = rewards[max(0, oldest - start) :]
+        late = {name: values[max(0, oldest - start) :] for name, values in late.items()}
+        rewards = late["vlm_rewards"]
         if start > oldest:
             self._new_rewards.clear()  # they would not be contiguous
             for episode, lost in self._split(start - oldest):
                 episode.scored += lost
                 episode.aborted |= lost > 0
-        self._new_rewards.append(rewards)
+        self._new_rewards.append(late)
         for episode, count in self._split(len(rewards)):
             own, rewards = rewards[:count], rewards[count:]
             episode.vlm_return += float(own.sum())
@@ -113,8 +118,8 @@ class EpisodeTracker:
         """
         info: dict[str, Any] = {}
         if self._new_rewards:
-            rewards = np.concatenate(self._new_rewards)
-            info = {"vlm_rewards": rewards, "vlm_reward_start": self.num_steps - self._num_unscored - len(rewards)}
+            info = {name: np.concatenate([late[name] for late in self._new_rewards]) for name in self._new_rewards[0]}
+            info["vlm_reward_start"] = self.num_steps - self._num_unscored - len(info["vlm_rewards"])
             self._new_rewards.clear()
         while (oldest := self._episodes[0]).ended and oldest.scored == oldest.steps:
             if "episode" in info and not newest:
@@ -136,11 +141,13 @@ class EpisodeTracker:
         return {
             "num_steps": self.num_steps,
             "episodes": [asdict(episode) for episode in self._episodes],
-            "new_rewards": [torch.tensor(rewards) for rewards in self._new_rewards],
+            "new_rewards": [
+                {name: torch.tensor(values) for name, values in late.items()} for late in self._new_rewards
+            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a `state_dict`."""
         self.num_steps = state["num_steps"]
         self._episodes = deque(_Episode(**episode) for episode in state["episodes"])
-        self._new_rewards = [rewards.numpy() for rewards in state["new_rewards"]]
+        self._new_rewards = [{name: values.numpy() for name, values in late.items()} for late in state["new_rewards"]]

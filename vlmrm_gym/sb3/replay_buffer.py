@@ -1,6 +1,6 @@
 """A replay buffer for Stable-Baselines3 whose transitions wait for their rewards."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
-from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, unflatten_field
+from vlmrm_gym.pending import LATE, PendingTransitions, Transition, flatten_field, unflatten_field
+from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns
+from vlmrm_gym.rewards.heads import Head
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
 from vlmrm_gym.validation import check_observation_space
 
@@ -26,9 +28,19 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
     If observations are dictionaries, an instance is also a `DictReplayBuffer` of Stable-Baselines3.
 
+    On environments with `return_features=True` it also keeps the features that rewards are made of, and the weighted
+    task rewards, so that `relabel` can make all rewards anew: V * D * 4 bytes a transition (with "float16" 2 bytes) for
+    V views and D features, 10.2 GB for a million transitions of 2 views and 1,280 features. Whether that fits is
+    checked when the first ones arrive. The system gives the memory as the buffer fills.
+
+    Args:
+        buffer_size: See Stable-Baselines3, like all other parameters but the last.
+        features_dtype: How features are kept: "float32", or "float16" in half of the memory.
+
     Raises:
         ValueError: `optimize_memory_usage` is True or `n_steps` is above 1, which need transitions in chronological
-            order; or the observation space is not a box or discrete space, or a flat Dict of such spaces.
+            order; the observation space is not a box or discrete space, or a flat Dict of such spaces; or
+            `features_dtype` is another.
     """
 
     def __new__(
@@ -50,6 +62,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         handle_timeout_termination: bool = True,
         n_steps: int = 1,
         gamma: float = 0.99,  # unused; accepted because Stable-Baselines3 passes it along with `n_steps`
+        features_dtype: FeaturesDtype = "float32",
     ) -> None:
         check_n_steps(n_steps)
         if optimize_memory_usage:
@@ -61,6 +74,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         # Stored as one environment: rewards of different environments arrive at different times.
         super().__init__(buffer_size, observation_space, action_space, device, 1, False, handle_timeout_termination)
         self._pending = PendingTransitions(n_envs)
+        self._late = RewardColumns(self.buffer_size, "buffer_size", features_dtype)
         self._env_uid = ""
 
     @property
@@ -80,7 +94,9 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         """Add the transitions of a step, and store those whose rewards have arrived.
 
         Raises:
-            RuntimeError: The infos were not returned by a `VLMVecEnv`.
+            RuntimeError: The infos were not returned by a `VLMVecEnv`, or a reward without features is not finite.
+            ValueError: Features are not like those stored, the memory does not suffice for them, or the head of the
+                last `relabel` makes no rewards of them.
         """
         if foreign := [info for info in infos if "vlm_env_uid" not in info]:
             raise RuntimeError(
@@ -96,12 +112,35 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             "dones": done,
             "timeouts": [info.get("TimeLimit.truncated", False) for info in infos],
         }
-        transitions = zip(*(np.array(step[name]) for name in self._storage if name != "rewards"), strict=True)
+        transitions = zip(*(np.array(step[name]) for name in self._storage if name in step), strict=True)
         for i, (info, transition) in enumerate(zip(infos, transitions, strict=True)):
             self._pending.add(i, info["vlm_step_index"], transition)
             if "vlm_rewards" in info:
+                late = {name: info[name] for name in LATE if name in info}
+                self._late.check_fingerprint(info.get("vlm_fingerprint", ""))
+                columns = self._late.arrive(late, f"environment {i}", stored=self.size())
                 # A transition may be missing: when a callback ends the training, the last one is not added.
-                self._store(self._pending.pop_rewarded(i, info["vlm_reward_start"], info["vlm_rewards"]))
+                self._store(self._pending.pop_rewarded(i, info["vlm_reward_start"], *columns))
+
+    def relabel(self, head: Head) -> None:
+        """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.
+
+        See `vlmrm_gym.replay.ReplayBuffer.relabel`. The environments' head is `envs.envs.head` of a `VLMVecEnv`. It is
+        not saved, neither with the model nor with the buffer: after loading call this again, unless it was not called
+        before.
+
+        Args:
+            head: Such as `envs.envs.head`; or a callable from features, float32 (B, V, D) on the CPU, to rewards,
+                float32 (B,). Kept, not copied.
+
+        Raises:
+            RuntimeError: The rewards have no features, or the environments' head has no first version.
+            ValueError: The head is of other features, raises, or returns another shape, NaN or infinity. The stored
+                rewards are as before.
+            TypeError: It cannot be called.
+        """
+        rewards = self._late.relabel(head, self.size())
+        self.rewards[: len(rewards), 0] = rewards
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Sample transitions with rewards.
@@ -111,9 +150,10 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
         Raises:
             ValueError: `env` normalises rewards.
-            RuntimeError: No transition has its reward yet.
+            RuntimeError: No transition has its reward yet, or `relabel` has to be called first.
         """
         check_normalization(env)
+        self._late.check_settled()
         if not self.size():
             raise RuntimeError(
                 f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
@@ -122,23 +162,32 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         return super().sample(batch_size, env)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle only the used part of the storage."""
-        used = {name: stored[: self.size()] for name, stored in self._storage.items()}
-        return {**vars(self), **{name: unflatten_field(name, used) for name in _FIELDS}}
+        """Pickle only the used part of the storage, and no head."""
+        used = {name: stored[: self.size()] for name, stored in self._own_storage.items()}
+        own = {name: unflatten_field(name, used) for name in _FIELDS}
+        return {**vars(self), **own, "_late": self._late.used(self.size())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         storage = {}
-        for name, used in self._storage.items():
+        for name, used in self._own_storage.items():
             storage[name] = np.zeros((self.buffer_size, *used.shape[1:]), dtype=used.dtype)
             storage[name][: len(used)] = used
         vars(self).update({name: unflatten_field(name, storage) for name in _FIELDS})
+        self._late.extend()
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Stored and pending transitions as arrays without objects, for `np.savez`; views, not copies."""
+        """Stored and pending transitions as arrays without objects, for `np.savez`; views, not copies.
+
+        Large columns are in several entries, "features[0]" and so on, so that loading has one at a time in memory. The
+        head of `relabel` is not among them.
+        """
+        state = {name: np.array(value) for name, value in self._late.state.items()}
+        for name, stored in self._storage.items():
+            state |= _split(name, stored[: self.size()])
         pending = [(env_index, step_index, *fields) for env_index, step_index, fields in self._pending]
         return {
-            **{name: stored[: self.size()] for name, stored in self._storage.items()},
+            **state,
             **{name: np.array([row[i] for row in pending]) for i, name in enumerate(self._pending_names)},
             "pos": np.array(self.pos),
             "full": np.array(self.full),
@@ -146,7 +195,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         }
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Restore a `state_dict` of a buffer with the same size, spaces and number of environments.
+        """Restore a `state_dict` of a buffer with the same size, spaces, features and number of environments.
 
         Raises:
             KeyError, ValueError, IndexError: The buffer was another one.
@@ -155,14 +204,22 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         used = self.buffer_size if full else pos
         if not 0 <= pos < self.buffer_size:
             raise ValueError(f"`state` must have a position below {self.buffer_size}. Received {pos}.")
+        self._late.restore(state)
+        if "features" in state or "features[0]" in state:
+            self._late.allocate(next(_pieces(state, "features")).shape[2:])
         for name, stored in self._storage.items():
-            values = state[name]
-            if (values.dtype, values.shape) != (stored.dtype, (used, *stored.shape[1:])):
-                raise ValueError(
-                    f"`state` must have {name} of {stored.dtype} {(used, *stored.shape[1:])}. "
-                    f"Received {values.dtype} {values.shape}."
-                )
-            stored[:used] = values
+            start = 0
+            for piece in _pieces(state, name):
+                rows = min(len(piece), used - start)
+                if (piece.dtype, piece.shape) != (stored.dtype, (rows, *stored.shape[1:])):
+                    raise ValueError(
+                        f"`state` must have {name} of {stored.dtype} {(used, *stored.shape[1:])}. "
+                        f"Received {piece.dtype} {piece.shape} from row {start} on."
+                    )
+                stored[start : start + rows] = piece
+                start += rows
+            if start != used:
+                raise ValueError(f"`state` must have {used} rows of {name}. Received {start}.")
         self.pos, self.full, self._env_uid = pos, full, str(state["env_uid"])
         self._pending.clear()
         num_pending = len(state["pending_env_index"])
@@ -177,6 +234,11 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
     @property
     def _storage(self) -> dict[str, NDArray[Any]]:
+        """All columns, those of features after the others: as `PendingTransitions` gives the fields."""
+        return self._own_storage | {name: column[:, None] for name, column in self._late.columns.items()}
+
+    @property
+    def _own_storage(self) -> dict[str, NDArray[Any]]:
         """The arrays of Stable-Baselines3's buffer by name; entries of dictionaries as "field.key"."""
         storage: dict[str, NDArray[Any]] = {}
         for name in _FIELDS:
@@ -186,7 +248,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
     @property
     def _pending_names(self) -> list[str]:
         """Keys of `state_dict` for pending transitions: environment, step index and fields."""
-        return [f"pending_{name}" for name in ("env_index", "step_index", *self._storage) if name != "rewards"]
+        return [f"pending_{name}" for name in ("env_index", "step_index", *self._own_storage) if name != "rewards"]
 
     def _store(self, transitions: list[Transition]) -> None:
         """Store transitions with rewards, oldest first."""
@@ -200,9 +262,29 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         self.pos = (self.pos + len(newest)) % self.buffer_size
 
 
+def _split(name: str, column: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """A column under its name, or views of its parts under "name[0]", "name[1]", ..."""
+    rows = max(1, PIECE_BYTES // max(1, column[:1].nbytes))
+    if len(column) <= rows:
+        return {name: column}
+    return {f"{name}[{i}]": column[i * rows : (i + 1) * rows] for i in range(-(-len(column) // rows))}
+
+
+def _pieces(state: Mapping[str, NDArray[Any]], name: str) -> Iterator[NDArray[Any]]:
+    """The parts of a column that `_split` made, in order."""
+    if f"{name}[0]" not in state:
+        yield state[name]
+    number = 0
+    while f"{name}[{number}]" in state:
+        yield state[f"{name}[{number}]"]
+        number += 1
+
+
 class DeferredDictReplayBuffer(DeferredReplayBuffer, DictReplayBuffer):
     """A `DeferredReplayBuffer` for observations that are dictionaries."""
 
 
+PIECE_BYTES = 2**26
+"""Size of the entries of `state_dict`."""
 _FIELDS = ("observations", "next_observations", "actions", "dones", "timeouts", "rewards")
 """Attributes of the buffer with the fields of transitions; rewards last, as `PendingTransitions` appends them."""

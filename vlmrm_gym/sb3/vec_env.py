@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
+from vlmrm_gym.pending import late_fields
+from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env
@@ -107,7 +109,7 @@ class VLMVecEnv(VecEnv):
                 f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
                 f"Received {self.envs}, whose infos do not."
             )
-        callers = check_callers(self, deferred="vlm_rewards" in infos)
+        callers = check_callers(self, deferred="vlm_rewards" in infos or bool(np.isnan(rewards).any()))
         if callers.monitored:
             self._warn_of_missing_returns()
         self._skip_lost_steps(infos)
@@ -126,6 +128,7 @@ class VLMVecEnv(VecEnv):
                     info["is_success"] = success_fraction >= self.success_threshold
         if "vlm_rewards" not in infos:  # scored at every step
             infos = {
+                **infos,
                 "vlm_rewards": rewards[:, None].astype(np.float32),
                 "_vlm_rewards": np.full(self.num_envs, True),
                 "vlm_reward_start": np.array([tracker.num_steps - 1 for tracker in self._trackers]),
@@ -136,6 +139,8 @@ class VLMVecEnv(VecEnv):
         for info, tracker in zip(env_infos, self._trackers, strict=True):
             info.pop("episode", None)  # of a wrapper around the environment: sums of its own reward
             info.update(tracker.pop_updates(time.monotonic() - self._start_time, newest=callers.evaluated))
+            if "vlm_features" in info:
+                info["vlm_fingerprint"] = find_featured(self.envs).head.fingerprint
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
             rewards = np.zeros(self.num_envs)
@@ -145,7 +150,8 @@ class VLMVecEnv(VecEnv):
         """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs).
 
         Raises:
-            RuntimeError: The environments have made other steps than those `count` since the rollout began.
+            RuntimeError: The environments have made other steps than those `count` since the rollout began, or the
+                reward has no head yet.
         """
         steps = [tracker.num_steps - start for tracker, start in zip(self._trackers, self._rollout_start, strict=True)]
         if steps != [count] * self.num_envs:
@@ -154,7 +160,13 @@ class VLMVecEnv(VecEnv):
                 f"{steps}. Give EvalCallback and other callbacks environments of their own."
             )
         self._add_rewards(self.envs.flush())
-        return np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
+        rewards = np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
+        if not np.isfinite(rewards).all():
+            raise RuntimeError(
+                "The rewards of the rollout are not finite: the reward has no head yet, or had none in a part of the "
+                "rollout. Set the first one, `envs.envs.head.replace(head)`, before the training."
+            )
+        return rewards
 
     def begin_rollout(self, count: int) -> None:
         """Return rewards of 0, not NaN, for the next `count` steps: the caller fills them in."""
@@ -234,9 +246,9 @@ class VLMVecEnv(VecEnv):
         if self._index_offsets is None:
             return
         for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
-            start, rewards = int(infos["vlm_reward_start"][i]) - self._index_offsets[i], infos["vlm_rewards"][i]
-            self._trackers[i].add_rewards(start, rewards)
-            self._newest_rewards[i].extend(rewards.tolist())
+            start, late = int(infos["vlm_reward_start"][i]) - self._index_offsets[i], late_fields(infos, i)
+            self._trackers[i].add_rewards(start, late)
+            self._newest_rewards[i].extend(late["vlm_rewards"].tolist())
 
 
 def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:

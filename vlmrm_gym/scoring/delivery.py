@@ -149,7 +149,8 @@ class RewardDelivery:
             made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
             for i, of_state, offset in zip(indices, request.values, own, strict=True):
                 features[i], weighted[i] = of_state[None], offset[None]
-            own_infos = {"vlm_features": features, "vlm_task_rewards": weighted}
+            own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
+            own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
             own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
         rewards[stepped] = made + own
         if self._recorder is not None:

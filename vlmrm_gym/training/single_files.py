@@ -134,19 +134,19 @@ def start_run(args: RunArgs, run_folder: Path | None = None) -> tuple[Path, Summ
 
 def load_args(args_class: type[Args], run_folder: Path, format: int) -> Args:
     """Settings of a run to resume, without reading the tensors of its checkpoint; see `load_checkpoint`."""
-    return load_checkpoint(args_class, run_folder, format, mmap=True)[0]
+    return load_checkpoint(args_class, run_folder, format)[0]
 
 
-def load_checkpoint(
-    args_class: type[Args], run_folder: Path, format: int, *, mmap: bool = False
-) -> tuple[Args, dict[str, Any]]:
+def load_checkpoint(args_class: type[Args], run_folder: Path, format: int) -> tuple[Args, dict[str, Any]]:
     """Settings and state of a run to resume, from its `checkpoint.pt`. Loads numbers, strings and tensors only.
+
+    Tensors stay in the file until they are used. Copy them, so that the file does not have to be kept: the next
+    checkpoint replaces it.
 
     Args:
         args_class: Class of the settings. They need a field `resume`.
         run_folder: Folder of the run.
         format: The checkpoint's `state["format"]`. Raised when a program's checkpoints change.
-        mmap: Whether tensors stay in the file until they are used.
 
     Raises:
         ValueError: There is no checkpoint, or it is damaged or of another version of the program.
@@ -157,7 +157,7 @@ def load_checkpoint(
             "checkpoint.pt."
         )
     try:
-        state = torch.load(run_folder / "checkpoint.pt", map_location="cpu", weights_only=True, mmap=mmap)
+        state = torch.load(run_folder / "checkpoint.pt", map_location="cpu", weights_only=True, mmap=True)
         if state["format"] != format:
             raise KeyError("format")
         return args_class(**{**state["args"], "runs_folder": run_folder.parent, "resume": run_folder}), state

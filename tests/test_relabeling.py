@@ -1,0 +1,657 @@
+"""Relabelling: every stored reward is the newest head's of its features, plus the weighted task reward."""
+
+import io
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from counting_env import Counting
+from gymnasium.vector import AutoresetMode
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reward_models import TwoFeatures
+from sb3_contrib import TQC
+from stable_baselines3 import DQN, PPO, SAC, TD3
+
+import vlmrm_gym
+from vlmrm_gym import relabeling
+from vlmrm_gym.episodes import EpisodeStatistics
+from vlmrm_gym.memory import available_memory
+from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym.rewards.heads import NewestHead, ViewsHead
+from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardHandle, VLMVecEnv, make_vec_env
+from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
+from vlmrm_gym.sb3.episodes import EpisodeTracker
+
+CARTPOLE, MOUNTAIN_CAR, WEIGHT = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0", 0.25
+
+
+class Paid(Counting):
+    """`Counting` whose own reward is the count modulo 7."""
+
+    def step(self, action):
+        observation, _, *results = super().step(action)
+        return observation, float(self.count % 7), *results
+
+
+class Learning(TwoFeatures):
+    """Has no head yet."""
+
+    head = None
+
+
+def paid(lengths, **options):
+    """Vector environments whose frames, features and observations have the same number."""
+    bases = [Paid(own, first=10_000 * number) for number, own in enumerate(lengths)]
+    options = {"reward": TwoFeatures(), "return_features": True, "task_reward_weight": WEIGHT, **options}
+    return vlmrm_gym.VLMRewardVectorEnv([lambda b=b: b for b in bases], **options)
+
+
+def times(factor):
+    """The head that multiplies the number; that of `TwoFeatures` is `times(2)`."""
+    return lambda features: factor * features[:, 0, 0] + features[:, 0, 1]
+
+
+class PlainRun:
+    """Steps environments, and adds all to a `ReplayBuffer`."""
+
+    def __init__(self, lengths, capacity, mode=AutoresetMode.NEXT_STEP, **options):
+        self.envs = paid(lengths, autoreset_mode=mode, **options)
+        self.capacity, self.mode, self.by_step = capacity, mode, options.get("scoring") == "step"
+        self.buffer = ReplayBuffer(capacity, self.envs)
+        self.ended = np.zeros(len(lengths), dtype=bool)
+        self.observations, _ = self.envs.reset(seed=0)
+
+    @property
+    def head(self):
+        return self.envs.head
+
+    def add(self, infos):
+        if not self.by_step:
+            self.buffer.add_rewards(infos)
+
+    def step(self):
+        if self.mode == AutoresetMode.DISABLED and self.ended.any():
+            self.observations, infos = self.envs.reset(options={"reset_mask": self.ended})
+            self.add(infos)
+        actions = np.zeros(len(self.ended), dtype=int)
+        results = self.envs.step(actions)
+        self.buffer.add(self.observations, actions, *results)
+        self.observations, self.ended = results[0], results[2] | results[3]
+
+    def flush(self):
+        if not self.by_step:
+            self.add(self.envs.flush())
+
+    def reset(self):
+        self.observations, infos = self.envs.reset()
+        self.add(infos)
+        self.ended[:] = False
+
+    def save_and_load(self):
+        """Into another buffer. Pending transitions are dropped, so that their rewards are ignored."""
+        file = io.BytesIO()
+        torch.save(self.buffer.state_dict(), file)
+        file.seek(0)
+        self.buffer = ReplayBuffer(self.capacity, self.envs)
+        self.buffer.load_state_dict(torch.load(file, weights_only=True))
+
+    def stored(self):
+        """Counts, features and rewards: (N,), (N, V, D), (N,)."""
+        columns = {name: column[: len(self.buffer)].numpy() for name, column in self.buffer._columns.items()}
+        return columns["next_observations"][:, 0], columns["features"], columns["rewards"]
+
+    def close(self):
+        self.envs.close()
+
+
+class SB3Run(PlainRun):
+    """The same with a `DeferredReplayBuffer`."""
+
+    def __init__(self, lengths, capacity, **options):
+        self.vec = VLMVecEnv(paid(lengths, autoreset_mode="SameStep", **options))
+        self.envs, self.by_step = self.vec.envs, options.get("scoring") == "step"
+        self.make = lambda: DeferredReplayBuffer(
+            capacity, self.vec.observation_space, self.vec.action_space, "cpu", len(lengths)
+        )
+        self.buffer = self.make()
+        self.observations = self.vec.reset()
+
+    def step(self):
+        actions = np.zeros(self.vec.num_envs, dtype=int)
+        observations, rewards, dones, infos = self.vec.step(actions)
+        ends = [info.get("terminal_observation", own) for info, own in zip(infos, observations, strict=True)]
+        self.buffer.add(self.observations, np.array(ends), actions, rewards, dones, infos)
+        self.observations = observations
+
+    def flush(self):
+        if not self.by_step:
+            self.vec._add_rewards(self.envs.flush())
+
+    def reset(self):
+        self.observations = self.vec.reset()
+
+    def save_and_load(self):
+        """In turn as arrays, in small pieces, and as a pickle."""
+        if self.buffer.size() % 2:
+            self.buffer = pickle.loads(pickle.dumps(self.buffer))
+            return
+        file = io.BytesIO()
+        np.savez(file, **self.buffer.state_dict())
+        file.seek(0)
+        self.buffer = self.make()
+        with np.load(file, allow_pickle=False) as state:
+            self.buffer.load_state_dict(state)
+
+    def stored(self):
+        size, storage = self.buffer.size(), self.buffer._storage
+        counts = storage["next_observations"][:size, 0, 0]
+        return counts, storage["features"][:size, 0], storage["rewards"][:size, 0]
+
+
+def check_rewards(run, factors):
+    """All stored rewards are of the same of these heads; features and task rewards are those of their transitions."""
+    if not run.buffer._late.columns:
+        return
+    counts, features, rewards = run.stored()
+    np.testing.assert_array_equal(features[:, 0, 0], counts)
+    expected = [factor * counts + 1 + WEIGHT * (counts % 7) for factor in factors]
+    assert any(np.array_equal(rewards, one) for one in expected)
+
+
+def is_settled(run):
+    try:
+        run.buffer.sample(1)
+    except RuntimeError as error:
+        return "nothing to sample" in str(error)
+    return True
+
+
+OPERATIONS = st.sampled_from(["step"] * 8 + ["flush", "reset", "follow", "callable", "replace", "save"])
+
+
+def interleave(run, operations):
+    """Whatever happens: what can be sampled is of one head, that of the last `relabel`."""
+    factor, of_buffer, seen = 2, None, [2]
+    for number, operation in enumerate(operations):
+        if operation == "save":
+            run.save_and_load()
+            if of_buffer is not None:
+                assert not run.buffer._late.columns or not is_settled(run) or not len(run.stored()[0])
+                run.buffer.relabel(times(of_buffer))
+        elif operation == "callable":
+            of_buffer = number + 3
+            run.buffer.relabel(times(of_buffer))
+        elif operation in ("replace", "follow"):
+            factor = number + 3
+            run.head.replace(times(factor))
+            seen.append(factor)
+            if operation == "follow":
+                of_buffer = factor
+                run.buffer.relabel(run.head)
+        else:
+            getattr(run, operation)()
+        if operation in ("callable", "follow"):
+            assert is_settled(run)
+        if is_settled(run):
+            check_rewards(run, seen if of_buffer is None else [of_buffer])
+    run.head.replace(times(5))
+    run.flush()
+    run.step()
+    run.buffer.relabel(run.head)
+    check_rewards(run, [5])
+    run.step()
+    assert is_settled(run)
+    check_rewards(run, [5])
+    run.close()
+
+
+LENGTHS = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), min_size=1, max_size=3)
+SCORING = st.sampled_from([{}, {"overlap": True}, {"scoring": "step"}])
+PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@PROPERTY
+@given(
+    lengths=LENGTHS,
+    scoring=SCORING,
+    capacity=st.integers(1, 30),
+    mode=st.sampled_from([*AutoresetMode]),
+    operations=st.lists(OPERATIONS, max_size=50),
+)
+def test_rewards_are_of_one_head_after_any_interleaving(lengths, scoring, capacity, mode, operations):
+    """Of steps, ends, resets, flushes, wrap-arounds, relabellings, saves and loads."""
+    interleave(PlainRun(lengths, capacity, mode, **scoring), operations)
+
+
+@PROPERTY
+@given(lengths=LENGTHS, scoring=SCORING, capacity=st.integers(1, 30), operations=st.lists(OPERATIONS, max_size=50))
+def test_rewards_of_stable_baselines3_are_of_one_head_after_any_interleaving(
+    lengths, scoring, capacity, operations, monkeypatch
+):
+    """The same with Stable-Baselines3's trackers and buffer; columns are saved in pieces of a few rows."""
+    monkeypatch.setattr(sb3_replay_buffer, "PIECE_BYTES", 32)
+    interleave(SB3Run(lengths, capacity, **scoring), operations)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_real_features_in_workers_get_the_newest_head(num_workers, overlap, seed):
+    """Stored rewards are the product of the stored features with the newest weights, plus the task rewards."""
+    rng = np.random.default_rng(seed)
+    options = {"num_workers": num_workers, "overlap": overlap, "task_reward_weight": WEIGHT, "return_features": True}
+    envs = make_vec_env(CARTPOLE, 2, seed=seed, episode_length=4, **options)
+    size = envs.envs.feature_shape[1]
+    buffer = DeferredReplayBuffer(15, envs.observation_space, envs.action_space, "cpu", 2)
+    plain_envs = gym.make_vec(CARTPOLE, 2, episode_length=4, **options)
+    plain = ReplayBuffer(15, plain_envs)
+    observations, (plain_observations, _) = envs.reset(), plain_envs.reset(seed=seed)
+    actions = np.zeros(2, dtype=int)
+    for _ in range(24):
+        results = envs.step(actions)
+        buffer.add(observations, results[0], actions, *results[1:])
+        plain_results = plain_envs.step(actions)
+        plain.add(plain_observations, actions, *plain_results)
+        observations, plain_observations = results[0], plain_results[0]
+        if rng.random() < 0.2:
+            plain.add_rewards(plain_envs.flush())
+        if rng.random() < 0.3:
+            weights = rng.normal(size=size).astype(np.float32)
+            for head, own in ((envs.envs.head, buffer), (plain_envs.head, plain)):
+                head.replace(lambda features, weights=weights: features[:, 0] @ torch.from_numpy(weights))
+                own.relabel(head)
+    weights = rng.normal(size=size).astype(np.float32)
+    buffer.relabel(lambda features: features[:, 0] @ torch.from_numpy(weights))
+    plain.relabel(lambda features: features[:, 0] @ torch.from_numpy(weights))
+    assert buffer.size() == len(plain) == 15
+    for features, rewards in (
+        (buffer._late.columns["features"], buffer.rewards[:, 0]),
+        (plain._late.columns["features"], plain._storage["rewards"].numpy()),
+    ):
+        np.testing.assert_allclose(rewards, features[:, 0] @ weights + WEIGHT, rtol=1e-5, atol=1e-5)
+    envs.close()
+    plain_envs.close()
+
+
+@pytest.mark.parametrize("make", [PlainRun, SB3Run])
+def test_transitions_that_wait_get_the_head_when_they_arrive(make):
+    """Also where `relabel` comes before the first reward, and where another head is passed than the environments'."""
+    run = make([[4], [4]], 100)
+    for _ in range(3):
+        run.step()
+    run.buffer.relabel(times(7))
+    run.step()
+    check_rewards(run, [7])
+    assert len(run.stored()[0]) == 8
+    run.close()
+
+
+@pytest.mark.parametrize("make", [PlainRun, SB3Run])
+def test_a_file_says_that_there_was_a_head_also_before_the_first_reward(make):
+    run = make([[4]], 100)
+    run.step()
+    run.buffer.relabel(times(7))
+    run.save_and_load()
+    run.step(), run.step(), run.step(), run.step()
+    with pytest.raises(RuntimeError, match="Call `relabel`"):
+        run.buffer.sample(1)
+    run.close()
+
+
+@pytest.mark.parametrize("make", [PlainRun, SB3Run])
+@pytest.mark.parametrize("scoring", [{}, {"scoring": "step"}])
+def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make, scoring):
+    run = make([[4], [4]], 100, reward=Learning(), **scoring)
+    with pytest.raises(RuntimeError, match=r"`head` must have a first version: call head.replace"):
+        run.buffer.relabel(run.head)
+    for _ in range(4):
+        run.step()
+    assert np.isnan(run.stored()[2]).all()
+    with pytest.raises(RuntimeError, match=r"there was none yet.*Call `relabel`"):
+        run.buffer.sample(1)
+    run.head.replace(times(3))
+    run.buffer.relabel(run.head)
+    check_rewards(run, [3])
+    run.buffer.sample(1)
+    run.close()
+
+
+@pytest.mark.parametrize("make", [PlainRun, SB3Run])
+def test_rewards_of_two_heads_are_not_sampled(make):
+    """The environments have another head, and `relabel` was not called: the newer rewards stay, nothing is mixed."""
+    run = make([[2]], 100)
+    run.step(), run.step(), run.step()
+    run.buffer.sample(1)
+    run.head.replace(times(6))
+    run.flush()
+    run.step(), run.step(), run.step()
+    with pytest.raises(RuntimeError, match="another one has come"):
+        run.buffer.sample(1)
+    counts, _, rewards = run.stored()
+    np.testing.assert_array_equal(rewards[-1], 6 * counts[-1] + 1 + WEIGHT * (counts[-1] % 7))
+    run.buffer.relabel(run.head)
+    check_rewards(run, [6])
+    run.close()
+
+
+def test_rewards_of_two_heads_that_arrive_together_are_not_sampled():
+    """Those of a reset, which the next step brings, and those of an episode of one step with another head."""
+    run = SB3Run([[5, 1]], 100)
+    run.step(), run.step()
+    run.reset()
+    run.head.replace(times(6))
+    run.step()
+    assert len(run.stored()[0]) == 3
+    with pytest.raises(RuntimeError, match="another one has come"):
+        run.buffer.sample(1)
+    run.close()
+
+
+@pytest.mark.parametrize("make", [PlainRun, SB3Run])
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        (lambda features: features[:, 0], r"It returned float32 \(8, 2\)"),
+        (lambda features: torch.log(features[:, 0, 0] - features[4, 0, 0]), "It returned nan for transition 0"),
+        (lambda features: torch.arange(8) / (torch.arange(8) != 3), "It returned inf for transition 3, and 1 such"),
+        (lambda features: features @ torch.zeros(7), "It raised RuntimeError"),
+    ],
+)
+def test_a_head_that_makes_no_rewards_changes_nothing(make, head, message):
+    """The message says which version and which transitions; the old rewards stay, and so does the old head."""
+    run = make([[4], [4]], 100)
+    for _ in range(4):
+        run.step()
+    run.buffer.relabel(times(3))
+    with pytest.raises(ValueError, match=f"`head` must map features.* of this buffer. {message}"):
+        run.buffer.relabel(head)
+    with pytest.raises(ValueError, match=f"`head` version 2 must map features.* of this buffer. {message}"):
+        run.head.replace(head), run.buffer.relabel(run.head)
+    check_rewards(run, [3])
+    run.buffer.sample(1)
+    with pytest.raises(TypeError, match="`head` must be a callable"):
+        run.buffer.relabel("mean")
+    run.close()
+
+
+def test_rewards_without_features_cannot_be_relabelled():
+    rule = "`relabel` needs the features that rewards are made of.*return_features=True"
+    for make in (PlainRun, SB3Run):
+        run = make([[2]], 100, return_features=False)
+        if make is PlainRun:
+            with pytest.raises(RuntimeError, match=rule):
+                run.buffer.relabel(times(2))
+        run.step(), run.step()
+        with pytest.raises(RuntimeError, match=rule):
+            run.buffer.relabel(times(2))
+        run.close()
+    early = SB3Run([[2]], 100, return_features=False)
+    early.buffer.relabel(times(2))
+    early.step()
+    with pytest.raises(RuntimeError, match=rule):
+        early.step()
+    early.close()
+
+
+def test_features_and_heads_of_another_kind_are_refused():
+    """By width and by what they are of: those that arrive, those of a head, those of a file."""
+
+    class Wider(TwoFeatures):
+        feature_size, fingerprint = 3, "three features"
+
+        def encode(self, frames):
+            return np.pad(super().encode(frames), ((0, 0), (0, 1)))
+
+        def head(self, features):
+            return features.sum((1, 2))
+
+    class Same(TwoFeatures):
+        fingerprint = "two other features"
+
+    for make in (PlainRun, SB3Run):
+        run = make([[2]], 100)
+        run.step(), run.step()
+        with pytest.raises(ValueError, match="`head` must be of the features 'two features'"):
+            run.buffer.relabel(ViewsHead(times(2), fingerprint="two other features"))
+        with pytest.raises(ValueError, match="`head` must be of the features 'two features'"):
+            run.buffer.relabel(NewestHead(times(2), fingerprint="two other features"))
+        other, wider = make([[2]], 100, reward=Same()), make([[2]], 100, reward=Wider())
+        for one in (other, wider):
+            one.step(), one.step()
+        rule = "Features must be as those of this buffer, 'two other features'. Received 'two features'"
+        with pytest.raises(ValueError, match=rule):
+            other.buffer.load_state_dict(run.buffer.state_dict())
+        rule = r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"
+        with pytest.raises(ValueError, match=rule):
+            wider.buffer.load_state_dict(run.buffer.state_dict())
+        wider.buffer = run.buffer
+        rule = r"shape of those stored, \(1, 2\). Received \(1, 3\)|buffer, 'two features'. Received 'three features'"
+        with pytest.raises(ValueError, match=rule):
+            wider.step(), wider.step(), wider.step()
+        for one in (run, other, wider):
+            one.close()
+
+
+def test_features_that_do_not_fit_into_memory_are_refused(monkeypatch):
+    """Before anything is allocated: by the environments' `feature_shape`, or when the first features arrive."""
+    rule = (
+        r"`{}` is too high for the memory: 1,000,000 transitions with features of shape \(1, 2\) in {} take {} GB\. "
+        r"0.003 GB are available. Pass {}a lower `{}`"
+    )
+    monkeypatch.setattr(relabeling, "available_memory", lambda: 3_000_000)
+    half = r'features_dtype="float16" \(0.004 GB\), or '
+    with pytest.raises(ValueError, match=rule.format("capacity", "float32", "0.008", half, "capacity")):
+        PlainRun([[2]], 1_000_000)
+    run = PlainRun([[2]], 300_000)
+    with pytest.raises(ValueError, match=rule.format("capacity", "float16", "0.004", "", "capacity")):
+        ReplayBuffer(1_000_000, run.envs, features_dtype="float16")
+    with pytest.raises(ValueError, match="`features_dtype` must be"):
+        ReplayBuffer(10, run.envs, features_dtype="float64")
+    run.close()
+    run = SB3Run([[2]], 1_000_000)
+    run.step()
+    with pytest.raises(ValueError, match=rule.format("buffer_size", "float32", "0.008", half, "buffer_size")):
+        run.step()
+    run.close()
+
+
+def test_the_memory_that_is_available_is_that_of_the_machine_or_the_container(tmp_path, monkeypatch):
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       2000 kB\nMemAvailable:   1000 kB\nHugePages_Total:       0\n")
+    monkeypatch.setattr("vlmrm_gym.memory.MEMINFO", meminfo)
+    monkeypatch.setattr("vlmrm_gym.memory.CGROUP", tmp_path)
+    assert available_memory() == 1_024_000
+    (tmp_path / "memory.max").write_text("900000\n")
+    (tmp_path / "memory.current").write_text("500000\n")
+    (tmp_path / "memory.stat").write_text("anon 5\ninactive_file 100000\n")
+    assert available_memory() == 500_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory() == 1_024_000
+
+
+@pytest.mark.parametrize("make", [PlainRun, SB3Run])
+def test_half_precision_keeps_features_in_half_of_the_memory(make):
+    """A float16 has 11 bits: counts up to 2,048 are exact, and those above 65,504 are refused."""
+    run = make([[4]], 100)
+    space = run.envs.single_observation_space, run.envs.single_action_space
+    run.buffer = (
+        ReplayBuffer(100, run.envs, features_dtype="float16")
+        if make is PlainRun
+        else DeferredReplayBuffer(100, *space, "cpu", 1, features_dtype="float16")
+    )
+    for _ in range(4):
+        run.step()
+    assert run.buffer._late.columns["features"].dtype == np.float16
+    run.buffer.relabel(times(3))
+    check_rewards(run, [3])
+    run.envs.env.envs[0].unwrapped.count = 70_000
+    for _ in range(3):
+        run.step()
+    with pytest.raises(ValueError, match=r"`vlm_features` of environment 0 must be finite in float16\. Received 7000"):
+        run.step(), run.step()
+    run.close()
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_features_are_found_under_wrappers(scoring):
+    """Wrappers of vector environments hide the attributes of what they wrap."""
+    wrapped = EpisodeStatistics(paid([[2]], autoreset_mode="SameStep", scoring=scoring))
+    buffer = ReplayBuffer(10, wrapped)
+    assert buffer._late.columns["features"].shape == (10, 1, 2)
+    buffer.relabel(times(3))
+    vec = VLMVecEnv(wrapped)
+    vec.reset()
+    infos = [vec.step(np.zeros(1, dtype=int))[3][0] for _ in range(2)]
+    assert infos[-1]["vlm_fingerprint"] == "two features"
+    vec.close()
+
+
+def test_a_state_of_the_plain_buffer_shares_its_memory():
+    """So that a checkpoint needs no more memory than the buffer; and only the used part is written."""
+    run = PlainRun([[4], [4]], 50_000)
+    for _ in range(4):
+        run.step()
+    state = run.buffer.state_dict()
+    for name, column in run.buffer._columns.items():
+        assert state[name].data_ptr() == column.data_ptr()
+        assert state[name].untyped_storage().nbytes() == 8 * column[0].nbytes
+    run.close()
+
+
+def test_no_file_has_the_head(tmp_path):
+    """A head that cannot be pickled is in no file of Stable-Baselines3; after loading `relabel` is called again."""
+    envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=5, return_features=True)
+    options = {"replay_buffer_class": DeferredReplayBuffer, "replay_buffer_kwargs": {"features_dtype": "float16"}}
+    model = DQN("MlpPolicy", envs, learning_starts=1_000, buffer_size=100, device="cpu", **options).learn(20)
+    head = lambda features: features[:, 0, 0]  # noqa: E731
+    envs.envs.head.replace(head)
+    model.replay_buffer.relabel(envs.envs.head)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = DQN.load(tmp_path / "model", env=envs)
+    again.load_replay_buffer(tmp_path / "buffer")
+    assert again.replay_buffer_kwargs == {"features_dtype": "float16"}
+    with pytest.raises(RuntimeError, match="Call `relabel`"):
+        again.replay_buffer.sample(1)
+    again.replay_buffer.relabel(head)
+    again.learn(20)
+    loaded = again.replay_buffer
+    assert loaded.size() >= 30
+    features = loaded._late.columns["features"][: loaded.size(), 0, 0]
+    np.testing.assert_allclose(loaded.rewards[: loaded.size(), 0], features.astype(np.float32), rtol=1e-6)
+    envs.close()
+
+
+@pytest.mark.parametrize("algorithm", [SAC, TD3, DQN, TQC], ids=lambda a: a.__name__)
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_off_policy_algorithms_learn_from_relabelled_rewards(algorithm, scoring):
+    """A callback replaces the head in the middle of episodes; all stored rewards are the newest head's."""
+    options = {"episode_length": 10, "return_features": True, "task_reward_weight": 0.5, "scoring": scoring}
+    envs = make_vec_env(CARTPOLE if algorithm is DQN else MOUNTAIN_CAR, 2, seed=0, **options)
+    model = algorithm(
+        "MlpPolicy",
+        envs,
+        replay_buffer_class=DeferredReplayBuffer,
+        learning_starts=40,
+        buffer_size=500,
+        batch_size=8,
+        policy_kwargs={"net_arch": [8]},
+        device="cpu",
+    )
+
+    def replace(local_variables, _):
+        if model.num_timesteps % 26 == 0:
+            factor = model.num_timesteps
+            envs.envs.head.replace(lambda features: features[:, 0, :8].sum(1) * factor)
+            model.replay_buffer.relabel(envs.envs.head)
+        return True
+
+    model.learn(104, callback=replace)
+    columns = {name: column[: model.replay_buffer.size()] for name, column in model.replay_buffer._storage.items()}
+    expected = columns["features"][:, 0, 0, :8].sum(1) * 104 + columns["task_rewards"][:, 0]
+    assert len(expected) >= 80
+    np.testing.assert_allclose(columns["rewards"][:, 0], expected, rtol=1e-4, atol=1e-4)
+    assert all(value.isfinite().all() for value in model.policy.state_dict().values())
+    envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # Stable-Baselines3, at time limits
+def test_rollouts_have_the_rewards_of_the_head_at_delivery():
+    """Of a rollout all of whose rewards are delivered with the newest head; without a first head nothing is learned."""
+    envs = VLMVecEnv(paid([[50], [50]], autoreset_mode="SameStep", reward=Learning()))
+    options = {"rollout_buffer_class": DeferredRolloutBuffer, "device": "cpu"}
+    kwargs = {"rollout_buffer_kwargs": {"rewards": RewardHandle(envs)}}
+    model = PPO("MlpPolicy", envs, n_steps=8, batch_size=8, gamma=0.5, **options, **kwargs)
+    with pytest.raises(RuntimeError, match="the reward has no head yet"):
+        model.learn(16)
+    for factor in (3, 4):
+        envs.envs.head.replace(times(factor))
+        model.learn(16)
+        counts = model.rollout_buffer.observations.reshape(2, 8).T + 1
+        rewards = model.rollout_buffer.rewards
+        np.testing.assert_array_equal(rewards, factor * counts + 1 + WEIGHT * (counts % 7))
+    envs.close()
+
+
+def test_plain_buffers_are_refused_while_there_is_no_head():
+    """They would learn from NaN, although every step is scored."""
+    envs = VLMVecEnv(paid([[5], [5]], autoreset_mode="SameStep", reward=Learning(), scoring="step"))
+    with pytest.raises(ValueError, match=r"NaN rewards .* the reward has its first head"):
+        DQN("MlpPolicy", envs, device="cpu").learn(20)
+    envs.envs.head.replace(times(2))
+    DQN("MlpPolicy", envs, device="cpu").learn(20)
+    envs.close()
+
+
+def test_infos_of_stable_baselines3_have_features_trimmed_as_their_rewards():
+    """A row for each reward, also after a reset in the middle of an episode."""
+    run = SB3Run([[4], [6]], 100)
+    seen = [[], []]
+    for step in range(30):
+        if step == 5:
+            run.reset()
+        if step == 9:
+            run.flush()
+        _, _, _, infos = run.vec.step(np.zeros(2, dtype=int))
+        for own, info in zip(seen, infos, strict=True):
+            if "vlm_rewards" in info:
+                count = len(info["vlm_rewards"])
+                assert info["vlm_features"].shape == (count, 1, 2)
+                assert len(info["vlm_task_rewards"]) == len(info["vlm_reward_version"]) == count
+                expected = 2 * info["vlm_features"][:, 0, 0] + 1 + info["vlm_task_rewards"]
+                np.testing.assert_array_equal(info["vlm_rewards"], expected)
+                assert info["vlm_reward_start"] == len(own)
+                own.extend(info["vlm_features"][:, 0, 0])
+    for own, base in zip(seen, run.envs.env.envs, strict=True):
+        assert own == base.unwrapped.expected_rewards[: len(own)]
+        assert len(own) >= 24
+    run.close()
+
+
+def test_features_are_trimmed_saved_and_dropped_with_their_rewards():
+    """Of transitions that have their rewards already, of rewards that no info has brought yet, and of lost ones."""
+
+    def late(*numbers):
+        rewards = np.array(numbers, dtype=np.float32)
+        versions = np.full(len(rewards), 3)
+        return {"vlm_rewards": rewards, "vlm_features": rewards[:, None, None], "vlm_reward_version": versions}
+
+    tracker = EpisodeTracker()
+    for _ in range(6):
+        tracker.step(0.0, None)
+    tracker.add_rewards(0, late(0, 1))
+    file = io.BytesIO()
+    torch.save(tracker.state_dict(), file)
+    file.seek(0)
+    again = EpisodeTracker()
+    again.load_state_dict(torch.load(file, weights_only=True))
+    again.add_rewards(1, late(1, 2, 3))
+    info = again.pop_updates(0.0)
+    assert info["vlm_features"][:, 0, 0].tolist() == info["vlm_rewards"].tolist() == [0, 1, 2, 3]
+    assert info["vlm_reward_version"].tolist() == [3, 3, 3, 3]
+    tracker.add_rewards(5, late(5))  # those of 2 to 4 are lost, and those before them are not contiguous
+    info = tracker.pop_updates(0.0)
+    assert (info["vlm_reward_start"], info["vlm_features"].ravel().tolist()) == (5, [5])
