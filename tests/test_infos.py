@@ -22,43 +22,51 @@ class CountingWithSuccess(Counting):
         return *results, {**info, "success": self.count % 2 == 0}
 
 
-def make(mode, **kwargs):
+FEATURES = {"vlm_features", "vlm_task_rewards", "vlm_reward_version"}
+"""What there is with `return_features=True` only."""
+
+
+def make(mode, *, reward="PixelReward", **kwargs):
     functions = [lambda: CountingWithSuccess([3])] * 2
-    return vlmrm_gym.VLMRewardVectorEnv(functions, reward="reward_models:PixelReward", autoreset_mode=mode, **kwargs)
+    return vlmrm_gym.VLMRewardVectorEnv(functions, reward=f"reward_models:{reward}", autoreset_mode=mode, **kwargs)
 
 
 @pytest.mark.parametrize("mode", [*AutoresetMode])
-def test_vector_infos_have_the_listed_keys_and_dtypes(mode):
-    envs = make(mode)
-    late = {"vlm_rewards", "vlm_reward_start", "vlm_episode_index"}
-    assert VECTOR.keys() == late | {"vlm_step_index", "task_reward"}
+@pytest.mark.parametrize("features", [set(), FEATURES], ids=["rewards", "features"])
+def test_vector_infos_have_the_listed_keys_and_dtypes(mode, features):
+    envs = make(mode, reward="TwoFeatures", return_features=bool(features))
+    late = {"vlm_rewards", "vlm_reward_start", "vlm_episode_index"} | features
+    listed = {key: line for key, line in VECTOR.items() if key not in FEATURES - features}
+    assert listed.keys() == late | {"vlm_step_index", "task_reward"}
     _, infos = envs.reset(seed=0)
     assert {key for key in infos if key[0] != "_"} == late
     *_, infos = envs.step(np.zeros(2, dtype=int))
-    assert {key for key in infos if key[0] != "_"} == {*VECTOR, "success"}
-    for key, line in VECTOR.items():
+    assert {key for key in infos if key[0] != "_"} == {*listed, "success"}
+    for key, line in listed.items():
         assert line.split()[1] == infos[key].dtype.name, key
         assert infos[f"_{key}"].dtype == bool
     assert {key for key in envs.flush() if key[0] != "_"} == late
     envs.close()
 
 
-def test_infos_without_late_rewards():
-    envs = make(AutoresetMode.SAME_STEP, scoring="step")
+@pytest.mark.parametrize("features", [set(), FEATURES], ids=["rewards", "features"])
+def test_infos_without_late_rewards(features):
+    envs = make(AutoresetMode.SAME_STEP, reward="TwoFeatures", scoring="step", return_features=bool(features))
     assert envs.reset(seed=0)[1] == {}
     infos = envs.step(np.zeros(2, dtype=int))[4]
-    assert {key for key in infos if key[0] != "_"} == {"task_reward", "success"}
+    assert {key for key in infos if key[0] != "_"} == {"task_reward", "success"} | features
     envs.close()
 
 
-def test_vec_env_infos_have_the_listed_keys():
-    envs = VLMVecEnv(make(AutoresetMode.SAME_STEP))
+@pytest.mark.parametrize("features", [set(), {*FEATURES, "vlm_fingerprint"}], ids=["rewards", "features"])
+def test_vec_env_infos_have_the_listed_keys(features):
+    envs = VLMVecEnv(make(AutoresetMode.SAME_STEP, reward="TwoFeatures", return_features=bool(features)))
     envs.reset()
     seen = set()
     for _ in range(3):
         seen |= {key for info in envs.step(np.zeros(2, dtype=int))[3] for key in info}
     of_stable_baselines3 = {"TimeLimit.truncated", "terminal_observation"}
-    assert seen - of_stable_baselines3 == SB3.keys()
+    assert seen - of_stable_baselines3 == SB3.keys() - ({*FEATURES, "vlm_fingerprint"} - features)
     envs.close()
 
 
