@@ -9,11 +9,10 @@ from vlmrm_gym.rewards.specification import CLIP, RewardSpec
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip import CLIPReward
-    from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
 
-__all__ = ["CLIP", "CLIPReward", "ImportedReward", "MultiPromptReward", "RenderSize", "RewardModel", "RewardSpec"]
+__all__ = ["CLIP", "CLIPReward", "ImportedReward", "RenderSize", "RewardModel", "RewardSpec"]
 
-_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip", "MultiPromptReward": "vlmrm_gym.rewards.multi_prompt"}
+_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip"}
 
 
 def __getattr__(name: str) -> Any:
