@@ -8,7 +8,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states
 from vlmrm_gym.check.climb import climb
 from vlmrm_gym.check.measure import median_excess
@@ -26,6 +25,7 @@ from vlmrm_gym.envs.humanoid_states import HumanoidStates
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.envs.states import fails_clearly, mutate
+from vlmrm_gym.registration import find_task, make_base_env
 from vlmrm_gym.rewards.views import CombineViews
 
 POLE = np.array([202, 152, 101])
@@ -241,12 +241,23 @@ def test_the_views_that_a_column_combines():
         assert Column(HONEST.head, CombineViews(how, 2))(features).tolist() == [expected]
 
 
-def test_rewards_of_a_state_view_and_a_scene_are_of_the_same_frames(poles):
-    scene, _, samples = poles
-    with closing(CartPole("rgb_array")) as env, closing(StateView(env)) as view:
-        states = samples.visited.states.rows
-        drawn = view.draw(states)
-    np.testing.assert_array_equal(scene.draw(states)[:, 0], drawn)
+@pytest.mark.parametrize(
+    ("task_id", "camera"),
+    [
+        ("CartPole-v1", None),
+        ("MountainCarContinuous-v0", None),
+        ("Humanoid-stand-v0", None),
+        ("Humanoid-stand-v0", "front-side"),
+    ],
+)
+def test_a_scene_draws_what_a_view_of_the_environment_draws(task_id, camera):
+    """To the pixel, at the environment's own size, from every camera: although the queue draws for the model."""
+    env = make_base_env(find_task(f"VLMRM/{task_id}"), 5)
+    with closing(env), Scene(env, HoleEncoder(), camera) as scene:
+        act = random_actions(env.action_space, np.random.default_rng(0))
+        states = play(env, scene.view, act, seed=0, steps=3, behaviour="random").states
+        drawn = np.concatenate(list(scene.draw(states).swapaxes(0, 1)), axis=2)
+        np.testing.assert_array_equal(drawn, scene.view.draw(states.rows, states.changes))
 
 
 def test_a_search_begins_with_possible_states():

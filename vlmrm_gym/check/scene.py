@@ -14,6 +14,9 @@ from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.heads import Features
 from vlmrm_gym.scoring.requests import Request
 
+BATCH = 32
+"""States that are drawn while those before them are encoded."""
+
 
 class Scene:
     """An environment, its cameras and the model that encodes what they see: each state is drawn and encoded once.
@@ -41,6 +44,7 @@ class Scene:
         self.view = StateView(env, camera, quality)
         """Captures the environment's states."""
         self._queue = open_queue(encoder, self.view.make_renderer, self.num_views)
+        self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
     @property
     def num_views(self) -> int:
