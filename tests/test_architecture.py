@@ -56,7 +56,18 @@ ALLOWED = {
     },
     "listing": BASE | {"registration", "gallery", "training"},
     "check": BASE
-    | {"videos", "envs", "rewards", "rendering", "capture", "registration", "gallery", "training", "listing"},
+    | {
+        "videos",
+        "envs",
+        "rewards",
+        "rendering",
+        "capture",
+        "scoring",
+        "registration",
+        "gallery",
+        "training",
+        "listing",
+    },
     "cli": BASE | {"vlmrm_gym", "rewards", "training", "check", "listing"},
     "bundled_model": BASE | {"check", "metrics", "tiny", "envs", "rendering", "rewards"},
 }

@@ -2,19 +2,20 @@
 
 import copy
 from contextlib import closing
+from operator import itemgetter
 
 import mujoco
 import numpy as np
 import pytest
 
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states
 from vlmrm_gym.check.climb import climb
 from vlmrm_gym.check.measure import median_excess
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.reach import reach
 from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.rollouts import play, random_actions
-from vlmrm_gym.check.samples import Column, collect
+from vlmrm_gym.check.samples import collect
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import Failures, search
 from vlmrm_gym.envs import CartPole, Humanoid
@@ -24,27 +25,31 @@ from vlmrm_gym.envs.humanoid_states import HumanoidStates
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.envs.states import fails_clearly, mutate
+from vlmrm_gym.registration import find_task, make_base_env
+from vlmrm_gym.rewards.views import CombineViews
 
 POLE = np.array([202, 152, 101])
 """The colour of the pole."""
-HONEST, WITH_HOLE, INVERTED = (Column(number, None) for number in range(3))
+HONEST, WITH_HOLE, INVERTED = (Column(itemgetter((slice(None), 0, number))) for number in range(3))
+"""Each takes one feature for the reward."""
 
 
-class HoleReward:
-    """Three rewards of cart-pole's frames, which see the colour of the pole.
+class HoleEncoder:
+    """Three features of cart-pole's frames, which see the colour of the pole.
 
     The first is the height of the pole's end. The second is the same, but twice as much is paid for a pole in a small
     part of the picture that it reaches when it hangs down on the right: a hole. The third is
     highest if the pole hangs down.
     """
 
-    microbatch_size = 64
+    batch_size = microbatch_size = 64
+    head = None
 
     @staticmethod
     def render_size(height, width):
         return height // 4, width // 4
 
-    def __call__(self, frames):
+    def encode(self, frames):
         pole = (np.abs(frames.astype(int) - POLE) < 30).all(axis=3)
         rows = pole.any(axis=2)
         high = np.where(rows.any(axis=1), 1 - rows.argmax(axis=1) / 100, 0.0)
@@ -56,7 +61,7 @@ class HoleReward:
 def poles():
     """A scene of cart-pole, its task and the states that a check scores."""
     env, task = CartPole("rgb_array"), CartPoleStates()
-    with closing(env), Scene(env, HoleReward()) as scene:
+    with closing(env), Scene(env, HoleEncoder()) as scene:
         act = random_actions(env.action_space, np.random.default_rng(0))
         rollout = play(env, scene.view, act, seed=0, steps=30, behaviour="random")
         success = task.succeeds(rollout.states.rows)
@@ -73,7 +78,7 @@ def test_it_finds_a_hole_in_a_reward_of_frames(poles):
     cheats, states = find(poles, WITH_HOLE)
     assert median_excess(cheats) > 0.5
     assert (
-        WITH_HOLE(samples.around.rewards)[fails_clearly(task, samples.around.states.rows)].max()
+        WITH_HOLE(samples.around.features)[fails_clearly(task, samples.around.states.rows)].max()
         < cheats.cheats[0].reward
     )
     position, angle = states[0]
@@ -81,7 +86,7 @@ def test_it_finds_a_hole_in_a_reward_of_frames(poles):
     assert tip > 480  # the hole is at columns 500 to 528
     assert np.cos(angle) < 0  # it hangs down
     for number, cheat in enumerate(cheats.cheats):
-        assert cheat.reward == pytest.approx(float(WITH_HOLE(scene.score(states[number : number + 1]))[0]))
+        assert cheat.reward == pytest.approx(float(WITH_HOLE(scene.features(states[number : number + 1]))[0]))
         assert cheat.frames.shape == (1, 400, 600, 3)
         np.testing.assert_array_equal(cheat.frames, scene.draw(states[number : number + 1])[0])
 
@@ -151,8 +156,8 @@ def test_no_two_searches_draw_the_same_random_numbers(poles, monkeypatch):
 def test_without_a_judge_it_finds_what_is_paid_most():
     env = Humanoid("rgb_array", textured=False)
 
-    class Bright(HoleReward):
-        def __call__(self, frames):
+    class Bright(HoleEncoder):
+        def encode(self, frames):
             return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None] / 255
 
     with closing(env), Scene(env, Bright()) as scene:
@@ -160,14 +165,14 @@ def test_without_a_judge_it_finds_what_is_paid_most():
         rollout = play(env, scene.view, act, seed=0, steps=5, behaviour="random")
         task = MuJoCoStates(env.model, rollout.states.rows)
         samples = collect(scene, task, [rollout], rollout.states, None, seed=0)
-        column = Column(0, None)
+        column = HONEST
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("vlmrm_gym.check.cheats.ROUNDS", 2)
             patch.setattr("vlmrm_gym.check.cheats.REFINEMENTS", 39)
             cheats, states = find_cheats(scene, task, column, samples, effort=1, seed=0)
         assert not cheats.judged
         assert cheats.near_miss is None
-        assert cheats.cheats[0].reward >= column(samples.around.rewards).max()
+        assert cheats.cheats[0].reward >= column(samples.around.features).max()
         assert all(cheat.failed == {} for cheat in cheats.cheats)
         assert climb(scene, task, column, samples, effort=1, seed=0) is None
         assert len(states) == len(cheats.cheats) <= 5
@@ -227,25 +232,39 @@ def test_a_search_among_the_humanoids_poses_finds_a_hole_where_there_is_one(scor
 
 
 def test_the_views_that_a_column_combines():
-    rewards = np.array([[[1.0, 5.0], [3.0, 4.0]]], dtype=np.float32)
-    assert Column(0, None)(rewards).tolist() == [1]
-    assert Column(1, None)(rewards).tolist() == [4]
-    assert Column(0, None)(rewards[:, 1:]).tolist() == [3]
+    """The head sees each view for itself; a randomly drawn view counts with its expectation."""
+    features = np.array([[[1.0, 5.0], [3.0, 4.0]]], dtype=np.float32)
+    assert HONEST(features).tolist() == [1]
+    assert WITH_HOLE(features).tolist() == [4]
+    assert HONEST(features[:, 1:]).tolist() == [3]
+    for how, expected in (("min", 1), ("mean", 2), ("random", 2), (lambda rewards: rewards[:, 1], 3)):
+        assert Column(HONEST.head, CombineViews(how, 2))(features).tolist() == [expected]
 
 
-def test_rewards_of_a_state_view_and_a_scene_are_of_the_same_frames(poles):
-    scene, _, samples = poles
-    with closing(CartPole("rgb_array")) as env, closing(StateView(env)) as view:
-        states = samples.visited.states.rows
-        drawn = view.draw(states)
-    np.testing.assert_array_equal(scene.draw(states)[:, 0], drawn)
+@pytest.mark.parametrize(
+    ("task_id", "camera"),
+    [
+        ("CartPole-v1", None),
+        ("MountainCarContinuous-v0", None),
+        ("Humanoid-stand-v0", None),
+        ("Humanoid-stand-v0", "front-side"),
+    ],
+)
+def test_a_scene_draws_what_a_view_of_the_environment_draws(task_id, camera):
+    """To the pixel, at the environment's own size, from every camera: although the queue draws for the model."""
+    env = make_base_env(find_task(f"VLMRM/{task_id}"), 5)
+    with closing(env), Scene(env, HoleEncoder(), camera) as scene:
+        act = random_actions(env.action_space, np.random.default_rng(0))
+        states = play(env, scene.view, act, seed=0, steps=3, behaviour="random").states
+        drawn = np.concatenate(list(scene.draw(states).swapaxes(0, 1)), axis=2)
+        np.testing.assert_array_equal(drawn, scene.view.draw(states.rows, states.changes))
 
 
 def test_a_search_begins_with_possible_states():
     """Random poses may have parts inside one another, which a camera may not show."""
     task, model = HumanoidStates("arms-crossed"), plain_model()
     env = Humanoid("rgb_array", task="arms-crossed", textured=False)
-    with closing(env), Scene(env, HoleReward()) as scene:
+    with closing(env), Scene(env, HoleEncoder()) as scene:
         act = random_actions(env.action_space, np.random.default_rng(0))
         rollout = play(env, scene.view, act, seed=0, steps=2, behaviour="random")
         samples = collect(scene, task, [rollout], rollout.states, None, seed=0)

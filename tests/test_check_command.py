@@ -11,11 +11,11 @@ import pytest
 from conftest import TASK_PROMPT
 
 from vlmrm_gym.check import cheats, climb, samples, scene_check
+from vlmrm_gym.check.prompts import Column, load_prompts
 from vlmrm_gym.check.rollouts import play, random_actions
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import find_task, make_base_env
-from vlmrm_gym.rewards import MultiPromptReward
 from vlmrm_gym.rewards.specification import CLIP
 
 CARTPOLE = "VLMRM/CartPole-v1"
@@ -119,17 +119,17 @@ def test_another_seed_draws_other_states(four, tmp_path):
 def test_states_are_scored_as_the_environment_is_rewarded():
     task = find_task(CARTPOLE)
     env = make_base_env(task, 20)
-    reward = MultiPromptReward([CLIP(prompt=TASK_PROMPT), CLIP(prompt=OTHER)], "cpu")
-    with closing(env), Scene(env, reward) as scene:
+    encoder, heads = load_prompts([CLIP(prompt=TASK_PROMPT), CLIP(prompt=OTHER)], "cpu")
+    with closing(env), Scene(env, encoder) as scene:
         act = random_actions(env.action_space, np.random.default_rng(0))
         rollout = play(env, scene.view, act, seed=3, steps=20, behaviour="random")
-        scored = scene.score(rollout.states)
-    assert scored.shape == (20, 1, 2)
-    for column, prompt in enumerate([TASK_PROMPT, OTHER]):
+        features = scene.features(rollout.states)
+    assert features.shape == (20, 1, encoder.feature_size)
+    for head, prompt in zip(heads, [TASK_PROMPT, OTHER], strict=True):
         with closing(gym.make(CARTPOLE, prompt=prompt)) as env:
             env.reset(seed=3)
             rewards = [env.step(action)[1] for action in rollout.actions]
-        np.testing.assert_allclose(scored[:, 0, column], rewards, atol=1e-5)
+        np.testing.assert_allclose(Column(head)(features), rewards, atol=1e-5)
 
 
 def test_reach_searches_for_actions(tmp_path):

@@ -1,21 +1,24 @@
 """Controls: rewards that should be at chance, and which of them do better than chance."""
 
+from operator import itemgetter
+
 import numpy as np
 import pytest
 
 from vlmrm_gym.check.controls import best_control, chance_limit, measure_controls
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.results import Control
 from vlmrm_gym.check.rollouts import Rollout
-from vlmrm_gym.check.samples import Column, Sample, Samples
+from vlmrm_gym.check.samples import Sample, Samples
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering import States
 
-REWARD, SAME, USELESS = (Column(number, None) for number in range(3))
+REWARD, SAME, USELESS = (Column(itemgetter((slice(None), 0, number))) for number in range(3))
 BLACK = np.zeros((1, 1, 3), dtype=np.float32)
 
 
 def make_samples(success, rewards, rollouts=1):
-    """Samples that rollouts of equal length have visited, with float (N, 3) rewards."""
+    """Samples that rollouts of equal length have visited, whose three features, float (N, 3), are rewards."""
     states = States(np.zeros((len(success), 1)))
     steps = len(success) // rollouts
     nothing = np.zeros(steps)

@@ -1,4 +1,4 @@
-"""Which states the measures of a reward are about, and how scenes score them."""
+"""Which states the measures of a reward are about, and how scenes encode them."""
 
 import threading
 from contextlib import closing
@@ -6,17 +6,17 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from vlmrm_gym.check import scene as scene_module
 from vlmrm_gym.check.measure import agreements, summarise
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.results import CheatSearch, SignalCurves
-from vlmrm_gym.check.samples import Column, Sample, Samples
+from vlmrm_gym.check.samples import Sample, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.verdict import classify
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.rendering import States
 
-COLUMN = Column(0, None)
+COLUMN = Column(lambda features: features[:, 0, 0])
 NOTHING = SignalCurves(rewards=np.empty((0, 0)), behaviours=(), signal=None)
 
 
@@ -60,10 +60,10 @@ def test_labels_of_one_kind_leave_the_agreement_open():
 def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):
     """A model that is slower than the renderer does not pile up frames."""
     drawn, most = [], []
-    monkeypatch.setattr(scene_module, "BATCH", 2)
 
     class Slow:
-        microbatch_size = 64
+        batch_size = microbatch_size = 2
+        head = None
         wait = threading.Event()
         encoded = 0
 
@@ -71,7 +71,7 @@ def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):
         def render_size(height, width):
             return height // 8, width // 8
 
-        def __call__(self, frames):
+        def encode(self, frames):
             self.wait.wait(0.02)
             most.append(len(drawn) - self.encoded)
             self.encoded += 1
@@ -81,8 +81,8 @@ def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):
     monkeypatch.setattr(States, "draw", lambda *arguments: (drawn.append(1), draw(*arguments))[1])
     rows = CartPoleStates().sample(12, np.random.default_rng(0))
     with closing(CartPole("rgb_array")) as env, Scene(env, Slow()) as scene:
-        rewards = scene.score(rows)
+        features = scene.features(rows)
         assert len(drawn) == 6
         assert max(most) <= 2
-        one_by_one = [scene.score(rows[i : i + 1])[0] for i in range(12)]
-    np.testing.assert_allclose(rewards, one_by_one, rtol=1e-6)
+        one_by_one = [scene.features(rows[i : i + 1])[0] for i in range(12)]
+    np.testing.assert_allclose(features, one_by_one, rtol=1e-6)

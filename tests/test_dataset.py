@@ -1,6 +1,7 @@
 """`vlmrm-gym dataset`: rollouts with rewards as a Minari dataset."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -19,12 +20,12 @@ import pytest
 from conftest import TASK_PROMPT
 from counting_env import Counting
 
+from vlmrm_gym import CLIPReward
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.labels import read_dataset
 from vlmrm_gym.check.numbered_video import STRIP
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import make_base_env
-from vlmrm_gym.rewards import MultiPromptReward
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.videos import read_layout
 
@@ -135,16 +136,16 @@ def test_frame_k_of_a_video_is_the_state_after_action_k(poles):
 
 
 def test_after_ctrl_c_the_same_command_goes_on(poles, tmp_path, monkeypatch, capsys):
-    out, score, calls = tmp_path / "poles-v0", MultiPromptReward.__call__, []
+    out, encode, calls = tmp_path / "poles-v0", CLIPReward.encode, []
 
     def interrupted(self, frames):
         calls.append(len(frames))
         if len(calls) == 3:
-            raise KeyboardInterrupt
-        return score(self, frames)
+            os.kill(os.getpid(), signal.SIGINT)
+        return encode(self, frames)
 
     with monkeypatch.context() as patch:
-        patch.setattr(MultiPromptReward, "__call__", interrupted)
+        patch.setattr(CLIPReward, "encode", interrupted)
         with pytest.raises(SystemExit) as raised:
             main([*POLES, "--frames", "--out", str(out)])
     assert raised.value.code == 130
@@ -185,7 +186,7 @@ def test_a_complete_dataset_is_left_alone(poles, tmp_path, monkeypatch):
     shutil.copytree(poles, out)
     (out / "labels.csv").write_text("labelled by hand")
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != ".lock"}
-    monkeypatch.setattr(MultiPromptReward, "__init__", lambda *args: pytest.fail("no model is needed"))
+    monkeypatch.setattr(CLIPReward, "__init__", lambda *args: pytest.fail("no model is needed"))
     main([*POLES, "--frames", "--out", str(out)])
     assert {path: path.stat().st_mtime_ns for path in before} == before
 

@@ -1,6 +1,8 @@
 """`vlmrm-gym score`: rewards of every frame of a video or of pictures."""
 
 import csv
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -16,9 +18,9 @@ from vlmrm_gym import CLIP, CLIPReward
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.drawing import MAX_SIDE, MIN_WIDTH, drawn_size
 from vlmrm_gym.check.frames import batch, open_frames
+from vlmrm_gym.check.prompts import load_prompts
 from vlmrm_gym.check.score import FILES
 from vlmrm_gym.cli import main
-from vlmrm_gym.rewards import MultiPromptReward
 from vlmrm_gym.videos import LINE_HEIGHT, PLOT_HEIGHT, save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
@@ -186,16 +188,15 @@ def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames, ca
 
 
 def test_after_ctrl_c_the_table_has_what_was_scored(video, monkeypatch, capsys):
-    score = MultiPromptReward.__call__
-    calls = []
+    encode, calls = CLIPReward.encode, []
 
     def interrupted(self, frames):
         calls.append(len(frames))
         if len(calls) == 3:
-            raise KeyboardInterrupt
-        return score(self, frames)
+            os.kill(os.getpid(), signal.SIGINT)
+        return encode(self, frames)
 
-    monkeypatch.setattr(MultiPromptReward, "__call__", interrupted)
+    monkeypatch.setattr(CLIPReward, "encode", interrupted)
     with pytest.raises(SystemExit) as raised:
         main(["score", str(video), "--prompt", TASK_PROMPT, "--batch-size", "2"])
     assert raised.value.code == 130
@@ -300,7 +301,7 @@ def test_drawn_sizes_are_even_and_within_limits(size):
 
 
 def test_rewards_of_different_models_do_not_share_embeddings():
-    with pytest.raises(ValueError, match="`specs` must have one `model`"):
-        MultiPromptReward([CLIP(prompt="a"), CLIP(prompt="b", resize_mode="longest")])
-    with pytest.raises(ValueError, match="`specs` must have one `model`"):
-        MultiPromptReward([])
+    with pytest.raises(InputError, match="`specs` must have one `model`"):
+        load_prompts([CLIP(prompt="a"), CLIP(prompt="b", resize_mode="longest")], "cpu")
+    with pytest.raises(InputError, match="`specs` must have one `model`"):
+        load_prompts([], "cpu")

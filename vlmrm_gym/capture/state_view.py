@@ -46,6 +46,12 @@ class StateView:
         """Number of cameras that draw a state."""
         return getattr(self._renderer, "num_views", 1)
 
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
+        own = self._renderer
+        return (own.height, own.width) if isinstance(own, StateRenderer) else None
+
     def pin_camera(self) -> None:
         """If the view uses the environment's own camera, make the environment render with the same one."""
         if self._own_camera:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.random_streams import stream
 from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.results import Cheat, CheatSearch
-from vlmrm_gym.check.samples import Column, Samples
+from vlmrm_gym.check.samples import Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import Failures, search
 from vlmrm_gym.envs.states import TaskStates, fails_clearly, mutate
@@ -35,7 +36,7 @@ def find_cheats(
     Without a judge: for the states with the highest rewards.
 
     Args:
-        scene: Scores states.
+        scene: Encodes and draws states.
         task: Its states.
         column: The reward.
         samples: States to begin with, and successes to compare with.
@@ -47,11 +48,11 @@ def find_cheats(
     """
 
     def score(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        return column(scene.score(rows))
+        return column(scene.features(rows))
 
     found = _search(task, score, first_states(task, samples, column, seed), effort, seed)
     rows = distinct(found, SHOWN)
-    true_rewards = np.empty(0) if samples.goals is None else column(samples.goals.rewards)
+    true_rewards = np.empty(0) if samples.goals is None else column(samples.goals.features)
     return CheatSearch(
         judged=task.has_judge,
         cheats=_describe(scene, task, rows, score(rows)) if len(rows) else [],
@@ -135,7 +136,7 @@ def first_states(task: TaskStates, samples: Samples, column: Column, seed: int) 
     if samples.around is None:
         return _settled(task, some)
     rows = samples.around.states.rows
-    scores = np.where(failure(task)(rows), column(samples.around.rewards), -np.inf)
+    scores = np.where(failure(task)(rows), column(samples.around.features), -np.inf)
     best = rows[np.argsort(-scores, kind="stable")[: LINES // 2]]
     return _settled(task, np.concatenate([best, some[: LINES - len(best)]]))
 
@@ -164,4 +165,4 @@ def _near_miss(task: TaskStates, column: Column, samples: Samples) -> float | No
         return None
     rows = samples.around.states.rows
     near = ~task.succeeds(rows) & ~fails_clearly(task, rows)
-    return float(column(samples.around.rewards)[near].max()) if near.any() else None
+    return float(column(samples.around.features)[near].max()) if near.any() else None

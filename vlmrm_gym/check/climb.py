@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.check.samples import Column, Samples
+from vlmrm_gym.check.prompts import Column
+from vlmrm_gym.check.samples import Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.search import search
 from vlmrm_gym.envs.states import TaskStates, fails_clearly, mutate
@@ -38,7 +39,7 @@ def climb(scene: Scene, task: TaskStates, column: Column, samples: Samples, *, e
     An agent, too, begins there, follows the reward, and does not know what succeeds.
 
     Args:
-        scene: Scores states.
+        scene: Encodes states.
         task: Its states.
         column: The reward.
         samples: Initial states, and successes to compare with.
@@ -53,14 +54,14 @@ def climb(scene: Scene, task: TaskStates, column: Column, samples: Samples, *, e
     initial = States.concatenate([rollout.initial for rollout in samples.rollouts]).rows
     rng = np.random.default_rng(seed)
     found = search(
-        lambda rows: column(scene.score(rows)),
+        lambda rows: column(scene.features(rows)),
         lambda rows: np.ones(len(rows), dtype=bool),
         _spread(task, initial, rng),
         lambda rows, rng: mutate(task, rows, rng, SCALES),
         rounds=ROUNDS * effort,
         seed=seed,
     )
-    start, goal = np.median(column(samples.first)), np.median(column(samples.goals.rewards))
+    start, goal = np.median(column(samples.first)), np.median(column(samples.goals.features))
     return Climb(
         success=1 - float(fails_clearly(task, found.states[:BEST]).mean()),
         progress=1.0 if goal <= start else min(1.0, float((found.scores[0] - start) / (goal - start))),

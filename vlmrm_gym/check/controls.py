@@ -6,9 +6,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.results import Control
-from vlmrm_gym.check.samples import AllRewards, Column, Samples
+from vlmrm_gym.check.samples import Samples
 from vlmrm_gym.metrics import auc
+from vlmrm_gym.rewards.heads import Features
 
 UNRELATED = "a bowl of fruit on a wooden table"
 """A prompt that has nothing to do with any environment."""
@@ -17,7 +19,7 @@ SIGNIFICANCE = 0.05
 
 
 def measure_controls(
-    samples: Samples, column: Column, prompts: Mapping[str, Column], black: AllRewards
+    samples: Samples, column: Column, prompts: Mapping[str, Column], black: Features
 ) -> Sequence[Control]:
     """Measure the controls of one reward. Empty if it is not known which states succeed, or if all are alike in that.
 
@@ -25,12 +27,12 @@ def measure_controls(
         samples: The states.
         column: The reward that is checked.
         prompts: The rewards of other prompts, by what they are called.
-        black: The rewards of a black frame, float32 (1, V, K).
+        black: The features of a black frame from every camera, float32 (1, V, D).
     """
     judged, visited = samples.judged, samples.visited
     if judged.success is None or not _has_both(judged.success):
         return []
-    success, rewards = judged.success, column(judged.rewards)
+    success, rewards = judged.success, column(judged.features)
     groups = samples.groups if judged is visited else np.arange(len(judged))
     unmoving = visited.success is not None and _has_both(visited.success)
     comparisons = len(prompts) + 1 + unmoving
@@ -38,7 +40,7 @@ def measure_controls(
     controls = [
         Control(
             name=name,
-            auc=auc(other(judged.rewards), success),
+            auc=auc(other(judged.features), success),
             chance=limit,
             explanation="An unrelated prompt should not separate successes from failures this well.",
         )

@@ -24,8 +24,8 @@ from vlmrm_gym.check.dataset_folder import DatasetFolder, check_spaces, to_buffe
 from vlmrm_gym.check.dataset_summary import print_summary
 from vlmrm_gym.check.environments import make_unscored_env, time_limit
 from vlmrm_gym.check.numbered_video import save_numbered_video
+from vlmrm_gym.check.prompts import Column, load_prompts, open_queue
 from vlmrm_gym.check.rollouts import Policy, held_actions, play, random_actions, run_actions
-from vlmrm_gym.check.score import load_prompts
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.clip_options import CLIPFields
@@ -207,18 +207,13 @@ def _make_scorer(
             raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
     except ValueError as error:
         raise InputError(str(error)) from error
-    reward, num_views = load_prompts(specs, command.device), view.num_views
-    if combine is None and num_views > 1:
-        combine = CombineViews("min", num_views)
-    renderer = opened.enter_context(closing(view.make_renderer(reward.render_size)))
-    size = max(1, reward.microbatch_size // num_views)
+    encoder, heads = load_prompts(specs, command.device)
+    queue = opened.enter_context(closing(open_queue(encoder, view.make_renderer, view.num_views)))
+    columns = [Column(head, combine) for head in heads]
 
     def score(states: States) -> NDArray[np.float32]:
-        parts = [states[start : start + size].draw(renderer) for start in range(0, len(states), size)]
-        rewards = np.concatenate([reward(part.reshape(-1, *part.shape[-3:])) for part in parts])
-        if num_views == 1 or combine is None:
-            return rewards
-        return np.stack([combine(column.reshape(-1, num_views)) for column in rewards.T], axis=1)
+        features = queue.features(states)
+        return np.stack([column(features) for column in columns], axis=1).astype(np.float32)
 
     return score
 

@@ -7,6 +7,7 @@ import numpy as np
 from vlmrm_gym.check.agreement import Agreement, measure_agreement
 from vlmrm_gym.check.climb import Climb
 from vlmrm_gym.check.controls import best_control
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.results import (
     CheatSearch,
     ContactSheet,
@@ -15,10 +16,11 @@ from vlmrm_gym.check.results import (
     Measures,
     SignalCurves,
 )
-from vlmrm_gym.check.samples import AllRewards, Column, Sample, Samples
+from vlmrm_gym.check.samples import Sample, Samples
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.signal import measure_signal
 from vlmrm_gym.envs.states import StatePath, TaskStates
+from vlmrm_gym.rewards.heads import Features
 
 SHEET = 12
 """Frames of a contact sheet."""
@@ -28,25 +30,25 @@ def agreements(samples: Samples, column: Column, seed: int) -> Mapping[str, Agre
     """Agreement with the judge, by where the states are from; empty if nothing says which states succeed."""
     measured = {}
     if samples.visited.success is not None:
-        rewards = column(samples.visited.rewards)
+        rewards = column(samples.visited.features)
         measured["rollouts"] = measure_agreement(rewards, samples.visited.success, groups=samples.groups, seed=seed)
     if samples.around is not None and samples.around.success is not None:
         measured["states around the goal"] = measure_agreement(
-            column(samples.around.rewards), samples.around.success, seed=seed
+            column(samples.around.features), samples.around.success, seed=seed
         )
     return measured
 
 
 def signal_curves(samples: Samples, column: Column) -> SignalCurves:
     """Rewards along the rollouts, and the way from there to the goal's."""
-    along = samples.along(column(samples.visited.rewards))
+    along = samples.along(column(samples.visited.features))
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     untrained = [
         rewards
         for rewards, behaviour in zip(along, behaviours, strict=True)
         if behaviour in ("random", "held") and len(rewards) > 1
     ]
-    goal = None if samples.goals is None else column(samples.goals.rewards)
+    goal = None if samples.goals is None else column(samples.goals.features)
     return SignalCurves(
         rewards=np.stack([rewards[: min(map(len, along))] for rewards in along]),
         behaviours=behaviours,
@@ -57,7 +59,7 @@ def signal_curves(samples: Samples, column: Column) -> SignalCurves:
 def landscapes(
     task: TaskStates | None,
     samples: Samples,
-    paths: Sequence[tuple[StatePath, AllRewards]],
+    paths: Sequence[tuple[StatePath, Features]],
     curves: Mapping[str, Column],
     main: Column,
 ) -> Sequence[Landscape]:
@@ -66,7 +68,7 @@ def landscapes(
     Args:
         task: The states of the task; None if states cannot be made.
         samples: The rollouts.
-        paths: The lines of states, with their rewards.
+        paths: The lines of states, with their features.
         curves: The rewards of plots with a line for each alpha, by label.
         main: The reward of plots with a line for each path.
     """
@@ -76,10 +78,10 @@ def landscapes(
                 title=path.title,
                 axis=path.axis,
                 positions=path.positions,
-                curves={label: column(rewards) for label, column in curves.items()},
+                curves={label: column(features) for label, column in curves.items()},
                 goal=task.succeeds(path.states) if task.has_judge else None,
             )
-            for path, rewards in paths
+            for path, features in paths
             if path.line is None
         ]
         return [*own, *_shared_plots(paths, main)]
@@ -93,24 +95,24 @@ def landscapes(
                 title=f"Along a rollout: {behaviour} actions",
                 axis="step",
                 positions=np.arange(1.0, own.sum() + 1),
-                curves={label: column(samples.visited.rewards[own]) for label, column in curves.items()},
+                curves={label: column(samples.visited.features[own]) for label, column in curves.items()},
                 goal=None if success is None else success[own],
             )
         )
     return shown
 
 
-def _shared_plots(paths: Sequence[tuple[StatePath, AllRewards]], main: Column) -> Sequence[Landscape]:
+def _shared_plots(paths: Sequence[tuple[StatePath, Features]], main: Column) -> Sequence[Landscape]:
     """Plots of which every path is a line."""
-    shared = [(path, rewards) for path, rewards in paths if path.line is not None]
+    shared = [(path, features) for path, features in paths if path.line is not None]
     titles = dict.fromkeys(path.title for path, _ in shared)
-    grouped = [[(path, rewards) for path, rewards in shared if path.title == title] for title in titles]
+    grouped = [[(path, features) for path, features in shared if path.title == title] for title in titles]
     return [
         Landscape(
             title=lines[0][0].title,
             axis=lines[0][0].axis,
             positions=lines[0][0].positions,
-            curves={str(path.line): main(rewards) for path, rewards in lines},
+            curves={str(path.line): main(features) for path, features in lines},
             goal=None,
         )
         for lines in grouped
@@ -120,7 +122,7 @@ def _shared_plots(paths: Sequence[tuple[StatePath, AllRewards]], main: Column) -
 def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:
     """The frames with the highest and with the lowest rewards."""
     sample = _thinned(samples.visited) if samples.around is None else samples.around
-    rewards = column(sample.rewards)
+    rewards = column(sample.features)
     order = np.argsort(-rewards, kind="stable")
     chosen = {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}
     sheets = []
@@ -165,7 +167,7 @@ def _excess(samples: Samples, column: Column, cheats: CheatSearch) -> float | No
     assert judged.success is not None
     if judged.success.all():
         return None
-    success, failure = np.median(cheats.true_rewards), np.median(column(judged.rewards)[~judged.success])
+    success, failure = np.median(cheats.true_rewards), np.median(column(judged.features)[~judged.success])
     if success <= failure:
         return None
     return float((cheats.cheats[0].reward - success) / (success - failure))
@@ -175,7 +177,7 @@ def _thinned(sample: Sample) -> Sample:
     """Every fifth state: successive frames are alike."""
     mask = np.arange(len(sample)) % 5 == 0
     success = None if sample.success is None else sample.success[mask]
-    return Sample(sample.states[mask], sample.rewards[mask], success)
+    return Sample(sample.states[mask], sample.features[mask], success)
 
 
 def median_excess(cheats: CheatSearch) -> float | None:
@@ -185,12 +187,6 @@ def median_excess(cheats: CheatSearch) -> float | None:
     return cheats.cheats[0].reward - float(np.median(cheats.true_rewards))
 
 
-def paths_rewards(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, AllRewards]]:
-    """The task's lines of states, with their rewards."""
-    return [] if task is None else [(path, scene.score(path.states)) for path in task.paths()]
-
-
-def black_rewards(scene: Scene) -> AllRewards:
-    """The rewards of a black frame from every camera: float32 (1, V, K)."""
-    black = np.zeros((1, 224, 224, 3), dtype=np.uint8)
-    return np.repeat(scene.score_frames(black)[:, None], scene.num_views, axis=1)
+def paths_features(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, Features]]:
+    """The task's lines of states, with their features."""
+    return [] if task is None else [(path, scene.features(path.states)) for path in task.paths()]

@@ -7,11 +7,11 @@ import numpy as np
 
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.controls import UNRELATED
+from vlmrm_gym.check.prompts import Column, load_prompts
 from vlmrm_gym.check.results import Choice
-from vlmrm_gym.check.samples import Column
-from vlmrm_gym.check.score import load_prompts
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.training.spec_fields import spec_settings
 
@@ -43,17 +43,20 @@ class ModelRewards:
         self._controls: dict[str, _Key] = {"an unrelated prompt": (UNRELATED, 0.0)}
         if baseline:
             self._controls["the baseline as the prompt"] = (baseline, 0.0)
-        self._keys = list(dict.fromkeys([*asked, *self._curves.values(), *self._controls.values()]))
+        keys = list(dict.fromkeys([*asked, *self._curves.values(), *self._controls.values()]))
         given = {**spec_settings(CLIPFields, command), "model": main.model}
         specs = [
             CLIP(**{**given, "prompt": prompt, "baseline": baseline if alpha else None, "alpha": alpha})
-            for prompt, alpha in self._keys
+            for prompt, alpha in keys
         ]
         compared = {prompt for prompt, _ in asked} | ({baseline} if any(alpha for _, alpha in asked) else set())
         others = {prompt for prompt in (UNRELATED, baseline) if prompt and prompt not in compared}
-        self.reward = load_prompts(specs, command.device, others)
+        self.encoder, heads = load_prompts(specs, command.device, others)
+        self._heads = dict(zip(keys, heads, strict=True))
+        black = np.zeros((1, 224, 224, 3), dtype=np.uint8)
         try:
-            self.reward(np.zeros((1, 64, 64, 3), dtype=np.uint8))
+            self.black = StateReward(self.encoder, 1, return_features=True).features(black)
+            """The features of a black frame, float32 (1, 1, D)."""
         except RuntimeError as error:  # it overflows in this precision
             raise InputError(str(error)) from error
 
@@ -73,4 +76,4 @@ class ModelRewards:
         combine = None
         if num_views > 1 and choice.combine_views is not None:
             combine = CombineViews(choice.combine_views, num_views)
-        return Column(self._keys.index(key), combine)
+        return Column(self._heads[key], combine)

@@ -1,4 +1,4 @@
-"""The states that a check looks at, with the rewards that they get."""
+"""The states that a check looks at, with the features that rewards are made of."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,33 +10,12 @@ from vlmrm_gym.check.rollouts import Rollout
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.rewards.heads import Features
 
 AROUND = 300
 """States that `TaskStates.sample` makes."""
 GOALS = 60
 """States that succeed."""
-
-AllRewards = NDArray[np.float32]
-"""Rewards of N states from V cameras by K reward models: float32 (N, V, K)."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One of the K rewards of a scene, its views combined."""
-
-    number: int
-    combine: CombineViews | None
-    """None: "min". A randomly drawn view counts with its expectation, the mean."""
-
-    def __call__(self, rewards: AllRewards) -> NDArray[np.float64]:
-        """The rewards of states: float64 (N,)."""
-        own = rewards[:, :, self.number]
-        if own.shape[1] == 1:
-            return own[:, 0].astype(np.float64)
-        if self.combine is None:
-            return own.min(axis=1).astype(np.float64)
-        return (own.mean(axis=1) if self.combine.is_random else self.combine(own)).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +23,8 @@ class Sample:
     """States of one kind."""
 
     states: States
-    rewards: AllRewards
+    features: Features
+    """float32 (N, V, D): of 10,000 states from one camera, by the widest models (D = 1,280), 50 MB."""
     success: NDArray[np.bool_] | None
     """bool (N,); None if it is not known."""
 
@@ -54,12 +34,12 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
-    """All states of a scene that are scored once, for all choices of prompt, alpha and combination."""
+    """All states of a scene that are encoded once, for all choices of prompt, alpha and combination."""
 
     rollouts: Sequence[Rollout]
     visited: Sample
     """The states of all rollouts, one after the other."""
-    first: AllRewards
+    first: Features
     """Of the initial state of every rollout."""
     around: Sample | None
     """States that `TaskStates.sample` makes, also called "states around the goal"; None if none can be made."""
@@ -96,10 +76,10 @@ def collect(
     *,
     seed: int,
 ) -> Samples:
-    """Score the states that a check looks at.
+    """Encode the states that a check looks at.
 
     Args:
-        scene: Scores them.
+        scene: Encodes them.
         task: The states of the task; None if states cannot be made.
         rollouts: The rollouts.
         visited: Their N states, one after the other.
@@ -112,14 +92,14 @@ def collect(
     goals = visited[:0]
     if task is not None:
         rows = task.sample(AROUND, rng)
-        around = Sample(States(rows), scene.score(rows), task.succeeds(rows) if task.has_judge else None)
+        around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if task.has_judge else None)
         goals = States(task.goals(GOALS, rng))
     if not len(goals) and success is not None:
         goals = visited[np.isin(np.arange(len(visited)), rng.permutation(np.flatnonzero(success))[:GOALS])]
     return Samples(
         rollouts=rollouts,
-        visited=Sample(visited, scene.score(visited), success),
-        first=scene.score(initial),
+        visited=Sample(visited, scene.features(visited), success),
+        first=scene.features(initial),
         around=around,
-        goals=Sample(goals, scene.score(goals), np.ones(len(goals), dtype=bool)) if len(goals) else None,
+        goals=Sample(goals, scene.features(goals), np.ones(len(goals), dtype=bool)) if len(goals) else None,
     )

@@ -17,19 +17,19 @@ from vlmrm_gym.check.climb import climb
 from vlmrm_gym.check.controls import measure_controls
 from vlmrm_gym.check.measure import (
     agreements,
-    black_rewards,
     contact_sheets,
     landscapes,
     median_excess,
-    paths_rewards,
+    paths_features,
     signal_curves,
     summarise,
 )
 from vlmrm_gym.check.model_rewards import ModelRewards
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.reach import reach
 from vlmrm_gym.check.results import CheatSearch, Choice, Control, Measures, SignalCurves, Viewpoints
 from vlmrm_gym.check.rollouts import Rollout, held_actions, play, random_actions, run_actions
-from vlmrm_gym.check.samples import Column, collect
+from vlmrm_gym.check.samples import collect
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.subject import Subject
 from vlmrm_gym.check.viewpoints import compare_viewpoints
@@ -139,7 +139,8 @@ class SceneCheck:
             agreed = agreements(samples, column, command.seed)
         signal = signal_curves(samples, column)
         others = self._rewards.controls(choice, scene.num_views)
-        controls = measure_controls(samples, column, others, black_rewards(scene))
+        black = np.repeat(self._rewards.black, scene.num_views, axis=1)
+        controls = measure_controls(samples, column, others, black)
         cheats, found, climbed = CheatSearch(left_out=self._no_search), np.empty((0, 0)), None
         if self._task is not None:
             options: Any = {"effort": command.effort, "seed": command.seed}
@@ -157,10 +158,10 @@ class SceneCheck:
             with self._clock.time("reach"):
                 cheats = self._reach(self._task, measured)
         with self._clock.time("viewpoints"):
-            viewpoints = self._viewpoints(column.number, cheats, measured.found)
+            viewpoints = self._viewpoints(column, cheats, measured.found)
         with self._clock.time("landscape"):
             curves = self._rewards.curves(measured.choice, scene.num_views)
-            lines = landscapes(self._task, samples, paths_rewards(scene, self._task), curves, column)
+            lines = landscapes(self._task, samples, paths_features(scene, self._task), curves, column)
         with self._clock.time("pictures"):
             sheets = contact_sheets(scene, samples, column)
         return {
@@ -175,7 +176,7 @@ class SceneCheck:
         }
 
     def _make_scene(self, camera: Any) -> Scene:
-        return Scene(self._env, self._rewards.reward, camera, progress=self._progress.update)
+        return Scene(self._env, self._rewards.encoder, camera, progress=self._progress.update)
 
     def _reach(self, task: TaskStates, measured: "Measured") -> CheatSearch:
         """The cheats with what a search over actions reached of them."""
@@ -186,7 +187,7 @@ class SceneCheck:
                 self._scene.view,
                 target,
                 self._samples.around.states.rows.std(axis=0),
-                lambda rows: measured.column(self._scene.score(rows)),
+                lambda rows: measured.column(self._scene.features(rows)),
                 failure(task),
                 steps=STEPS,
                 rollouts=REACH_ROLLOUTS * self._command.effort,
@@ -198,12 +199,12 @@ class SceneCheck:
         cheats = [replace(cheat, reached=reward) for cheat, reward in zip(measured.cheats.cheats, reached, strict=True)]
         return replace(measured.cheats, cheats=cheats)
 
-    def _viewpoints(self, number: int, cheats: CheatSearch, found: NDArray[np.float64]) -> Viewpoints:
+    def _viewpoints(self, column: Column, cheats: CheatSearch, found: NDArray[np.float64]) -> Viewpoints:
         return compare_viewpoints(
             self._env,
             self._make_scene,
             self._camera,
-            number,
+            column,
             self._task,
             self._samples,
             found,

@@ -3,31 +3,29 @@
 import csv
 import math
 import sys
-import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import numpy as np
 import tyro
-from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vlmrm_gym.check import InputError, check_values
 from vlmrm_gym.check.drawing import plot_rewards, reward_video
 from vlmrm_gym.check.frames import Pictures, Video, batch, open_frames
+from vlmrm_gym.check.prompts import Column, load_prompts, open_queue
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
-
-if TYPE_CHECKING:
-    from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
@@ -90,8 +88,8 @@ def score(command: Score) -> None:
     folder = _choose_folder(command)
     if source.note is not None:
         say(source.note, error=True)
-    reward = load_prompts(list(columns.values()), command.device)
-    batches = batch(source.frames(), reward.microbatch_size)
+    encoder, heads = load_prompts(list(columns.values()), command.device)
+    batches = batch(source.frames(), encoder.microbatch_size)
     first = next(batches, None)
     if first is None:
         raise InputError(f"{command.path} has no frame that can be decoded.")
@@ -102,10 +100,17 @@ def score(command: Score) -> None:
         drawing = reward_video(video, list(columns), source.fps or PICTURES_FPS, source.count)
     progress = tqdm(total=source.count, unit=" frames", file=sys.stderr)
     try:
-        with closing(batches), table.open("w", newline="", encoding="utf-8") as file, progress, drawing as drawn:
+        with (
+            closing(open_queue(encoder, lambda render_size: FrameStore())) as queue,
+            closing(batches),
+            table.open("w", newline="", encoding="utf-8") as file,
+            progress,
+            drawing as drawn,
+        ):
             rows = _TableWriter(file, source, list(columns))
             for frames in chain([first], batches):
-                scored = reward(frames)
+                features = queue.features(States(frames))
+                scored = np.stack([Column(head)(features) for head in heads], axis=1).astype(np.float32)
                 rows.add(scored)
                 rewards.extend(scored)
                 if drawn is not None:
@@ -150,31 +155,6 @@ def _choose_folder(command: Score) -> Path:
     if folder.exists() and not command.overwrite:
         raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --out.")
     return folder
-
-
-def load_prompts(specs: Sequence[CLIP], device: str, unwarned: Collection[str] = ()) -> "MultiPromptReward":
-    """Load the model and encode the texts; print what it warns of, once.
-
-    Args:
-        specs: The rewards, of one model.
-        device: Where the model runs.
-        unwarned: Prompts whose warnings are not printed.
-
-    Raises:
-        InputError: The model cannot be loaded, or a text is too long.
-    """
-    from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
-
-    try:
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", UserWarning)
-            reward = MultiPromptReward(specs, device)
-    except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
-    for message in dict.fromkeys(str(warning.message) for warning in warned):
-        if not any(repr(prompt) in message for prompt in unwarned):
-            say(message, error=True)
-    return reward
 
 
 def _prepare(folder: Path) -> list[Path]:

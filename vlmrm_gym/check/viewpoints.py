@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.results import Viewpoints
 from vlmrm_gym.check.samples import Samples
 from vlmrm_gym.check.scene import Scene
@@ -29,7 +30,7 @@ def compare_viewpoints(
     env: gym.Env[Any, Any],
     make_scene: Callable[[Sequence[mujoco.MjvCamera]], Scene],
     camera: Any,
-    column: int,
+    column: Column,
     task: TaskStates | None,
     samples: Samples,
     cheats: NDArray[np.float64],
@@ -41,7 +42,7 @@ def compare_viewpoints(
         env: The environment.
         make_scene: Makes a scene of it with other cameras.
         camera: The camera that is checked, or several: the first one is moved.
-        column: The number of the reward.
+        column: The reward.
         task: The states of the task; None if states cannot be made.
         samples: Successes and failures.
         cheats: States that fail and have high rewards, float64 (C, S).
@@ -68,7 +69,7 @@ def compare_viewpoints(
     rows = np.concatenate([goals, failures, cheats])
     scene = make_scene([_moved(own, azimuth, elevation) for elevation in ELEVATIONS for azimuth in AZIMUTHS])
     try:
-        rewards = scene.score(rows)[:, :, column].astype(np.float64)
+        rewards = column.of_views(scene.features(rows)).astype(np.float64)
         success = np.arange(len(rows)) < len(goals)
         scores = np.array([auc(rewards[:, view], success) for view in range(rewards.shape[1])])
         best, worst = int(scores.argmax()), int(scores.argmin())

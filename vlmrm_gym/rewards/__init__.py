@@ -9,13 +9,11 @@ from vlmrm_gym.rewards.specification import CLIP, RewardSpec, from_mapping, to_m
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip import CLIPReward
-    from vlmrm_gym.rewards.multi_prompt import MultiPromptReward
 
 __all__ = [
     "CLIP",
     "CLIPReward",
     "ImportedReward",
-    "MultiPromptReward",
     "RenderSize",
     "RewardModel",
     "RewardSpec",
@@ -23,7 +21,7 @@ __all__ = [
     "to_mapping",
 ]
 
-_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip", "MultiPromptReward": "vlmrm_gym.rewards.multi_prompt"}
+_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip"}
 
 
 def __getattr__(name: str) -> Any:
