@@ -196,3 +196,15 @@ def test_clips_of_no_length_are_refused(name):
     reward = type("Odd", (Motion,), {name: 0})()
     with pytest.raises(ValueError, match=rf"`reward.{name}` must be an integer of at least 1"):
         gym.make_vec("VLMRM/CartPole-v1", 1, reward=reward)
+
+
+@pytest.mark.parametrize("make", [gym.make, lambda id, **options: gym.make_vec(id, 1, num_workers=1, **options)])
+def test_clips_longer_than_an_episode_are_refused(make):
+    """With both lengths; a clip as long as an episode fits."""
+    with pytest.raises(
+        ValueError, match=r"fit into an episode, of 4 steps .* Received 3 frames, 2 steps apart: 5 steps"
+    ):
+        make("VLMRM/CartPole-v1", reward="test_clips:Motion", episode_length=4)
+    with pytest.raises(ValueError, match="of 2 steps at most"):
+        make("VLMRM/Humanoid-stand-v0", reward="test_clips:Motion", episode_length=2)
+    make("VLMRM/CartPole-v1", reward="test_clips:Motion", episode_length=5).close()

@@ -85,6 +85,15 @@ def check_env(env: object) -> None:
     raise TypeError(f"`env` must be a gymnasium.Env. Received {env!r}. {remedy}")
 
 
+def find_time_limit(env: gym.Env[Any, Any]) -> int | None:
+    """Steps after which an environment truncates an episode, as far as its spec or its `TimeLimit` wrappers say."""
+    limits = [None if env.spec is None else env.spec.max_episode_steps]
+    while isinstance(env, gym.Wrapper):
+        limits.append(env._max_episode_steps if isinstance(env, gym.wrappers.TimeLimit) else None)
+        env = env.env
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def as_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
     """The numbers as float32, infinite where float32 cannot hold them."""
     with np.errstate(over="ignore"):

@@ -22,6 +22,7 @@ from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring import ScoringQueue, Timeouts, check_backend, make_scoring_queue
+from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
 from vlmrm_gym.validation import (
@@ -175,6 +176,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             )
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
             self._stop_scoring = weakref.finalize(self, queue.close)
+            with close_on_error([queue]):
+                check_clip_fits(queue.info.clip, self._capture.time_limit)
             info, draws_views = queue.info.features, combine is not None and combine.is_random
             self.feature_shape = None if info is None else info.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""

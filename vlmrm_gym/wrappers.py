@@ -15,10 +15,17 @@ from vlmrm_gym.rewards.custom import CallableReward, OwnReward
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.scoring.clips import EpisodeClips
+from vlmrm_gym.scoring.clips import EpisodeClips, check_clip_fits
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
-from vlmrm_gym.validation import SCORED_KEY, check_env, check_task_reward_weight, check_unscored, weigh_task_rewards
+from vlmrm_gym.validation import (
+    SCORED_KEY,
+    check_env,
+    check_task_reward_weight,
+    check_unscored,
+    find_time_limit,
+    weigh_task_rewards,
+)
 
 
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
@@ -92,6 +99,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         view = StateView(env, camera, quality, pin=False)
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
         score = build_reward(specification.build, view.num_views, combine, str(resolve_device(device)))
+        check_clip_fits(score.info.clip, find_time_limit(env))
         renderer = view.make_renderer(score.render_size)
         if isinstance(specification, CallableReward | OwnReward):
             reward, reward_kwargs = recorded(specification), None

@@ -15,6 +15,7 @@ from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
 from vlmrm_gym.rendering.states import SceneChange, SceneUpdate, States
 from vlmrm_gym.rendering.stored import FrameStore, check_frame
+from vlmrm_gym.validation import find_time_limit
 
 Mask = NDArray[np.bool_]
 
@@ -94,6 +95,12 @@ class VectorCapture:
         if len(set(counts)) > 1:
             raise ValueError(f"`env` must have environments with equally many cameras. Received {list(counts)}.")
         return counts[0]
+
+    @property
+    def time_limit(self) -> int | None:
+        """Steps after which the environments truncate an episode, as far as this is known here."""
+        limits = [getattr(self._base, "episode_length", None), *map(find_time_limit, self._wrapped)]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
         """Make the renderer of the states that all environments capture from now on.

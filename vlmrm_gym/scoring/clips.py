@@ -8,6 +8,20 @@ from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape
 
 
+def check_clip_fits(shape: ClipShape, time_limit: int | None) -> None:
+    """Raise a ValueError if clips are longer than an episode.
+
+    Args:
+        shape: Of the clips.
+        time_limit: Steps of an episode, at most; None if it is not known.
+    """
+    if time_limit is not None and shape.span >= time_limit:
+        raise ValueError(
+            f"`clip_length` and `clip_stride` must make clips that fit into an episode, of {time_limit} steps at most. "
+            f"Received {shape.length} frames, {shape.stride} steps apart: {shape.span + 1} steps."
+        )
+
+
 class EpisodeClips:
     """Makes clips of the successive states of one environment.
 
