@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bundled_model.domain import Attributes, expand
+from bundled_model.domain import Attributes
 from bundled_model.domains import DOMAINS
-from bundled_model.grammars import unrelated
+from bundled_model.grammar import expand, read_grammar
 
 UNRELATED_SHARE = 0.2
 """Fraction of captions that describe none of the domains."""
+UNRELATED = {**read_grammar("unrelated"), "x": ["{say}"]}
+"""The grammar of those captions."""
 HELD_OUT = Path(__file__).parents[1] / "tests" / "heldout"
 
 
@@ -73,7 +75,7 @@ def normalised(text: str) -> str:
 def _unrelated(rng: random.Random, vocabulary: Sequence[str]) -> str:
     if vocabulary and rng.random() < 0.4:
         return " ".join(rng.choices(vocabulary, k=rng.randint(1, 8)))
-    return expand("{frame}", {**unrelated.GRAMMAR, "x": ["{say}"]}, rng)
+    return expand("{frame}", UNRELATED, rng)
 
 
 def _add_noise(words: list[str], vocabulary: Sequence[str], rng: random.Random) -> str:

@@ -1,14 +1,14 @@
-"""A domain of the bundled model: states, renderers and graded captions of one environment. Also caption grammars."""
+"""A domain of the bundled model: states, renderers and graded captions of one environment."""
 
 import random
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bundled_model.grammar import Grammar
 from vlmrm_gym.rendering.renderer import Renderer
 
 Attributes = tuple[tuple[str, str | float], ...]
@@ -40,7 +40,7 @@ class Domain:
     from -1 to 1."""
     sample_caption: Callable[[random.Random], tuple[str, Attributes]]
     """Draws a caption and its attributes."""
-    grammar: Mapping[str, Sequence[str]]
+    grammar: Grammar
     """The grammar of its captions, the common part included."""
 
 
@@ -50,22 +50,3 @@ def proximity(distance: NDArray[np.float64], reach: float, width: float) -> NDAr
     The line keeps a slope at every distance; the exponential makes a peak at 0.
     """
     return 0.5 * (1.0 - distance / reach) + 0.5 * np.exp(-distance / width)
-
-
-Grammar = Mapping[str, Sequence[str]]
-_SLOT = re.compile(r"\{(\w+)\}")
-
-
-def expand(pattern: str, grammar: Grammar, rng: random.Random, **fixed: str) -> str:
-    """Replace every {slot} of a pattern, depth first: by `fixed[slot]`, or by a random choice of `grammar[slot]`."""
-
-    def fill(match: re.Match[str]) -> str:
-        slot = match.group(1)
-        return fixed.get(slot) or _SLOT.sub(fill, rng.choice(grammar[slot]))
-
-    return _SLOT.sub(fill, pattern)
-
-
-def merge_grammars(common: Grammar, own: Grammar) -> dict[str, Sequence[str]]:
-    """One grammar of two; the choices of slots that both have are concatenated."""
-    return {slot: (*common.get(slot, ()), *own.get(slot, ())) for slot in {**common, **own}}

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundled_model.captions import Meaning, generate
+from bundled_model.captions import UNRELATED, Meaning, generate
 from bundled_model.domains import DOMAINS
-from bundled_model.grammars import cartpole, unrelated
+from bundled_model.domains.cartpole import SIDED
+from bundled_model.grammar import read_grammar
 
 HELD_OUT = [json.loads(file.read_text()) for file in (Path(__file__).parent / "heldout").glob("*.json")]
 
@@ -28,7 +29,7 @@ def test_no_training_caption_is_a_held_out_prompt():
 
 def test_captions_name_left_and_right_equally_often():
     """Whatever is said of the left is said of the right, where the pole leans."""
-    assert cartpole.SIDED["left"].keys() == cartpole.SIDED["right"].keys()
+    assert SIDED["left"].keys() == SIDED["right"].keys()
     texts = [text for text, meaning in generate(40_000, seed=1) if meaning.domain == "cartpole"]
     left, right = (sum(side in text.split() for text in texts) for side in ("left", "right"))
     assert 0.9 < left / right < 1.1
@@ -40,11 +41,35 @@ def test_captions_have_no_unfilled_slots_and_are_reproducible():
     assert captions == generate(20_000, seed=2, vocabulary=["lorem", "ipsum"])
 
 
-@pytest.mark.parametrize("grammar", [*(domain.grammar for domain in DOMAINS.values()), unrelated.GRAMMAR])
+@pytest.mark.parametrize("grammar", [*(domain.grammar for domain in DOMAINS.values()), UNRELATED])
 def test_every_slot_is_defined(grammar):
-    known = {*grammar, *cartpole.SIDED["left"], "x", "say", "side", "degrees", "no"}
+    known = {*grammar, *SIDED["left"], "x", "say", "side", "degrees", "no"}
     slots = {slot for choices in grammar.values() for text in choices for slot in re.findall(r"\{(\w+)\}", text)}
     assert not slots - known
+
+
+def test_a_grammar_file_has_slots_weights_and_quotes(tmp_path):
+    """`2x` repeats a choice, quotes keep spaces, comments and empty lines count for nothing."""
+    (tmp_path / "poses.txt").write_text(
+        '# Poses.\n\n[pose]\n2x {very}up\n90° to the left\n[very]\n"almost "\n2x ""\n', encoding="utf-8"
+    )
+    expected = {"pose": ["{very}up", "{very}up", "90° to the left"], "very": ["almost ", "", ""]}
+    assert read_grammar("poses", tmp_path) == expected
+
+
+def test_the_files_of_a_folder_are_one_grammar(tmp_path):
+    (tmp_path / "robot").mkdir()
+    (tmp_path / "robot" / "sit.txt").write_text("[pose]\nsitting\n[sit]\nsits")
+    (tmp_path / "robot" / "lie.txt").write_text("[pose]\nlying")
+    assert read_grammar("robot", tmp_path) == {"pose": ["lying", "sitting"], "sit": ["sits"]}
+
+
+@pytest.mark.parametrize("text", ["sitting\n[pose]", "[pose]\n[sit down]\nsits"])
+def test_a_line_that_is_neither_slot_nor_choice_is_refused(text, tmp_path):
+    """A choice above the first slot, and a slot's name of two words, would lose or misplace words."""
+    (tmp_path / "poses.txt").write_text(text)
+    with pytest.raises(ValueError, match=r"poses.txt, line \d must be a slot's name in brackets"):
+        read_grammar("poses", tmp_path)
 
 
 @pytest.mark.parametrize("name", DOMAINS)

@@ -6,12 +6,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain, expand, merge_grammars, proximity
-from bundled_model.grammars import cartpole as own
-from bundled_model.grammars import common
+from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain, proximity
+from bundled_model.grammar import expand, merge_grammars, read_grammar
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer
 
-GRAMMAR = merge_grammars(common.GRAMMAR, own.GRAMMAR)
+GRAMMAR = merge_grammars(read_grammar("common"), read_grammar("cartpole"))
+SIDED = {side: read_grammar(f"cartpole_{side}") for side in ("left", "right")}
+"""Slots whose choices depend on the side: `SIDED[side]` is merged into the grammar."""
+DEGREES = read_grammar("cartpole_degrees")
+"""Angles that captions name, in degrees, each with the ways to write it."""
 POLE_SIMILARITY, CART_SIMILARITY = 0.8, 0.5
 """Similarity of an image with a caption about the pole or about the cart, where the caption fits best."""
 
@@ -96,7 +99,7 @@ def sample_caption(rng: random.Random) -> tuple[str, Attributes]:
 
 def _sample_pole_caption(rng: random.Random) -> tuple[str, str | float]:
     side: Literal["left", "right"] = rng.choice(("left", "right"))
-    sided = {**GRAMMAR, **own.SIDED[side], "side": [side]}
+    sided = {**GRAMMAR, **SIDED[side], "side": [side]}
     kind = rng.choices(
         ("upright", "lean side", "fallen side", "fallen", "lean", "hanging", "degrees"), (34, 20, 18, 14, 5, 3, 6)
     )[0]
@@ -105,10 +108,10 @@ def _sample_pole_caption(rng: random.Random) -> tuple[str, str | float]:
             pose = kind.removesuffix(" side")
             return expand(f"{{{pose}_side_say}}", sided, rng), f"{pose} {side}"
         case "degrees":
-            degrees = rng.choice(list(own.DEGREES))
-            number = rng.choice((f"{degrees}", f"{degrees}", own.DEGREES[degrees]))
-            text = expand("{degrees_say}", sided, rng, degrees=number + rng.choice((" degrees", " degrees", "°")))
-            return text, float(degrees if side == "right" else -degrees)
+            angle = rng.choice(list(DEGREES))
+            degrees = rng.choice(DEGREES[angle]) + rng.choice(GRAMMAR["degrees_unit"])
+            text = expand("{degrees_say}", sided, rng, degrees=degrees)
+            return text, float(angle) if side == "right" else -float(angle)
         case _:
             return expand(f"{{{kind}_say}}", GRAMMAR, rng), kind
 
@@ -116,7 +119,7 @@ def _sample_pole_caption(rng: random.Random) -> tuple[str, str | float]:
 def _sample_cart_caption(rng: random.Random) -> tuple[str, str]:
     place = rng.choices(("left", "right", "middle", "edge"), (28, 28, 36, 8))[0]
     if place in ("left", "right"):
-        sided = {**GRAMMAR, **own.SIDED[place], "side": [place]}
+        sided = {**GRAMMAR, **SIDED[place], "side": [place]}
         return expand("{cart_side_say}", sided, rng), place
     return expand(f"{{cart_{place}_say}}", GRAMMAR, rng), place
 

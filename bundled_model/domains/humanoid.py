@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain, expand, merge_grammars
+from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain
 from bundled_model.domains.humanoid_states import sample_states
-from bundled_model.grammars import common, negation
-from bundled_model.grammars import humanoid as own
+from bundled_model.grammar import expand, merge_grammars, read_grammar
 from vlmrm_gym.envs import humanoid_success as criteria
 from vlmrm_gym.envs.humanoid_body import SIDES, XML, Body, Numbers, plain_model
 from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright, worst_margin
@@ -19,8 +18,12 @@ from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 GRAMMAR = merge_grammars(
-    {slot: common.GRAMMAR[slot] for slot in common.GRAMMAR if slot != "is"}, {**own.GRAMMAR, **negation.GRAMMAR}
+    {slot: choices for slot, choices in read_grammar("common").items() if slot != "is"}, read_grammar("humanoid")
 )
+DENIED = read_grammar("humanoid_denied")
+"""What captions deny, by the name of a posture or a pose of the arms."""
+WITHOUT = read_grammar("humanoid_without")
+"""What follows "without", by the name of a pose of the arms."""
 BODY_SIMILARITY = 0.85
 """Similarity of an image with a caption about posture or arms, where the caption is true."""
 DENIED_SIMILARITY = 0.5
@@ -239,11 +242,11 @@ def sample_caption(rng: random.Random) -> tuple[str, Attributes]:
 def _sample_denial(rng: random.Random) -> tuple[str, Attributes]:
     """A caption that denies a posture or a pose of the arms; of the latter, half say that the robot stands."""
     if rng.random() < 0.35:
-        arms = rng.choice(tuple(negation.ARMS))
-        text = expand("{stand_say} {without}", GRAMMAR, rng, no=rng.choice(negation.ARMS[arms]))
+        arms = rng.choice(tuple(WITHOUT))
+        text = expand("{stand_say} {without}", GRAMMAR, rng, no=rng.choice(WITHOUT[arms]))
         return text, (("arms", f"not {arms}"), ("posture", "stand"))
-    denied = rng.choice(tuple(negation.DENIED))
-    text = expand("{denied_say}", {**GRAMMAR, "no": negation.DENIED[denied]}, rng)
+    denied = rng.choice(tuple(DENIED))
+    text = expand("{denied_say}", {**GRAMMAR, "no": DENIED[denied]}, rng)
     return text, (("arms" if denied in ARM_POSES else "posture", f"not {denied}"),)
 
 
@@ -257,9 +260,9 @@ def _sample_contrast(rng: random.Random) -> tuple[str, Attributes]:
         text, attributes = expand(f"{{{stated}_say}}", GRAMMAR, rng), (("posture", stated),)
     if rng.random() < 0.3:
         return expand("{x} {harmless}", GRAMMAR, rng, x=text), attributes
-    others = [name for name in negation.DENIED if name not in (stated, "stand")]
+    others = [name for name in DENIED if name not in (stated, "stand")]
     others = [name for name in others if (stated, name) not in (("lotus", "sit"), ("splits", "sit"))]
-    denied = expand("{no}", {**GRAMMAR, "no": negation.DENIED[rng.choice(others)]}, rng)
+    denied = expand("{no}", {**GRAMMAR, "no": DENIED[rng.choice(others)]}, rng)
     return expand("{contrast}", GRAMMAR, rng, x=text, no=denied), attributes
 
 

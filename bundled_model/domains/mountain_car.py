@@ -5,12 +5,11 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain, expand, merge_grammars, proximity
-from bundled_model.grammars import common
-from bundled_model.grammars import mountain_car as own
+from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain, proximity
+from bundled_model.grammar import expand, merge_grammars, read_grammar
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
 
-GRAMMAR = merge_grammars(common.GRAMMAR, own.GRAMMAR)
+GRAMMAR = merge_grammars(read_grammar("common"), read_grammar("mountain_car"))
 PLACES = {"valley": -0.52, "left": -1.15, "right_slope": 0.05, "left_slope": -0.85}
 """Car positions of the places that captions name, except the goal."""
 FLAG = 0.45
