@@ -85,7 +85,7 @@ def test_flags_take_cameras_as_yaml(flag, tmp_path, capsys):
     for flags in ([], [flag, "front-side"], [flag, "0"], [flag, "[track, {azimuth: 90}]"]):
         output = refused(capsys, "train", file, *flags, "--alpha", "2")
         assert output.splitlines()[0].startswith("1 problem in ")
-        assert "`alpha` must be less" in output
+        assert "`alpha` must be a number from 0 to 1" in output
     assert "cannot be read" in refused(capsys, "train", file, flag, "[track")
 
 

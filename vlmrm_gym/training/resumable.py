@@ -179,8 +179,10 @@ def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any
     like = EpisodeTracker().state_dict()
     for tracker in own["trackers"]:
         check_form("trackers", {**tracker, "new_rewards": []}, like)
-        for rewards in tracker["new_rewards"]:
-            check_tensor("new_rewards", rewards, torch.float32, (None,))
+        for late in tracker["new_rewards"]:
+            if not isinstance(late, Mapping) or late.keys() != {"vlm_rewards"}:  # trainings ask for no features
+                raise ValueError(f"new_rewards must be rewards. Received {short_repr(late)}.")
+            check_tensor("new_rewards", late["vlm_rewards"], torch.float32, (None,))
         if not tracker["episodes"] or any(episode["scored"] > episode["steps"] for episode in tracker["episodes"]):
             raise ValueError(f"trackers must have episodes. Received {short_repr(tracker['episodes'])}.")
     for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):
