@@ -4,6 +4,7 @@ import difflib
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym.capture.state_view import check_renders
 from vlmrm_gym.check import InputError
@@ -58,10 +59,14 @@ def make_unscored_env(
 
 
 def time_limit(id: str | None, env: gym.Env[Any, Any]) -> int | None:
-    """Steps after which the environment truncates an episode, as far as its ID or spec says."""
+    """Steps after which the environment truncates an episode, as far as its ID, spec or `TimeLimit` wrappers say."""
     if id is not None and (task := find_task(id)) is not None:
         return task.episode_length
-    return None if env.spec is None else env.spec.max_episode_steps
+    limits = [] if env.spec is None else [env.spec.max_episode_steps]
+    while isinstance(env, gym.Wrapper):
+        limits.append(env._max_episode_steps if isinstance(env, TimeLimit) else None)
+        env = env.env
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _call(function: str) -> gym.Env[Any, Any]:
