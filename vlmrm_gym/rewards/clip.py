@@ -24,7 +24,8 @@ class CLIPReward:
     (2,)
 
     The default model, "tiny", is bundled and was trained on the scenes of this package: good for trying things out, no
-    evidence of zero-shot ability. For any other scene, name an open_clip model.
+    evidence of zero-shot ability. For any other scene, name an open_clip model: "tiny" warns, once, of prompts and of
+    frames that are unlike those of its scenes.
 
     The image tower (`encode`) is expensive and does not depend on the prompt; the reward is a cheap function of its
     features (`head`): `reward(frames)` is `reward.head(reward.encode(frames))`. Features can be kept and scored with
@@ -87,6 +88,7 @@ class CLIPReward:
         self.head = GoalBaseline.from_embeddings(
             goal, None if baseline is None else self._embed("baseline", baseline), float(alpha)
         )
+        self._watch = tiny.SceneWatch() if model == "tiny" else None
         if model == "tiny" and not tiny.in_domain(goal):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
 
@@ -153,6 +155,8 @@ class CLIPReward:
         encoded = torch.cat(features)
         if not encoded.isfinite().all():
             raise RuntimeError(f'{self.model.name!r} overflows in {self.model.dtype}. Pass precision="bf16" or "fp32".')
+        if self._watch is not None:
+            self._watch(encoded)
         return encoded
 
     def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """The worker process: reads states from its standard input and writes rewards to its standard output.
 
 `process.ProcessWorker` is the other side. Input pickles: a function that makes the reward model, the renderer, then
-pairs of keys and states. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("rewards",
-array) or ("error", exception). In between, ("progress", "draw" or "encode") reports progress.
+pairs of keys and states. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("answer",
+`Answer`) or ("error", exception). In between, ("progress", "draw" or "encode") reports progress.
 """
 
 import faulthandler
@@ -14,7 +14,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,16 @@ class WorkerInfo:
     """Pickled by value: a worker knows the user's script under another module name than the process that started it."""
     batch_size: int
     warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker returns for a batch."""
+
+    rewards: Rewards
+    """float32 (B, K)."""
+    warnings: Sequence[str]
+    """What it has warned of since the answer before."""
 
 
 def main(parent: int) -> None:
@@ -69,11 +80,12 @@ def main(parent: int) -> None:
 def _answer(requests: BinaryIO, reply: Callable[[str, Any], None]) -> None:
     reward, info = load_reward(pickle.load(requests))
     reply("ready", info)
+    warned = collect_warnings()
 
     def answer(future: Future[Rewards]) -> None:
         error = future.exception()
         if error is None:
-            reply("rewards", future.result())
+            reply("answer", make_answer(future.result(), warned))
         else:
             reply("error", picklable(error))
 
@@ -99,6 +111,26 @@ def load_reward(make_reward: Callable[[], RewardModel]) -> tuple[RewardModel, Wo
             "or a function of a module."
         ) from error
     return reward, WorkerInfo(render_size, reward.batch_size, messages)
+
+
+def collect_warnings() -> deque[str]:
+    """Collect the texts of warnings for the user, of all threads of this process, from now on: see `make_answer`."""
+    collected: deque[str] = deque()
+    show = warnings.showwarning
+
+    def collect(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if category is UserWarning:
+            collected.append(str(message))
+        else:
+            show(message, category, *place)
+
+    warnings.showwarning = collect
+    return collected
+
+
+def make_answer(rewards: Rewards, warned: deque[str]) -> Answer:
+    """The answer with these rewards and all warnings so far, which are removed."""
+    return Answer(rewards, [warned.popleft() for _ in range(len(warned))])
 
 
 def picklable(error: BaseException) -> BaseException:
