@@ -4,8 +4,9 @@
 
 Own scenes: episodes of all registered IDs, of random, held and goal behaviour and of any states; each is drawn in a
 random look, from a random side of "around", in a random quality and size, and scored in one of the resize modes that
-differ. An episode is seen through its first two frames and about 16 more. Other scenes: environments of Gymnasium,
-cart-poles in other colours, and pictures; an episode counts as detected if it would warn.
+differ, at 480 pixels half of the time as recorded (`scenes.recorded`). Of an episode, about 12 frames are looked at,
+the first two among them. Other scenes: environments of Gymnasium, cart-poles in other colours, and pictures; an episode
+counts as detected if it would warn.
 """
 
 import warnings
@@ -20,8 +21,7 @@ import tyro
 from numpy.typing import NDArray
 
 from bundled_model.domains import DOMAINS, humanoid
-from bundled_model.scenes import AROUND, SIZES, embed, preprocessings
-from vlmrm_gym import tiny
+from bundled_model.scenes import AROUND, RECORDED_SIZE, SIZES, activations, preprocessings, recorded
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check.environments import make_unscored_env
 from vlmrm_gym.check.rollouts import held_actions, play, random_actions
@@ -32,10 +32,12 @@ from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRen
 from vlmrm_gym.rendering.renderer import Renderer
 from vlmrm_gym.rewards.preprocessing import Preprocessing
 from vlmrm_gym.tasks import TASKS, Task
+from vlmrm_gym.tiny import scenes
 
 BEHAVIOURS = ("random", "held", "goal", "any")
 """Of episodes: random actions, one action held for ten steps, states of the goal, and states of the training data."""
-FAITHFUL_SHARE = 0.1
+FAITHFUL_SHARE = 0.05
+"""Fraction of humanoid episodes drawn in the quality "faithful"."""
 GYMNASIUM = (
     *("Pendulum-v1", "Acrobot-v1", "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Swimmer-v5", "Reacher-v5"),
     *("Pusher-v5", "InvertedPendulum-v5", "InvertedDoublePendulum-v5", "HumanoidStandup-v5"),
@@ -61,7 +63,7 @@ def main(episodes: int = 1200, other_episodes: int = 20, seed: int = 50_000, thr
     rng = np.random.default_rng(seed)
     print(f"{'own scene':15}{'episodes':>9}{'alarms':>8}{'frames':>9}{'unknown':>9}{'farthest':>9}")
     for name in DOMAINS:
-        distances = [_distances(*episode) for episode in own_episodes(name, episodes, rng)]
+        distances = [_distances(*episode, rng) for episode in own_episodes(name, episodes, rng)]
         alarms, every = sum(map(alarmed, distances)), torch.cat(distances)
         figures = f"{len(every):9}{int((every > 1).sum()):9}{float(every.max()):9.2f}"
         print(f"{name:15}{len(distances):9}{alarms:8}{figures}", flush=True)
@@ -69,7 +71,7 @@ def main(episodes: int = 1200, other_episodes: int = 20, seed: int = 50_000, thr
     (squash,) = preprocessings("humanoid")
     for name, make in other_scenes(rng).items():
         distances = [
-            torch.cat([tiny.scene_distance(embed(f[None], squash)) for f in make(i)]) for i in range(other_episodes)
+            torch.cat([scenes.distance(activations(f[None], squash)) for f in make(i)]) for i in range(other_episodes)
         ]
         every = torch.cat(distances)
         figures = f"{(every > 1).float().mean():9.0%}{float(every.median()):16.2f}"
@@ -77,9 +79,9 @@ def main(episodes: int = 1200, other_episodes: int = 20, seed: int = 50_000, thr
 
 
 def alarmed(distances: torch.Tensor) -> bool:
-    """Whether an episode's frames, one after the other, would raise the warning: see `tiny.SceneWatch`."""
+    """Whether an episode's frames, one after the other, would raise the warning: see `SceneWatch`."""
     unknown = (distances > 1).cumsum(0)
-    return bool((unknown >= tiny.MIN_UNKNOWN_SHARE * torch.arange(1, len(unknown) + 1)).any())
+    return bool((unknown >= scenes.MIN_UNKNOWN_SHARE * torch.arange(1, len(unknown) + 1)).any())
 
 
 def own_episodes(
@@ -94,14 +96,15 @@ def own_episodes(
     for i in range(count):
         task, behaviour = tasks[i % len(tasks)], BEHAVIOURS[i // len(tasks) % len(BEHAVIOURS)]
         pixels = int(rng.choice([size for size, _ in SIZES], p=[share for _, share in SIZES]))
-        yield _states(name, task, behaviour, rng), _renderer(name, pixels, rng), rng.choice(preprocessings(name))
+        seen = preprocessings(name)
+        yield _states(name, task, behaviour, rng), _renderer(name, pixels, rng), seen[rng.integers(len(seen))]
 
 
 def _states(name: str, task: Task, behaviour: str, rng: np.random.Generator) -> NDArray[np.float64]:
     if behaviour == "any":
-        return DOMAINS[name].sample_states(18, rng)
+        return DOMAINS[name].sample_states(12, rng)
     if behaviour == "goal":
-        return _task_states(task).goals(18, rng)
+        return _task_states(task).goals(12, rng)
     with closing(make_unscored_env(task.id, None)) as env, closing(StateView(env)) as view:
         act = (
             random_actions(env.action_space, rng) if behaviour == "random" else held_actions(env.action_space, rng, 10)
@@ -109,7 +112,7 @@ def _states(name: str, task: Task, behaviour: str, rng: np.random.Generator) -> 
         rows = play(
             env, view, act, seed=int(rng.integers(2**31)), steps=task.episode_length, behaviour=behaviour
         ).states.rows
-    return np.concatenate([rows[:2], rows[2 :: max(1, len(rows) // 16)]])
+    return np.concatenate([rows[:2], rows[2 :: max(1, len(rows) // 10)]])
 
 
 def _task_states(task: Task) -> TaskStates:
@@ -129,9 +132,14 @@ def _renderer(name: str, pixels: int, rng: np.random.Generator) -> Renderer:
     )
 
 
-def _distances(states: NDArray[np.float64], renderer: Renderer, preprocessing: Preprocessing) -> torch.Tensor:
+def _distances(
+    states: NDArray[np.float64], renderer: Renderer, preprocessing: Preprocessing, rng: np.random.Generator
+) -> torch.Tensor:
     with closing(renderer):
-        return tiny.scene_distance(embed(renderer.render(states), preprocessing))
+        frames = renderer.render(states)
+    if frames.shape[1] >= RECORDED_SIZE and preprocessing.resize_mode == "squash" and rng.random() < 0.5:
+        frames = recorded(frames, rng)
+    return scenes.distance(activations(frames, preprocessing))
 
 
 def other_scenes(rng: np.random.Generator) -> Mapping[str, Callable[[int], Iterator[Frames]]]:

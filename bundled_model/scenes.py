@@ -2,15 +2,18 @@
 
     python -m bundled_model.scenes            # writes vlmrm_gym/tiny/scenes.safetensors; measured by evaluate_scenes.py
 
-Frames of every scene, of any state that an episode may reach, are embedded. Their mean and covariance give a
-Mahalanobis distance, in units of the largest distance of these frames times `MARGIN`: `tiny.scene_distance`. Cart-pole
-and mountain car are also looked at with the resize modes that keep the aspect ratio; the humanoid's frames are square.
+Frames of every scene, of any state that an episode may reach, are looked at: the mean and covariance of their
+activations give `vlmrm_gym.tiny.scenes.distance`, in units of the largest distance of these frames times `MARGIN`.
+Cart-pole and mountain car are also looked at in the resize modes that keep the aspect ratio; the humanoid's frames are
+square. Frames of videos, and those of which every second or fourth pixel was taken, have statistics of their own.
 """
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+import imageio.v3 as iio
 import numpy as np
 import torch
 import tyro
@@ -19,18 +22,20 @@ from safetensors.torch import save_file
 
 from bundled_model.domain import Domain
 from bundled_model.domains import DOMAINS, humanoid
-from vlmrm_gym import tiny
 from vlmrm_gym.rendering.renderer import Renderer
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import ResizeMode
 from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.tiny import scenes
 
-MARGIN = 1.25
+MARGIN = 1.3
 """The limit of what counts as known, in units of the largest distance of the frames that the statistics are made of."""
-VARIANCE = 1e-6
-"""Added to every variance: features in bfloat16 differ by about 2e-4."""
-SIZES = ((96, 0.05), (192, 0.7), (480, 0.25))
+VARIANCE = 3e-4
+"""Added to every variance, as a fraction of their mean: activations differ a little between precisions."""
+SIZES = ((96, 0.05), (192, 0.65), (480, 0.3))
 """Height of frames in pixels, and the fraction of states drawn at it. Most are drawn at 192: see `MIN_RENDER_SIZE`."""
+RECORDED_SIZE = 480
+"""Height of the frames that are also looked at as `recorded`."""
 AROUND = (0, 90, 180, 270)
 """Azimuths of the cameras of "around", which "front-side" and "side" are part of."""
 _FAITHFUL_SHARE = 0.04
@@ -67,12 +72,26 @@ def draw(domain: Domain, states: NDArray[np.float64]) -> Iterator[NDArray[np.uin
         renderer.close()
 
 
-def embed(frames: NDArray[np.uint8], preprocessing: Preprocessing) -> torch.Tensor:
-    """Embeddings by the bundled model: uint8 (B, H, W, 3) to unit vectors, float32 (B, D)."""
-    return models.load("tiny", "cpu").encode_image(preprocessing(torch.from_numpy(np.ascontiguousarray(frames))))
+def recorded(frames: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Frames, uint8 (B, H, W, 3), with every first, second or fourth pixel kept; half of the time out of a video."""
+    step = rng.choice([1, 2, 4])
+    frames = frames[:, ::step, ::step]
+    if rng.random() < 0.5:
+        return frames
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/frames.mp4"
+        iio.imwrite(path, frames, fps=30, quality=int(rng.choice([3, 5, 8])), macro_block_size=2)
+        return np.stack(list(iio.imiter(path)))
 
 
-def main(out: Path = tiny.SCENES, states: int = 12_000, seed: int = 40_000, threads: int = 1) -> None:
+def activations(frames: NDArray[np.uint8], preprocessing: Preprocessing) -> torch.Tensor:
+    """Activations of the bundled model that its warning looks at: uint8 (B, H, W, 3) to float32 (B, C)."""
+    model = models.load("tiny", "cpu")
+    model.encode_image(preprocessing(torch.from_numpy(np.ascontiguousarray(frames))))
+    return scenes.newest_activations()
+
+
+def main(out: Path = scenes.FILE, states: int = 6_000, seed: int = 40_000, threads: int = 1) -> None:
     """Write the statistics.
 
     Args:
@@ -88,24 +107,28 @@ def main(out: Path = tiny.SCENES, states: int = 12_000, seed: int = 40_000, thre
     for name, domain in DOMAINS.items():
         sampled = domain.sample_states(states * (2 if name == "humanoid" else 1), rng)
         seen = preprocessings(name)
-        features: list[list[torch.Tensor]] = [[] for _ in seen]
+        found_in: list[list[torch.Tensor]] = [[] for _ in seen]
+        found_in.append([])
         for frames in draw(domain, sampled):
-            for found, preprocessing in zip(features, seen, strict=True):
-                found.append(embed(frames, preprocessing))
-        for found, preprocessing in zip(features, seen, strict=True):
+            for found, preprocessing in zip(found_in, seen, strict=False):
+                found.append(activations(frames, preprocessing))
+            if frames.shape[1] >= RECORDED_SIZE:
+                found_in[-1].append(activations(recorded(frames, rng), seen[0]))
+        for found in found_in:
             mean, whitening = _statistics(torch.cat(found).double())
             means.append(mean)
             whitenings.append(whitening)
-            print(f"{name}, {preprocessing.resize_mode}: {len(sampled)} frames", flush=True)
+        print(f"{name}: {[sum(map(len, found)) for found in found_in]} frames", flush=True)
     save_file({"means": torch.stack(means).float(), "whitenings": torch.stack(whitenings).float()}, out)
 
 
-def _statistics(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean, (D,), and whitening, (D, D): ||(x - mean) @ whitening|| is `MARGIN`'s inverse for the farthest feature."""
-    mean = features.mean(0)
-    covariance = features.T.cov() + VARIANCE * torch.eye(features.shape[1], dtype=features.dtype)
+def _statistics(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean, (C,), and whitening, (C, C): ||(x - mean) @ whitening|| is 1 / `MARGIN` for the farthest row."""
+    mean = rows.mean(0)
+    covariance = rows.T.cov()
+    covariance += VARIANCE * covariance.diagonal().mean() * torch.eye(len(covariance), dtype=covariance.dtype)
     whitening = torch.linalg.inv(torch.linalg.cholesky(covariance)).T
-    farthest = torch.linalg.vector_norm((features - mean) @ whitening, dim=1).max()
+    farthest = torch.linalg.vector_norm((rows - mean) @ whitening, dim=1).max()
     return mean, whitening / (MARGIN * farthest)
 
 

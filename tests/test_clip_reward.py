@@ -114,6 +114,7 @@ def test_frames_may_be_flipped_or_read_only_views(frames):
     width=st.integers(1, 300),
     resize_mode=st.sampled_from([None, "squash", "shortest", "longest"]),
 )
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 @settings(max_examples=25, deadline=None)
 def test_any_height_and_width(height, width, resize_mode):
     score = CLIPReward(prompt=TASK_PROMPT, resize_mode=resize_mode)
@@ -210,6 +211,7 @@ def test_models_are_loaded_once_and_shared():
     assert CLIPReward(prompt=TASK_PROMPT).model is CLIPReward(prompt="an upright pole").model
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 def test_several_prompts_score_torch_and_flipped_frames():
     from vlmrm_gym.rewards import CLIP, MultiPromptReward
 

@@ -89,6 +89,7 @@ def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
     assert not video.with_name("pole_scores").joinpath("rewards.mp4").exists()
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # one is cut
 def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames, capsys):
     small = frames[1][:60]
     Image.fromarray(small).save(pictures / "frame_2.png")

@@ -13,6 +13,7 @@ from vlmrm_gym import tiny
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import Precision, Prompt, ResizeMode, check_clip_options
 from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.tiny.scenes import SceneWatch
 
 
 class CLIPReward:
@@ -88,7 +89,7 @@ class CLIPReward:
         self.head = GoalBaseline.from_embeddings(
             goal, None if baseline is None else self._embed("baseline", baseline), float(alpha)
         )
-        self._watch = tiny.SceneWatch() if model == "tiny" else None
+        self._watch = SceneWatch() if model == "tiny" else None
         if model == "tiny" and not tiny.in_domain(goal):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
 
@@ -155,13 +156,14 @@ class CLIPReward:
         encoded = torch.cat(features)
         if not encoded.isfinite().all():
             raise RuntimeError(f'{self.model.name!r} overflows in {self.model.dtype}. Pass precision="bf16" or "fp32".')
-        if self._watch is not None:
-            self._watch(encoded)
         return encoded
 
     def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:
         """Unit vectors of one batch. What it allocates is free again when it fails."""
-        return self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+        features = self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+        if self._watch is not None:
+            self._watch.look()
+        return features
 
     def _embed(self, parameter: str, prompt: Prompt) -> torch.Tensor:
         """The embedding of a text, or the normalised mean of several: a unit vector, float32 (D,)."""

@@ -232,7 +232,7 @@ def finish_start(
         make_renderer: See `make_scoring_queue`.
     """
     renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
-    shown: dict[str, object] = dict.fromkeys(message for info in infos for message in info.warnings)
+    shown: dict[str, object] = {message: info for info in infos for message in info.warnings}
     for scorer in scorers:
         scorer.shown_warnings = shown
         scorer.set_renderer(renderer)
