@@ -66,6 +66,7 @@ build: install  ## the wheel, and a smoke test of it in a fresh environment
 
 tiny: install  ## train another bundled model from scratch, in place of vlmrm_gym/tiny
 	$(BIN)/python -m bundled_model.train
+	$(BIN)/python -m bundled_model.scenes
 
 benchmark: install  ## what RESULTS.md reports
 	$(BIN)/python benchmarks/fps.py

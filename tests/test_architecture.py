@@ -69,7 +69,7 @@ ALLOWED = {
         "listing",
     },
     "cli": BASE | {"vlmrm_gym", "rewards", "training", "check", "listing"},
-    "bundled_model": BASE | {"check", "metrics", "tiny", "envs", "rendering", "rewards"},
+    "bundled_model": BASE | {"check", "metrics", "tiny", "envs", "rendering", "rewards", "capture"},
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 

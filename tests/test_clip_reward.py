@@ -114,6 +114,7 @@ def test_frames_may_be_flipped_or_read_only_views(frames):
     width=st.integers(1, 300),
     resize_mode=st.sampled_from([None, "squash", "shortest", "longest"]),
 )
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 @settings(max_examples=25, deadline=None)
 def test_any_height_and_width(height, width, resize_mode):
     score = CLIPReward(prompt=TASK_PROMPT, resize_mode=resize_mode)
@@ -210,6 +211,7 @@ def test_models_are_loaded_once_and_shared():
     assert CLIPReward(prompt=TASK_PROMPT).model is CLIPReward(prompt="an upright pole").model
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 def test_several_prompts_are_heads_of_the_same_features():
     """What one reward encodes, torch or flipped frames too, the head of another prompt scores as that reward does."""
     frames = np.random.default_rng(0).integers(0, 256, (2, 40, 60, 3), dtype=np.uint8)

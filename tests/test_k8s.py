@@ -10,6 +10,8 @@ a checkout of ray-project/kuberay:
 import dataclasses
 import os
 import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -271,6 +273,64 @@ def test_the_training_has_settings_that_the_command_knows():
     reward = settings.pop("reward")
     assert set(settings) <= {field.name for field in dataclasses.fields(Config)}
     assert set(reward) <= {field.name for field in dataclasses.fields(RewardConfig)}
+
+
+def configured(arguments, monkeypatch, tmp_path):
+    """The configuration with which `vlmrm-gym` begins a training."""
+    from vlmrm_gym import cli
+    from vlmrm_gym.training import run
+
+    started = []
+    monkeypatch.setattr(run, "start", lambda config, folder: started.append(config))
+    monkeypatch.chdir(ROOT)  # where paths of the documents begin
+    cli.main([*arguments, "--base-path", str(tmp_path)])
+    return started[0]
+
+
+def updates(config):
+    """Updates of a training, and transitions of the environments for each of them."""
+    rl = config.rl
+    transitions = rl.train_freq * config.num_envs
+    return (rl.n_steps - rl.learning_starts) // transitions * rl.gradient_steps, transitions / rl.gradient_steps
+
+
+def test_the_training_has_the_papers_hyperparameters_environments_and_updates(monkeypatch, tmp_path):
+    (tmp_path / "train.yaml").write_text(document("rayjob.yaml", "ConfigMap")["data"]["train.yaml"])
+    ours = configured(["train", str(tmp_path / "train.yaml")], monkeypatch, tmp_path)
+    papers = configured(["train", "configs/humanoid_stand.yaml"], monkeypatch, tmp_path)
+    assert ours.num_envs == papers.num_envs == 32
+    for name in ("algorithm", "learning_rate", "batch_size", "gamma", "tau", "buffer_size", "policy_kwargs", "n_steps"):
+        assert getattr(ours.rl, name) == getattr(papers.rl, name), name
+    assert updates(ours) == updates(papers) == (310_900, 32)
+
+
+def test_the_command_for_the_cluster_has_the_papers_updates(monkeypatch, tmp_path):
+    comment = re.sub(r"\\\n#\s*", "", (ROOT / "k8s" / "raycluster.yaml").read_text())
+    (command,) = re.findall(r"^# *vlmrm-gym (train .*)$", comment, re.MULTILINE)
+    assert updates(configured(shlex.split(command), monkeypatch, tmp_path)) == (310_900, 32)
+
+
+@pytest.mark.parametrize(("nodes", "environments", "total"), [(1, 64, 310_800), (3, 192, 310_800)])
+def test_the_script_for_slurm_keeps_the_papers_ratio(nodes, environments, total, monkeypatch, tmp_path):
+    """The script itself, with commands that do nothing, but for the training's, which prints its arguments."""
+    guide = (ROOT / "docs" / "guides" / "clusters.md").read_text()
+    (script,) = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", guide, re.DOTALL)
+    commands = ("source", "srun", "ray", "sleep")
+    stubs = [*(f"{name}() {{ :; }}" for name in commands), "scontrol() { echo node; }", "python() { echo token; }"]
+    stubs.append("vlmrm-gym() { printf '%s\\n' \"$@\"; }")
+    variables = {
+        "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPUS_PER_TASK": "32",
+        "SLURM_JOB_NODELIST": "n",
+    }
+    program = "\n".join([*stubs, script])
+    ran = subprocess.run(
+        ["bash", "-c", program], env={**os.environ, **variables}, cwd=tmp_path, capture_output=True, text=True
+    )
+    config = configured(ran.stdout.splitlines(), monkeypatch, tmp_path)
+    assert config.num_envs == environments
+    assert updates(config) == (total, 32)
 
 
 def test_the_training_goes_on_in_its_own_folder():

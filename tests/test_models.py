@@ -116,6 +116,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 def test_local_dir(folder, rng, monkeypatch):
     frames = rng.integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
     expected = CLIPReward(prompt="an upright pole")(frames)
@@ -132,6 +133,7 @@ def test_changed_weights_are_reloaded(folder):
     assert CLIPReward(f"local-dir:{folder}", prompt="an upright pole").model is not first
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 def test_copies_and_pickles_share_the_model(rng):
     """A deepcopy by gymnasium, or a pickle sent to a worker, must not carry gigabytes."""
     score = CLIPReward(prompt="an upright pole")

@@ -30,6 +30,22 @@ def test_same_pixels_as_open_clip(rng, shape, resize_mode, interpolation):
         assert grey_levels.max() < 2.01
 
 
+@pytest.mark.parametrize("resize_mode", ["shortest", "longest"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_odd_margins_are_split_as_open_clip_does(resize_mode, turned):
+    """A ramp along the longer edge moves by 4 grey levels or more if the crop or the picture moves by a pixel."""
+    for length in range(48, 72):
+        ramp = np.tile((np.arange(length) * 4 % 256).astype(np.uint8)[:, None, None], (1, 47, 3))
+        frame = np.ascontiguousarray(ramp.swapaxes(0, 1) if turned else ramp)
+        for size in (47, (47, 31), (31, 47)):
+            cfg = PreprocessCfg(size=size, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=resize_mode)
+            expected = image_transform_v2(cfg, is_train=False)(Image.fromarray(frame))
+            height, width = (size, size) if isinstance(size, int) else size
+            ours = Preprocessing(height=height, width=width, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=resize_mode)
+            difference = (ours(torch.from_numpy(frame)[None])[0] - expected).abs() * 255
+            assert difference.max() < 2.01, (length, size)
+
+
 def test_channels_keep_their_order():
     red = torch.zeros(1, 8, 8, 3, dtype=torch.uint8)
     red[..., 0] = 255

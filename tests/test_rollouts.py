@@ -9,6 +9,7 @@ from counting_env import Counting
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
+from vlmrm_gym.check.environments import time_limit
 from vlmrm_gym.check.rollouts import held_actions, play, random_actions, run_actions, stack_values
 from vlmrm_gym.registration import make_base_env, make_external_env
 from vlmrm_gym.tasks import TASKS
@@ -47,6 +48,37 @@ def test_a_rollout_records_what_a_loop_over_the_environment_sees(cartpole):
     np.testing.assert_array_equal(rollout.actions, np.ones(30, dtype=np.int64))
     assert [array.dtype for array in (rollout.task_rewards, rollout.terminated)] == [np.float64, np.bool_]
     reference.close()
+
+
+class FloatFrames(Counting):
+    """Renders numbers from 0 to 1, as some simulators do."""
+
+    def render(self):
+        return super().render().astype(np.float32) / 255
+
+
+def test_frames_of_floats_are_an_error_of_the_environment():
+    env = FloatFrames()
+    with closing(StateView(env)) as view, pytest.raises(InputError, match=r"uint8 \(H, W, 3\). Received float32"):
+        play_held(env, view, 0)
+
+
+@pytest.mark.parametrize("around", [lambda env: env, lambda env: gym.wrappers.TransformReward(env, float)])
+def test_the_time_limit_of_a_function_is_that_of_its_wrappers(around):
+    """`spec` is None for an environment that `gym.make` did not make."""
+    env = around(gym.wrappers.TimeLimit(Counting(), 12))
+    assert env.spec is None
+    assert time_limit(None, env) == 12
+
+
+@pytest.mark.parametrize(("outer", "expected"), [(50, 50), (700, 500)])
+def test_of_two_time_limits_the_shorter_one_counts(outer, expected):
+    env = gym.wrappers.TimeLimit(gym.make("CartPole-v1"), outer)
+    assert time_limit(None, env) == expected
+
+
+def test_without_a_time_limit_there_is_none():
+    assert time_limit(None, Counting()) is None
 
 
 def test_the_view_draws_the_recorded_states_as_the_environment_rendered_them(cartpole):

@@ -177,6 +177,7 @@ def test_texts_that_a_spreadsheet_would_compute_are_quoted_in_the_table(pictures
     assert [row["file"] for row in rows] == ["'=1+1.png", "frame_2.png", "frame_10.png"]
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # one is cut
 def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames, capsys):
     small = frames[1][:60]
     Image.fromarray(small).save(pictures / "frame_2.png")

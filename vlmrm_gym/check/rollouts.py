@@ -59,13 +59,14 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         behaviour: What chooses the actions.
 
     Raises:
-        InputError: The environment changed to a model or an appearance that its states cannot describe.
+        InputError: The environment changed to a model or an appearance that its states cannot describe, or its frames
+            are not uint8 (H, W, 3).
         ValueError: `steps` is not an integer of at least 1.
     """
     check_positive_integer("steps", steps)
     observation, _ = env.reset(seed=seed)
     view.reset()
-    observations, captured = [copy.deepcopy(observation)], [view.capture()]
+    observations, captured = [copy.deepcopy(observation)], [capture_state(view)]
     actions: list[Any] = []
     infos: list[dict[str, Any]] = []
     results: list[tuple[float, bool, bool]] = []
@@ -74,7 +75,7 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         actions.append(copy.deepcopy(action))
         observation, reward, terminated, truncated, info = env.step(action)
         observations.append(copy.deepcopy(observation))  # the environment may reuse its arrays
-        captured.append(view.capture())
+        captured.append(capture_state(view))
         infos.append(info)
         results.append((float(reward), bool(terminated), bool(truncated)))
         if terminated or truncated:
@@ -95,6 +96,18 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         truncated=truncations,
         success=success,
     )
+
+
+def capture_state(view: StateView) -> tuple[NDArray[Any], SceneChange | None]:
+    """The environment's current state; see `StateView.capture`.
+
+    Raises:
+        InputError: Its frames are stored, and not uint8 (H, W, 3).
+    """
+    try:
+        return view.capture()
+    except ValueError as error:
+        raise InputError(f"The environment cannot be used: {error}") from error
 
 
 def _stack_states(captured: Sequence[tuple[NDArray[Any], SceneChange | None]]) -> States:

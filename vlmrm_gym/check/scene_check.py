@@ -28,7 +28,7 @@ from vlmrm_gym.check.model_rewards import ModelRewards
 from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.reach import reach
 from vlmrm_gym.check.results import CheatSearch, Choice, Control, Measures, SignalCurves, Viewpoints
-from vlmrm_gym.check.rollouts import Rollout, held_actions, play, random_actions, run_actions
+from vlmrm_gym.check.rollouts import Rollout, capture_state, held_actions, play, random_actions, run_actions
 from vlmrm_gym.check.samples import collect
 from vlmrm_gym.check.scene import Scene
 from vlmrm_gym.check.subject import Subject
@@ -238,7 +238,7 @@ def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
         recorded = read_dataset(command.rollouts)
         scene.env.reset(seed=command.seed)
         scene.view.reset()
-        theirs, ours = recorded[0].states.rows.shape[1:], scene.view.capture()[0].shape
+        theirs, ours = recorded[0].states.rows.shape[1:], capture_state(scene.view)[0].shape
         if theirs != ours:
             raise InputError(
                 f"The dataset {command.rollouts} must have states of the shape {ours}, as this environment has. Theirs "

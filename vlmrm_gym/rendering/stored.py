@@ -82,5 +82,6 @@ def check_frame(rendered: object) -> NDArray[np.uint8]:
     """
     frame = np.asarray(rendered)
     if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-        raise ValueError(f"`render()` must return uint8 (H, W, 3). Received {frame.dtype} {frame.shape}.")
+        hint = " Scale to 0..255 and convert." if frame.dtype.kind == "f" else ""
+        raise ValueError(f"`render()` must return uint8 (H, W, 3). Received {frame.dtype} {frame.shape}.{hint}")
     return frame

@@ -13,6 +13,7 @@ from vlmrm_gym import tiny
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import CLIPFields, CLIPKeywords, Prompt
 from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.tiny.scenes import SceneWatch
 from vlmrm_gym.validation import truncate
 
 
@@ -25,7 +26,8 @@ class CLIPReward:
     (2,)
 
     The default model, "tiny", is bundled and was trained on the scenes of this package: good for trying things out, no
-    evidence of zero-shot ability. For any other scene, name an open_clip model.
+    evidence of zero-shot ability. For any other scene, name an open_clip model: "tiny" warns, once, of prompts and of
+    frames that are unlike those of its scenes.
 
     The image tower (`encode`) is expensive and does not depend on the prompt; the reward is a cheap function of its
     features (`head`): `reward(frames)` is `reward.head(reward.encode(frames))`. Features can be kept and scored with
@@ -72,6 +74,7 @@ class CLIPReward:
         self.head = GoalBaseline.from_embeddings(
             goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha
         )
+        self._watch = SceneWatch() if model == "tiny" else None
         if model == "tiny" and not tiny.in_domain(goal):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
 
@@ -146,7 +149,10 @@ class CLIPReward:
 
     def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:
         """Unit vectors of one batch. What it allocates is free again when it fails."""
-        return self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+        features = self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+        if self._watch is not None:
+            self._watch.look()
+        return features
 
     def _embed(self, parameter: str, prompt: Prompt) -> torch.Tensor:
         """The embedding of a text, or the normalised mean of several: a unit vector, float32 (D,)."""

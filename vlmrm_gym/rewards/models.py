@@ -20,6 +20,7 @@ from open_clip.transform import PreprocessCfg
 from vlmrm_gym.rewards import sources
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.tiny import scenes
 from vlmrm_gym.validation import check_choice
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -179,6 +180,8 @@ def _load(source: sources.ModelSource, device: torch.device, precision: Precisio
         raise sources.loading_error(source, error) from error
     network.to(device).eval().requires_grad_(False)
     network.visual.to(memory_format=torch.channels_last)  # convolutions run up to twice as fast
+    if source.name == "tiny":
+        scenes.observe(network)
     return VisionLanguageModel(
         name=source.name,
         network=network,

@@ -65,16 +65,21 @@ class Preprocessing:
         On the CPU pixels stay uint8, as in Pillow, which the models were trained with; this is ten times as fast as
         resizing floats. On other devices the result is rounded to the same values, as float32.
         """
-        height, width = images.shape[-2:]
-        if self.resize_mode == "squash":
-            return self._resize(images, self.height, self.width)
-        ratios = self.height / height, self.width / width
-        ratio = max(ratios) if self.resize_mode == "shortest" else min(ratios)
-        images = self._resize(images, max(1, round(height * ratio)), max(1, round(width * ratio)))
-        # Negative padding crops.
+        images = self._resize(images, *self._scaled(*images.shape[-2:]))
         down, right = self.height - images.shape[-2], self.width - images.shape[-1]
-        top, left = down // 2, right // 2
-        return F.pad(images, (left, right - left, top, down - top))
+        top, left = _before(down), _before(right)
+        return F.pad(images, (left, right - left, top, down - top))  # negative padding crops
+
+    def _scaled(self, height: int, width: int) -> tuple[int, int]:
+        """The size of a frame, (height, width), before it is cropped or padded; rounded as open_clip does."""
+        if self.resize_mode == "squash":
+            return self.height, self.width
+        if self.resize_mode == "shortest" and self.height == self.width:  # torchvision's `Resize`, which truncates
+            short = min(height, width)
+            return self.height * height // short, self.width * width // short
+        ratios = height / self.height, width / self.width
+        ratio = min(ratios) if self.resize_mode == "shortest" else max(ratios)
+        return max(1, round(height / ratio)), max(1, round(width / ratio))
 
     def _resize(self, images: torch.Tensor, height: int, width: int) -> torch.Tensor:
         if images.shape[-2:] == (height, width):
@@ -83,6 +88,11 @@ class Preprocessing:
             images = images.to(torch.float32)
         images = F.interpolate(images, size=(height, width), mode=self.interpolation, antialias=True)
         return images if images.dtype == torch.uint8 else images.round_().clamp_(0, 255)
+
+
+def _before(missing: int) -> int:
+    """Pixels to pad at the top or left, of all that are missing; negative: to crop. Rounded as torchvision does."""
+    return missing // 2 if missing > 0 else round(missing / 2)
 
 
 @cache

@@ -18,10 +18,10 @@ import cloudpickle
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.scoring.devices import choose_devices, worker_env
 from vlmrm_gym.scoring.restarts import LOG_TAIL_BYTES, RestartingScorer, WorkerDied, finish_start
-from vlmrm_gym.scoring.scorer import Batch, ScorerOptions, StartedScorers, Values
+from vlmrm_gym.scoring.scorer import Batch, ScorerOptions, StartedScorers
 from vlmrm_gym.scoring.timeouts import Timeouts
 from vlmrm_gym.scoring.watchdog import Watchdog
-from vlmrm_gym.scoring.worker import WorkerInfo
+from vlmrm_gym.scoring.worker import Answer, WorkerInfo
 
 TICK = 0.2
 """Seconds between checks that a process is alive and makes progress."""
@@ -113,9 +113,9 @@ class ProcessWorker:
         self._watchdog.num_sent += 1
         self._outbox.put(pickle.dumps((batch.keys, batch.states, batch.output)))
 
-    def receive(self) -> Values:
-        """Wait for what was made of the next batch."""
-        return self._read("values")
+    def receive(self) -> Answer:
+        """Wait for the next answer."""
+        return self._read("answer")
 
     def _read(self, kind: str) -> Any:
         """Wait for the next message of a kind; raise any error received instead."""
@@ -162,7 +162,7 @@ class ProcessWorker:
         watchdog = self._watchdog
         watchdog.loaded |= received == "ready"
         watchdog.num_drawn += received == "drawn"
-        watchdog.num_answered += received in ("values", "error")
+        watchdog.num_answered += received in ("answer", "error")
         wrong = watchdog.advance(seconds, (payload,) if received == "progress" else ())
         if wrong and received == "silence":
             self._process.kill()

@@ -7,6 +7,7 @@ import pickle
 import platform
 import socket
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import vlmrm_gym
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.local import LocalScorer
 from vlmrm_gym.scoring.scorer import Batch, Values
-from vlmrm_gym.scoring.worker import WorkerInfo, load_reward, picklable
+from vlmrm_gym.scoring.worker import Answer, WorkerInfo, collect_warnings, load_reward, make_answer, picklable
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class ScoringActor:
         self._progress = {"loaded": 0, "drawn": 0, "draw": 0, "encode": 0}
         self._reward: StateReward | None = None
         self._scorer: LocalScorer | None = None
+        self._warned: deque[str] = deque()
         self._failure: BaseException | None = None
         self._next_call = 0
         self._early: dict[int, asyncio.Future[None]] = {}
@@ -89,13 +91,12 @@ class ScoringActor:
             messages: The pickled fields of each batch.
 
         Returns:
-            A pickled list with what was made of each batch, or an exception for it; an exception if there is no reward
-            model.
+            A pickled list with an `Answer` or an exception for each batch; an exception if there is no reward model.
         """
         futures = await self._run(number, self._submit, messages)
         if isinstance(futures, BaseException):
             return futures
-        return pickle.dumps([await _answer(future) for future in futures], protocol=5)
+        return pickle.dumps([await _answer(future, self._warned) for future in futures], protocol=5)
 
     async def progress(self) -> dict[str, int]:
         """Progress counter of each stage."""
@@ -128,6 +129,7 @@ class ScoringActor:
         try:
             differing = compare_versions(driver_versions, versions())
             self._reward, info = load_reward(pickle.loads(make_reward))
+            self._warned = collect_warnings()
         except BaseException as error:
             self._failure = error
             if not isinstance(error, ImportError) and not isinstance(error.__cause__, ImportError):
@@ -157,9 +159,9 @@ class ScoringActor:
         self._progress[stage] += 1
 
 
-async def _answer(future: "Future[Values]") -> Values | BaseException:
+async def _answer(future: "Future[Values]", warned: deque[str]) -> Answer | BaseException:
     try:
-        return await asyncio.wrap_future(future)
+        return make_answer(await asyncio.wrap_future(future), warned)
     except BaseException as error:
         return picklable(error)
 

@@ -17,10 +17,10 @@ from typing import Any
 from vlmrm_gym.scoring.ray_actor import Place, ScoringActor, read_tail, versions
 from vlmrm_gym.scoring.ray_cluster import Cluster
 from vlmrm_gym.scoring.restarts import LOG_TAIL_BYTES, WorkerDied
-from vlmrm_gym.scoring.scorer import Batch, Values
+from vlmrm_gym.scoring.scorer import Batch
 from vlmrm_gym.scoring.timeouts import Timeouts
 from vlmrm_gym.scoring.watchdog import Watchdog
-from vlmrm_gym.scoring.worker import WorkerInfo
+from vlmrm_gym.scoring.worker import Answer, WorkerInfo
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class RayWorker:
         """Pickled batches to send in one call: a Ray call costs more than a small batch."""
         self._scoring: deque[tuple[Any, int]] = deque()
         """Unanswered calls, with their numbers of batches."""
-        self._answers: deque[Values | BaseException] = deque()
+        self._answers: deque[Answer | BaseException] = deque()
         self._seconds_per_batch, self._last_answer = math.inf, 0.0
         self._progress_ref: Any = None
         self._progress_asked = 0.0
@@ -124,8 +124,8 @@ class RayWorker:
         if not self._scoring:
             self._send_outbox()
 
-    def receive(self) -> Values:
-        """Wait for what was made of the next batch."""
+    def receive(self) -> Answer:
+        """Wait for the next answer."""
         if not self._answers:
             self._send_outbox()  # queued behind the batches in progress
             if not self._scoring:
@@ -140,10 +140,10 @@ class RayWorker:
             except Exception as error:  # of a class that only the node has
                 answers = [error] * count
             self._answers.extend(answers)
-        values = self._answers.popleft()
-        if isinstance(values, BaseException):
-            raise values
-        return values
+        next_answer = self._answers.popleft()
+        if isinstance(next_answer, BaseException):
+            raise next_answer
+        return next_answer
 
     def _send_outbox(self) -> None:
         if self._outbox and self._cluster.is_connected:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, ScorerUnavailable, StartedScorers, Values
-from vlmrm_gym.scoring.worker import WorkerInfo
+from vlmrm_gym.scoring.worker import Answer, WorkerInfo
 
 MAX_CRASHES = 3
 """Worker deaths over the same batch that raise an error."""
@@ -48,8 +48,8 @@ class Worker(Protocol):
         """Send a batch. A dead worker is detected by `receive`."""
         ...
 
-    def receive(self) -> Values:
-        """Wait for what was made of the next batch; raises WorkerDied, or the error from scoring."""
+    def receive(self) -> Answer:
+        """Wait for the next answer; raises WorkerDied, or the error from scoring."""
         ...
 
     def kill(self) -> None:
@@ -82,6 +82,8 @@ class RestartingScorer:
         """Whether the worker is a replacement that has not been sent a batch yet."""
         self._closed, self._replacing = False, threading.RLock()  # reentrant: garbage collection may close it here
         self._worker = start_worker()
+        self.shown_warnings: dict[str, object] = {}
+        """Warnings of workers that have been shown; one for all scorers. See `_show`."""
 
     @property
     def max_in_flight(self) -> int:
@@ -140,7 +142,7 @@ class RestartingScorer:
                 self._is_replacement = False
                 self._send_all()
             try:
-                values = self._worker.receive()
+                answer = self._worker.receive()
             except WorkerDied as died:
                 batch = self._unanswered[0]
                 batch.num_crashes += 1
@@ -163,7 +165,8 @@ class RestartingScorer:
                 raise
             else:
                 self._answered()
-                return values
+                self._show(answer.warnings)
+                return answer.values
 
     def abort(self) -> None:
         """Kill the worker; `receive` raises soon."""
@@ -175,6 +178,13 @@ class RestartingScorer:
         """Kill the worker and wait for it to end."""
         self.abort()
         self._worker.reap()
+
+    def _show(self, messages: Sequence[str]) -> None:
+        """Warn of what a worker has warned of, unless another worker has, too."""
+        for message in messages:
+            mark = object()
+            if self.shown_warnings.setdefault(message, mark) is mark:
+                warnings.warn(message, stacklevel=2)
 
     def _with_log(self, died: WorkerDied) -> WorkerDied:
         if self._closed:
@@ -222,8 +232,10 @@ def finish_start(
         make_renderer: See `make_scoring_queue`.
     """
     renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
+    shown: dict[str, object] = {message: info for info in infos for message in info.warnings}
     for scorer in scorers:
+        scorer.shown_warnings = shown
         scorer.set_renderer(renderer)
-    for message in dict.fromkeys(message for info in infos for message in info.warnings):
+    for message in tuple(shown):
         warnings.warn(message, stacklevel=6)
     return StartedScorers(scorers, min(info.batch_size for info in infos), pickle.loads(infos[0].info))

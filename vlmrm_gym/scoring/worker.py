@@ -1,8 +1,8 @@
 """The worker process: reads states from its standard input and writes what it makes of them to its standard output.
 
-`process.ProcessWorker` is the other side. Input pickles: a function that makes the reward of states, the renderer, then
-the fields of batches. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("values",
-array) or ("error", exception). In between, ("progress", "draw" or "encode") reports progress.
+`process.ProcessWorker` is the other side. Input pickles: a function that makes the reward model, the renderer, then
+the fields of batches. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("answer",
+`Answer`) or ("error", exception). In between, ("progress", "draw" or "encode") reports progress.
 """
 
 import faulthandler
@@ -14,7 +14,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,16 @@ class WorkerInfo:
     warnings: list[str]
     info: bytes
     """The pickled `StateReward.info`."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker returns for a batch."""
+
+    values: Values
+    """What it made of the states."""
+    warnings: Sequence[str]
+    """What it has warned of since the answer before."""
 
 
 def main(parent: int) -> None:
@@ -72,11 +83,12 @@ def main(parent: int) -> None:
 def _answer(requests: BinaryIO, reply: Callable[[str, Any], None]) -> None:
     reward, info = load_reward(pickle.load(requests))
     reply("ready", info)
+    warned = collect_warnings()
 
     def answer(future: Future[Values]) -> None:
         error = future.exception()
         if error is None:
-            reply("values", future.result())
+            reply("answer", make_answer(future.result(), warned))
         else:
             reply("error", picklable(error))
 
@@ -106,6 +118,26 @@ def _pickle_part(name: str, part: Any) -> bytes:
             f"`reward.{name}` cannot be sent to the process of the environments: {error}. Make it a static method "
             "or a function of a module."
         ) from error
+
+
+def collect_warnings() -> deque[str]:
+    """Collect the texts of warnings for the user, of all threads of this process, from now on: see `make_answer`."""
+    collected: deque[str] = deque()
+    show = warnings.showwarning
+
+    def collect(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if category is UserWarning:
+            collected.append(str(message))
+        else:
+            show(message, category, *place)
+
+    warnings.showwarning = collect
+    return collected
+
+
+def make_answer(values: Values, warned: deque[str]) -> Answer:
+    """The answer with these values and all warnings so far, which are removed."""
+    return Answer(values, [warned.popleft() for _ in range(len(warned))])
 
 
 def picklable(error: BaseException) -> BaseException:

@@ -1,4 +1,7 @@
-"""The bundled small CLIP: configuration, weights, and which prompts are in its domain. Trained by `bundled_model/`."""
+"""The bundled small CLIP: configuration, weights, and which prompts are in its domain; `scenes` has which frames are.
+
+Made by `bundled_model/`.
+"""
 
 from functools import cache
 from pathlib import Path
