@@ -112,6 +112,7 @@ def test_the_strip_of_our_videos_is_not_scored(name, frames, tmp_path, capsys):
     assert [frame.shape for frame in scored_again.frames()] == [(height, width, 3)] * 3
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # with its plot
 def test_a_video_whose_strip_was_scaled_is_scored_whole_with_a_note(frames, tmp_path, capsys):
     path, small = tmp_path / "agent.mp4", tmp_path / "small.mp4"
     save_video(path, list(frames), [0.9, 0.1, 0.5])

@@ -13,8 +13,8 @@ from counting_env import Counting
 
 import vlmrm_gym
 from vlmrm_gym import CLIP, CLIPReward
+from vlmrm_gym.check.prompts import load_prompts
 from vlmrm_gym.cli import main
-from vlmrm_gym.rewards import MultiPromptReward
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tiny import scenes
 
@@ -109,8 +109,9 @@ def test_another_model_does_not_warn(recwarn):
 
 
 def test_several_prompts_warn_once(recwarn):
-    reward = MultiPromptReward([CLIP(prompt=TASK_PROMPT), CLIP(prompt="a pole that has fallen over")])
-    reward(np.zeros((2, 240, 320, 3), dtype=np.uint8))
+    encoder, heads = load_prompts([CLIP(prompt=TASK_PROMPT), CLIP(prompt="a pole that has fallen over")], "cpu")
+    features = encoder.encode(np.zeros((2, 240, 320, 3), dtype=np.uint8))
+    assert [head(features).shape for head in heads] == [(2,), (2,)]
     assert len(scene_warnings(recwarn)) == 1
 
 
