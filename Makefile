@@ -34,10 +34,10 @@ demo: $(VENV)/.installed-train  ## train cart-pole from a sentence, then plot an
 	$(BIN)/python examples/dqn_cartpole.py
 
 test: opengl install  ## the tests, without the slow ones
-	$(TEST) -m "not slow"
+	$(TEST) -m "not slow and not gpu"
 
 test-slow: opengl install  ## the slow tests
-	$(TEST) -m slow
+	$(TEST) -m "slow and not gpu"
 
 check: install  ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .
@@ -78,8 +78,10 @@ benchmark: install  ## what RESULTS.md reports
 	$(BIN)/python -m bundled_model.evaluate
 	$(BIN)/python benchmarks/training_seeds.py cart-pole
 
-gpu-check: install  ## all that needs a GPU, on the one at hand: a report in a quarter of an hour
-	$(BIN)/python -m benchmarks.gpu_check
+gpu-check: opengl install  ## the tests that need a GPU, then the speed on it
+	$(BIN)/python -m pytest -m gpu tests
+	$(BIN)/python benchmarks/fps.py --device cuda --model ViT-B-32 --num-envs 64 --num-workers 4 --seconds 3 \
+		--no-reference --views off
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .ruff_cache .hypothesis
