@@ -41,7 +41,7 @@ def starts(rng):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_finds_a_planted_hole(starts, seed):
-    found = run(with_hole, starts, 700, seed)
+    found = run(with_hole, starts, 1_000, seed)
     assert found.scores[0] > 0.9  # the score of a success: 1 at the origin, 0.37 at its border
     assert np.linalg.norm(found.states[0] - HOLE) < 0.2
     assert with_hole(starts[failing(starts)]).max() < 0.9  # the starts alone would not have shown it
@@ -85,6 +85,11 @@ def test_every_start_and_no_more_states_than_allowed_are_looked_at(starts):
     made.clear()
     assert len(run(with_hole, starts, 10, change=counted).states) <= 10
     assert made == []
+
+
+@pytest.mark.parametrize("evaluations", range(1, 12))
+def test_a_search_of_a_few_states_ends(evaluations):
+    assert 1 <= len(run(with_hole, BESIDE, evaluations).states) <= evaluations
 
 
 def test_states_that_do_not_fail_are_never_scored():

@@ -3,9 +3,9 @@
 Knows nothing about environments, rendering or models: arrays in, arrays out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,10 @@ from vlmrm_gym.validation import check_positive_integer
 Rows = NDArray[np.float64]
 """States, float64 (N, S)."""
 
-RUNS = 6
+RUNS = 8
 """How many runs of CMA-ES share the states that a search makes, if none of them ends early."""
-STEP = 0.7
-"""Standard deviation of a run's first offsets."""
+STEPS = (1.0, 0.5)
+"""Standard deviations of a run's first offsets: from one of the starts, and from one of the best states found."""
 DISTANCE = 1.5
 """Distinct states differ in some value by more than this, in units of that value's spread among all states found."""
 
@@ -43,7 +43,14 @@ class Failures:
 
     def distinct(self, count: int) -> Rows:
         """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
-        return _distinct(self.states, count)
+        if not len(self.states):
+            return self.states
+        kept = [self.states[0]]
+        spread = _spread(self.states)
+        for state in self.states:
+            if len(kept) < count and _differs(state[None], kept, spread)[0]:
+                kept.append(state)
+        return np.stack(kept)
 
 
 def search(
@@ -58,9 +65,10 @@ def search(
 ) -> Failures:
     """Look for failing states with a high score, by CMA-ES with restarts (Hansen 2016, arXiv 1604.00772).
 
-    The distinct ones of the starts are taken in turn, the highest scores first and those that do not fail last. From
-    each, one run of CMA-ES varies the offsets that change the state, until it converges or has used its share of the
-    evaluations. States that do not fail are never scored, and rank below all that do.
+    Runs of CMA-ES begin in turn at the best of the starts and at the best of all states found so far, each time at one
+    that is distinct from those where earlier runs began. A run varies the offsets that change this state, each with a
+    standard deviation of its own, until it converges or has used its share of the evaluations. States that do not fail
+    are never scored, and rank below all that do.
 
     Args:
         score: States, float64 (N, S), to numbers (N,): the reward.
@@ -93,12 +101,17 @@ def search(
     scores = _score_failures(score, is_failure, states)
     seen = [(states, scores)]
     left = evaluations - len(states)
-    share = left // RUNS
-    for start in cycle(_distinct(states[np.argsort(-scores, kind="stable")])):
-        # CMA-ES refuses one dimension; a second one that changes nothing costs little.
-        strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEP, random_options(rng))
+    share = max(1, left // RUNS)
+    begun: list[NDArray[np.float64]] = []
+    for run in count():
+        # CMA-ES refuses one dimension; a second one that changes nothing costs little. A full covariance matrix would
+        # take longer to adapt than a run lasts.
+        options = random_options(rng) | {"CMA_diagonal": True}
+        strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[run % 2], options)
         if left < strategy.popsize:
             break
+        found = seen[:1] if run % 2 == 0 else seen
+        start = _next_start(*(np.concatenate(part) for part in zip(*found, strict=True)), begun)
         end = max(0, left - share)
         while left > end and left >= strategy.popsize and not strategy.stop():
             asked = strategy.ask()
@@ -126,18 +139,31 @@ def _losses(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(failing, -scores, 1.0 - worst)
 
 
-def _distinct(states: Rows, count: int | None = None) -> Rows:
-    """The first states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
-    if not len(states):
-        return states
-    spread = np.maximum(states.std(axis=0), 1e-6)
-    kept: list[NDArray[np.float64]] = []
-    for state in states:
-        if all(np.abs((state - other) / spread).max() > DISTANCE for other in kept):
-            kept.append(state)
-        if len(kept) == count:
-            break
-    return np.stack(kept)
+def _next_start(states: Rows, scores: NDArray[np.float64], begun: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The best state that is distinct from those where runs have begun, float64 (S,); noted in `begun`.
+
+    If there is none, all are forgotten, and it is the best state.
+    """
+    ranked = states[np.argsort(-scores, kind="stable")]
+    differing = np.flatnonzero(_differs(ranked, begun, _spread(ranked)))
+    if not len(differing):
+        begun.clear()
+    start = ranked[differing[0] if len(differing) else 0]
+    begun.append(start)
+    return start
+
+
+def _differs(states: Rows, others: Sequence[NDArray[np.float64]], spread: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which states are distinct from all others: bool (N,)."""
+    differing = np.ones(len(states), dtype=bool)
+    for other in others:
+        differing &= np.abs((states - other) / spread).max(axis=1) > DISTANCE
+    return differing
+
+
+def _spread(states: Rows) -> NDArray[np.float64]:
+    """By how much each value varies, at least a little: float64 (S,)."""
+    return np.maximum(states.std(axis=0), 1e-6)
 
 
 def _score_failures(
