@@ -110,8 +110,7 @@ def search(
         strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[run % 2], options)
         if left < strategy.popsize:
             break
-        found = seen[:1] if run % 2 == 0 else seen
-        start = _next_start(*(np.concatenate(part) for part in zip(*found, strict=True)), begun)
+        start = _next_start(*_join(seen if run % 2 else seen[:1]), begun)
         end = max(0, left - share)
         while left > end and left >= strategy.popsize and not strategy.stop():
             asked = strategy.ask()
@@ -124,12 +123,17 @@ def search(
             seen.append((states, scores))
             strategy.tell(asked, list(_losses(scores)))
             left -= len(states)
-    return Failures.best_first(*(np.concatenate(part) for part in zip(*seen, strict=True)))
+    return Failures.best_first(*_join(seen))
 
 
 def random_options(rng: np.random.Generator) -> dict[str, Any]:
     """Options of CMA-ES: it draws from this generator instead of NumPy's global one, and prints nothing."""
     return {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size), "verbose": -9}
+
+
+def _join(seen: Sequence[tuple[Rows, NDArray[np.float64]]]) -> tuple[Rows, NDArray[np.float64]]:
+    """All states, float64 (N, S), and their scores (N,)."""
+    return np.concatenate([states for states, _ in seen]), np.concatenate([scores for _, scores in seen])
 
 
 def _losses(scores: NDArray[np.float64]) -> NDArray[np.float64]:
