@@ -1,8 +1,8 @@
 """Humanoid states that fool a reward: states that fail a task and get rewards like those that succeed.
 
-The general search is `vlmrm_gym.check.search`; here are the humanoid's poses, how they mutate, and from where they are
-looked at. A state is wrong if it fails a condition of the judge (`humanoid_success`) by more than half a unit of its
-margin; what fails by less is a near miss and does not count.
+The searches are `bundled_model.evolution` and `vlmrm_gym.check.search`; here are the humanoid's poses, how they mutate,
+and from where they are looked at. A state is wrong if it fails a condition of the judge (`humanoid_success`) by more
+than half a unit of its margin; what fails by less is a near miss and does not count.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bundled_model.domains import humanoid
 from bundled_model.domains.humanoid_states import LIMBS
+from bundled_model.evolution import evolve
 from vlmrm_gym.check.search import Failures, search
 from vlmrm_gym.envs.humanoid_body import Body
 from vlmrm_gym.envs.humanoid_states import near_poses, on_floor
@@ -118,45 +119,32 @@ class Views:
 def search_wrong(
     task: str, reward: Callable[[States], np.ndarray], *, lines: int = 96, rounds: int = 10, seed: int = 0
 ) -> Failures:
-    """Search for states that are wrong for a task and highly rewarded, with the library's evolution strategy."""
+    """Search for states that are wrong for a task and highly rewarded, with an evolution strategy."""
     population = initial_states(task, lines, np.random.default_rng(seed))
-    return search(reward, lambda states: is_wrong(task, states), population, mutate, rounds=rounds, seed=seed)
+    return evolve(reward, lambda states: is_wrong(task, states), population, mutate, rounds=rounds, seed=seed)
 
 
 def search_wrong_cma(
     task: str, reward: Callable[[States], np.ndarray], *, evaluations: int = 1000, seed: int = 0
 ) -> Failures:
-    """The same search by CMA-ES (package `cma`) from the best of many poses: another optimiser, as a cross-check.
+    """The same by the library's search, CMA-ES: another optimiser, as a cross-check.
 
-    Joints and the tilt of the torso, 19 numbers in radians, vary freely. A state that is not wrong gets the worst
-    state's reward, -1, less its distance from being wrong.
+    Joints and the tilt of the torso, 19 numbers in units of 11 degrees, vary freely.
     """
-    import cma  # pyright: ignore[reportMissingImports] (extra "dev")
 
-    rng = np.random.default_rng(seed)
-    starts = initial_states(task, max(8, evaluations // 10), rng)
-    starts = starts[is_wrong(task, starts)]
-    scores = reward(starts)
-    seen, seen_scores, used = [starts], [scores], len(starts)
-    for start in starts[np.argsort(-scores)]:
-        if used >= evaluations:
-            break
-        strategy = cma.CMAEvolutionStrategy(
-            np.zeros(19), np.deg2rad(8), {"seed": int(rng.integers(1, 2**31)), "verbose": -9, "popsize": 24}
-        )
-        for _ in range(20):
-            asked = np.stack(strategy.ask())
-            states = np.repeat(start[None], len(asked), axis=0)
-            states[:, _ROOT], states[:, 7:] = _turned(states[:, _ROOT], asked[:, :2]), states[:, 7:] + asked[:, 2:]
-            states = on_floor(states)
-            margin = _worst(task, states) + NEAR_MISS
-            values = -1.0 - margin
-            if (wrong := margin < 0).any():
-                values[wrong] = reward(states[wrong])
-            strategy.tell(list(asked), list(-values))
-            seen.append(states[wrong])
-            seen_scores.append(values[wrong])
-            used += len(asked)
-    states, scores = np.concatenate(seen), np.concatenate(seen_scores)
-    order = np.argsort(-scores, kind="stable")
-    return Failures(states=states[order], scores=scores[order])
+    def perturb(states: States, offsets: NDArray[np.float64]) -> States:
+        changed, angles = states.copy(), np.deg2rad(11) * offsets
+        changed[:, _ROOT] = _turned(states[:, _ROOT], angles[:, :2])
+        changed[:, 7:] += angles[:, 2:]
+        return on_floor(changed)
+
+    starts = initial_states(task, max(8, evaluations // 10), np.random.default_rng(seed))
+    return search(
+        reward,
+        lambda states: is_wrong(task, states),
+        starts,
+        perturb,
+        dimensions=19,
+        evaluations=evaluations,
+        seed=seed,
+    )

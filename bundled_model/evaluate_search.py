@@ -37,7 +37,7 @@ def main(
     Args:
         model: Folder with weights and configuration; default: the bundled ones.
         look: The humanoid's look.
-        optimiser: The library's evolution strategy, or CMA-ES.
+        optimiser: The evolution strategy of the training, or the library's CMA-ES.
         effort: The search scores about 1,000 states times this for each task and view.
         seed: Of poses and mutations.
         threads: Of torch.

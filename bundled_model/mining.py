@@ -16,7 +16,7 @@ from tqdm import tqdm
 from bundled_model.adversary import FRONT, SIDE, Encode, Views, mutate, search_wrong
 from bundled_model.domain import Attributes
 from bundled_model.domains.humanoid import LOOKS, describe, similarity
-from vlmrm_gym.check.search import search
+from bundled_model.evolution import evolve
 from vlmrm_gym.envs.humanoid_states import true_states
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.rewards.preprocessing import Preprocessing
@@ -77,7 +77,7 @@ def mine(
             reward = views.lowest(goal, look, azimuths)
             search_wrong(task, reward, lines=lines, rounds=rounds, seed=own_seed + j)
             true = true_states(task, lines // 2, np.random.default_rng(own_seed + j))
-            search(
+            evolve(
                 lambda states, reward=reward: -reward(states),
                 lambda states, task=task: succeeds(task, states),
                 true,

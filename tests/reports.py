@@ -3,6 +3,7 @@
 import numpy as np
 
 from vlmrm_gym.check.agreement import measure_agreement
+from vlmrm_gym.check.bootstrap import Interval
 from vlmrm_gym.check.results import (
     Cheat,
     CheatSearch,
@@ -14,14 +15,11 @@ from vlmrm_gym.check.results import (
     Report,
     Row,
     SignalCurves,
-    Verdict,
-    VerdictName,
     Viewpoints,
 )
 from vlmrm_gym.check.signal import measure_signal
 
 PROMPT = "a humanoid robot kneeling"
-VERDICTS: tuple[VerdictName, ...] = ("usable", "exploitable", "weak", "flat", "hopeless", "unknown")
 
 
 def draw_frames(count: int, side: int, rng: np.random.Generator, noise: float = 0.0) -> np.ndarray:
@@ -49,7 +47,7 @@ def make_choice(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "front-s
     )
 
 
-def full_report(prompt: str = PROMPT, *, verdict: VerdictName = "exploitable", noise: float = 0.0) -> Report:
+def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
     """A report with every section: 5 cheats of 2 views, 2 contact sheets of 24 frames, 12 combinations."""
     rng = np.random.default_rng(0)
     true_rewards = rng.normal(0.71, 0.04, 300)
@@ -72,33 +70,23 @@ def full_report(prompt: str = PROMPT, *, verdict: VerdictName = "exploitable", n
     by_prompt = {prompt: np.linspace(0.2, 0.7, 30), "kneeling": np.linspace(0.3, 0.6, 30) ** 2}
     rollouts = np.clip(0.4 + np.cumsum(rng.normal(0, 0.01, (60, 100)), axis=1), 0.2, 0.6)
     azimuths, elevations = np.arange(0, 360, 30.0), np.array([-60.0, -20, 0, 30])
-    verdicts = [verdict, *np.roll(VERDICTS, -1), *VERDICTS][:12]
     table = [
         Row(
             choice=make_choice(prompt if number < 6 else "kneeling", number % 3 / 2, ("front-side", "own")[number % 2]),
             measures=Measures(
-                auc=0.95 - 0.03 * number,
-                epic=0.2 + 0.04 * number,
-                control_auc=0.61 if number < 9 else None,
+                auc=Interval(0.95 - 0.035 * number, 0.93 - 0.035 * number, 0.97 - 0.035 * number),
+                epic=Interval(0.2 + 0.04 * number, 0.18 + 0.04 * number, 0.22 + 0.04 * number),
+                control_auc=0.61 if number != 9 else None,
                 cheat_excess=0.3 - 0.1 * number,
                 gap=0.52,
                 noise=0.071,
             ),
-            verdict=Verdict(name=name, reasons=["A reason."], next_steps=[]),
         )
-        for number, name in enumerate(verdicts)
+        for number in range(12)
     ]
     return Report(
         subject="VLMRM/Humanoid-v0",
         choice=table[0].choice,
-        verdict=Verdict(
-            name=verdict,
-            reasons=[
-                "The best cheat has a reward of 0.830, and the median success 0.710: cheating pays more.",
-                "Successes have a higher reward than failures in 95 % of the pairs.",
-            ],
-            next_steps=["Add a second view: --camera front-side.", "Say in the prompt what the cheat lacks."],
-        ),
         measures=table[0].measures,
         landscapes=[
             Landscape(
@@ -162,7 +150,6 @@ def full_report(prompt: str = PROMPT, *, verdict: VerdictName = "exploitable", n
             )
         ],
         table=table,
-        gains=["The second view gains 0.04 of AUC on average.", "Alpha 0.5 is better than 0 in 4 of 6 cases."],
         notes=["The run of seed 3 was left out: it has no videos."],
         seconds={"frames": 41.2, "search": 95.0, "viewpoints": 12.34},
         command=f'vlmrm-gym check VLMRM/Humanoid-v0 --prompt "{prompt}" --camera front-side --alpha 0 0.5 1 --out x',
@@ -172,11 +159,9 @@ def full_report(prompt: str = PROMPT, *, verdict: VerdictName = "exploitable", n
 def minimal_report() -> Report:
     """A report of an environment without a judge, in which nothing could be measured."""
     choice = Choice(prompt="x", baseline=None, alpha=0.0, model="tiny", look=None, camera="own", combine_views=None)
-    verdict = Verdict(name="unknown", reasons=[], next_steps=[])
     return Report(
         subject="Mine-v0",
         choice=choice,
-        verdict=verdict,
         measures=Measures(),
         landscapes=[],
         agreements={},
@@ -186,7 +171,6 @@ def minimal_report() -> Report:
         controls=[],
         sheets=[],
         table=[],
-        gains=[],
         notes=[],
         seconds={},
         command="vlmrm-gym check Mine-v0 --prompt x",

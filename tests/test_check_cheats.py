@@ -8,38 +8,35 @@ import mujoco
 import numpy as np
 import pytest
 
-from vlmrm_gym.check.cheats import REFINED, distinct, find_cheats, first_states
-from vlmrm_gym.check.climb import climb
+from vlmrm_gym.check.cheats import find_cheats, first_states
 from vlmrm_gym.check.measure import median_excess
 from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.reach import reach
-from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.rollouts import play, random_actions
 from vlmrm_gym.check.samples import collect
 from vlmrm_gym.check.scene import Scene
-from vlmrm_gym.check.search import Failures, search
+from vlmrm_gym.check.search import search
 from vlmrm_gym.envs import CartPole, Humanoid
 from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_states import HumanoidStates
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
-from vlmrm_gym.envs.states import fails_clearly, mutate
+from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.registration import find_task, make_base_env
 from vlmrm_gym.rewards.views import CombineViews
 
 POLE = np.array([202, 152, 101])
 """The colour of the pole."""
-HONEST, WITH_HOLE, INVERTED = (Column(itemgetter((slice(None), 0, number))) for number in range(3))
+HONEST, WITH_HOLE = (Column(itemgetter((slice(None), 0, number))) for number in range(2))
 """Each takes one feature for the reward."""
 
 
 class HoleEncoder:
-    """Three features of cart-pole's frames, which see the colour of the pole.
+    """Two features of cart-pole's frames, which see the colour of the pole.
 
     The first is the height of the pole's end. The second is the same, but twice as much is paid for a pole in a small
-    part of the picture that it reaches when it hangs down on the right: a hole. The third is
-    highest if the pole hangs down.
+    part of the picture that it reaches when it hangs down on the right: a hole.
     """
 
     batch_size = microbatch_size = 64
@@ -54,7 +51,7 @@ class HoleEncoder:
         rows = pole.any(axis=2)
         high = np.where(rows.any(axis=1), 1 - rows.argmax(axis=1) / 100, 0.0)
         hole = pole[:, 84:90, 125:132].sum(axis=(1, 2)) / 10
-        return np.stack([high, high + 2 * hole, 1 - high], axis=1).astype(np.float32)
+        return np.stack([high, high + 2 * hole], axis=1).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -119,16 +116,7 @@ def test_the_seed_decides_what_is_found(poles):
 def test_more_effort_scores_more_states(poles):
     scored = [find(poles, HONEST, effort=effort)[0].scored for effort in (1, 2)]
     assert scored[1] > 1.5 * scored[0]
-    assert scored[0] < 1_700  # 64 * 17 + 600
-
-
-def test_where_a_climb_from_initial_states_leads(poles):
-    scene, task, samples = poles
-    honest, inverted = (climb(scene, task, column, samples, effort=1, seed=0) for column in (HONEST, INVERTED))
-    assert honest.success > 0.9
-    assert inverted.success < 0.1
-    assert honest.progress == 1  # the pole stands at the beginning
-    assert climb(scene, task, INVERTED, samples, effort=1, seed=0) == inverted
+    assert scored[0] <= 1_700
 
 
 def test_no_two_searches_draw_the_same_random_numbers(poles, monkeypatch):
@@ -143,14 +131,15 @@ def test_no_two_searches_draw_the_same_random_numbers(poles, monkeypatch):
     pytest.importorskip("cma")  # importing it makes generators of its own
     monkeypatch.setattr(np.random, "default_rng", record)
     find(poles, HONEST)
-    search(lambda rows: rows[:, 0], lambda rows: rows[:, 0] > 0, np.ones((4, 1)), lambda rows, rng: rows, rounds=1)
+    score, failing = (lambda rows: rows[:, 0]), (lambda rows: rows[:, 0] > 0)
+    search(score, failing, np.ones((4, 1)), lambda rows, offsets: rows + offsets, dimensions=1, evaluations=20)
     target = samples.visited.states.rows[5]
     for number in range(2):
         score, failing = (lambda rows: np.zeros(len(rows))), (lambda rows: ~task.succeeds(rows))
         options = {"steps": 10, "rollouts": 5, "seed": 0, "number": number}
         reach(scene.env, scene.view, target, np.ones(2), score, failing, **options)
-    assert len(first_numbers) == 6  # of them three of the search for cheats, and one of a search with the seed itself
-    assert len(set(first_numbers)) == 6
+    assert len(first_numbers) == 5  # of them two of the search for cheats, and one of a search with the seed itself
+    assert len(set(first_numbers)) == 5
 
 
 def test_without_a_judge_it_finds_what_is_paid_most():
@@ -167,23 +156,13 @@ def test_without_a_judge_it_finds_what_is_paid_most():
         samples = collect(scene, task, [rollout], rollout.states, None, seed=0)
         column = HONEST
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("vlmrm_gym.check.cheats.ROUNDS", 2)
-            patch.setattr("vlmrm_gym.check.cheats.REFINEMENTS", 39)
+            patch.setattr("vlmrm_gym.check.cheats.EVALUATIONS", 200)
             cheats, states = find_cheats(scene, task, column, samples, effort=1, seed=0)
         assert not cheats.judged
         assert cheats.near_miss is None
         assert cheats.cheats[0].reward >= column(samples.around.features).max()
         assert all(cheat.failed == {} for cheat in cheats.cheats)
-        assert climb(scene, task, column, samples, effort=1, seed=0) is None
         assert len(states) == len(cheats.cheats) <= 5
-
-
-def test_distinct_states_differ():
-    states = np.array([[0.0, 0.0], [0.1, 0.1], [0.0, 3.0], [5.0, 5.0], [5.1, 5.0]])
-    found = Failures(states=states, scores=np.arange(5.0)[::-1])
-    assert distinct(found, 5).tolist() == [[0, 0], [5, 5]] or distinct(found, 5).tolist() == [[0, 0], [0, 3], [5, 5]]
-    assert distinct(found, 1).tolist() == [[0, 0]]
-    assert len(distinct(Failures(states=states[:0], scores=np.empty(0)), 3)) == 0
 
 
 def depth(model, states):
@@ -217,18 +196,13 @@ def test_a_search_among_the_humanoids_poses_finds_a_hole_where_there_is_one(scor
     task = HumanoidStates("stand")
     population = task.sample(64, rng)
     failing = lambda states: fails_clearly(task, states)  # noqa: E731
-    found = search(score, failing, population, lambda states, rng: mutate(task, states, rng), rounds=10)
-    refined = refine(
-        score, failing, distinct(found, REFINED), task.perturb, dimensions=task.dimensions, evaluations=400
-    )
-    best = max(found.scores[0], refined.scores[0])
+    found = search(score, failing, population, task.perturb, dimensions=task.dimensions, evaluations=1_100)
     assert failing(found.states).all()
-    assert failing(refined.states).all()
     if has_hole:
         assert score(population)[failing(population)].max() < 1.6  # the library alone would not have shown it
-        assert best > 1.8
+        assert found.scores[0] > 1.8
     else:
-        assert best < 0.9  # 0.5 units of the margin of one condition of three are missing
+        assert found.scores[0] < 0.9  # 0.5 units of the margin of one condition of three are missing
 
 
 def test_the_views_that_a_column_combines():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import TASK_PROMPT
 
-from vlmrm_gym.check import cheats, climb, samples, scene_check
+from vlmrm_gym.check import cheats, samples, scene_check
 from vlmrm_gym.check.prompts import Column, load_prompts
 from vlmrm_gym.check.rollouts import play, random_actions
 from vlmrm_gym.check.scene import Scene
@@ -25,8 +25,7 @@ POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
 FEWER = [
     (scene_check, {"ROLLOUTS": 2, "STEPS": 25, "REACH_ROLLOUTS": 20}),
     (samples, {"AROUND": 60, "GOALS": 12}),
-    (cheats, {"LINES": 16, "ROUNDS": 2, "REFINEMENTS": 60}),
-    (climb, {"LINES": 16, "ROUNDS": 2}),
+    (cheats, {"STARTS": 16, "EVALUATIONS": 110}),
 ]
 """Sizes of a check that takes seconds."""
 
@@ -55,8 +54,9 @@ def check(out, *arguments):
 
 
 def numbers(row):
-    """The measures of a row of the table."""
-    return {name: value for name, value in row["measures"].items() if value is not None}
+    """The measures of a row of the table, without intervals."""
+    known = {name: value for name, value in row["measures"].items() if value is not None}
+    return {name: value["value"] if name in ("auc", "epic") else value for name, value in known.items()}
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +80,25 @@ def test_two_prompts_and_two_alphas_make_four_rows(four):
         assert text in report
 
 
+def test_a_row_has_intervals_and_says_whether_the_reward_ranks(four):
+    """AUC and EPIC distance; where the interval of the AUC is not above the best control, the reward does not rank."""
+    measures, report = four
+    for row in measures["table"]:
+        for name in ("auc", "epic"):
+            interval = row["measures"][name]
+            assert interval["low"] <= interval["value"] <= interval["high"]
+        assert row["ranks"] == (row["measures"]["auc"]["low"] > row["measures"]["control_auc"])
+    assert {row["choice"]["prompt"] for row in measures["table"] if row["ranks"]} == {TASK_PROMPT}
+    assert report.count(">does not rank<") == 2
+
+
 def test_the_measures_tell_the_tasks_prompt_from_another_one(four):
     measures, _ = four
-    auc = {(row["choice"]["prompt"], row["choice"]["alpha"]): row["measures"]["auc"] for row in measures["table"]}
+    auc = {(row["choice"]["prompt"], row["choice"]["alpha"]): numbers(row)["auc"] for row in measures["table"]}
     assert auc[TASK_PROMPT, 0] > 0.95
     assert auc[OTHER, 0] < 0.8
-    best = max(numbers(row)["auc"] for row in measures["table"])
-    assert numbers(measures["table"][0])["auc"] == best
+    in_order = [numbers(row)["auc"] for row in measures["table"]]
+    assert in_order == sorted(in_order, reverse=True)
 
 
 def test_cheats_fail_a_condition_by_more_than_a_near_miss(four):
@@ -144,10 +156,9 @@ def test_another_packages_environment_with_a_success_function(tmp_path):
     flags = ["--prompt", "a robot on the floor", "--success", "check_subjects:is_low"]
     measures, report = check(tmp_path / "out", "Ant-v5", *flags)
     (row,) = measures["table"]
-    assert 0 <= row["measures"]["auc"] <= 1
+    assert 0 <= numbers(row)["auc"] <= 1
     assert row["measures"]["cheat_excess"] is None or np.isfinite(row["measures"]["cheat_excess"])
     assert all(cheat["failed"] == {} for cheat in measures["cheats"])  # a function has no conditions
-    assert row["verdict"]["name"] != "unknown"
     assert "data:image" in report
 
 
@@ -157,8 +168,8 @@ PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT]
 def test_without_a_judge_it_shows_the_states_with_the_highest_rewards(tmp_path):
     measures, _ = check(tmp_path / "out", *PENDULUM)
     (row,) = measures["table"]
-    assert row["verdict"]["name"] == "unknown"
     assert numbers(row) == {}
+    assert row["ranks"] is None
     assert measures["cheats"]
     assert all(cheat["failed"] == {} for cheat in measures["cheats"])
 
@@ -197,7 +208,7 @@ def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
     assert measures["cheats"] == []
     (row,) = measures["table"]
     assert row["measures"]["auc"] is not None  # the function judges the states of the rollouts
-    assert row["measures"]["climb_success"] is None
+    assert row["measures"]["cheat_excess"] is None
 
 
 def test_episodes_of_one_step_are_no_error(tmp_path):
@@ -232,7 +243,7 @@ def test_labels_of_recorded_rollouts_say_which_states_succeed(dataset, tmp_path)
     same = check(tmp_path / "same", *LABELLED, *flags, str(dataset / "labels.csv"))[0]["table"][0]["measures"]
     opposite = check(tmp_path / "turned", *LABELLED, *flags, str(turned))[0]["table"][0]["measures"]
     assert same == own
-    assert opposite["auc"] == pytest.approx(1 - own["auc"])
+    assert opposite["auc"]["value"] == pytest.approx(1 - own["auc"]["value"])
 
 
 @pytest.mark.parametrize("name", ["labels.csv", ""], ids=["file", "folder"])
@@ -252,7 +263,7 @@ def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
     judged = check(tmp_path / "judged", *flags)[0]
     labelled = check(tmp_path / "labelled", *flags, "--labels", str(data / "labels.csv"))[0]
     opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
-    auc = [one["table"][0]["measures"]["auc"] for one in (labelled, opposite)]
+    auc = [numbers(one["table"][0])["auc"] for one in (labelled, opposite)]
     assert auc[0] == pytest.approx(1 - auc[1])
     assert any(cheat["failed"] for cheat in judged["cheats"])
     for one in (labelled, opposite):  # nothing says which other states fail
@@ -269,13 +280,13 @@ def test_labels_of_one_class_are_explained(dataset, tmp_path, value, all_are):
     assert f"All 120 states are {all_are}" in report
     (row,) = measures["table"]
     assert row["measures"]["auc"] is row["measures"]["epic"] is row["measures"]["control_auc"] is None
-    assert row["verdict"]["name"] == "unknown"
+    assert row["ranks"] is None
 
 
 def test_one_recorded_episode_is_enough(tmp_path):
     main(["dataset", CARTPOLE, "--out", str(tmp_path / "one"), "--episodes", "1", "--steps", "30"])
     measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--rollouts", str(tmp_path / "one"))
-    assert measures["table"][0]["measures"]["auc"] > 0.9
+    assert numbers(measures["table"][0])["auc"] > 0.9
 
 
 @pytest.mark.slow
@@ -287,7 +298,7 @@ def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     assert choices == {(look, *view) for look in ("textured", "plain") for view in views}
     assert len(measures["table"]) == 6
     for row in measures["table"]:
-        assert row["measures"]["auc"] > 0.8
+        assert numbers(row)["auc"] > 0.8
     assert "azimuth" in report.lower()
     for cheat in measures["cheats"]:
         assert max(cheat["failed"].values()) > 0.5

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browsing import look_at, luminance
-from reports import VERDICTS, draw_frames, full_report, minimal_report
+from reports import draw_frames, full_report, minimal_report
 
 from vlmrm_gym.check.agreement import measure_agreement
+from vlmrm_gym.check.bootstrap import Interval
 from vlmrm_gym.check.report import render, write_report
-from vlmrm_gym.check.results import Cheat, CheatSearch, Landscape, Verdict
+from vlmrm_gym.check.results import Cheat, CheatSearch, Landscape, Measures
 from vlmrm_gym.check.words import MEASURES, MINUS
 
 ROOT = Path(__file__).parent.parent
@@ -87,7 +88,6 @@ def test_the_file_is_self_contained_and_without_code(folder, name):
 
 def test_sections_are_in_order(page):
     assert [section["id"] for section in page.all("section")] == [
-        "verdict",
         "settings",
         "measures",
         "cheats",
@@ -112,12 +112,11 @@ def test_links_lead_to_headings_of_the_page(page):
 @pytest.mark.parametrize(
     ("section", "texts"),
     [
-        ("verdict", ["exploitable", "The best cheat has a reward of 0.830", "Add a second view"]),
         (
             "settings",
-            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "the best of 12 combinations"],
+            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "one of 12 combinations"],
         ),
-        ("measures", ["0.950", "0.200", "0.610", "0.300", "0.520", "0.071"]),
+        ("measures", ["0.950 0.930 to 0.970", "0.200 0.180 to 0.220", "0.610", "0.300", "0.520", "0.071"]),
         ("cheats", ["12,800", "0.740", "Cheat 5", "torso upright 6.310", "reward of 0.690"]),
         ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
         ("landscape", ["Leaning to a side", "alpha 0.5", "angle of the torso (degrees)", "succeed is unknown"]),
@@ -125,7 +124,7 @@ def test_links_lead_to_headings_of_the_page(page):
         ("viewpoints", [f"azimuth 180°, elevation {MINUS}60°", "0.030 below", "0.120 above"]),
         ("controls", ["another prompt 0.610 The", "robot 0.530 (chance)", "The background would decide."]),
         ("sheets", ["Rollouts of a run", "success", "failure"]),
-        ("combinations", ["hopeless", f"{MINUS}0.800", "The second view gains"]),
+        ("combinations", ["0.545 to 0.585 does not rank", f"{MINUS}0.800"]),
         ("notes", ["seed 3 was left out"]),
         ("command", ["--alpha 0 0.5 1", "1 min 35 s", "2 min 29 s"]),
     ],
@@ -135,16 +134,18 @@ def test_sections_show_what_was_found(page, section, texts):
         assert text in page.texts[section]
 
 
-def test_a_choice_that_is_not_the_best_is_not_called_so():
-    report = full_report()
-    other = Page(render(dataclasses.replace(report, choice=report.table[3].choice)))
-    assert "This is one of 12 combinations" in other.texts["settings"]
+def test_a_reward_that_does_not_rank_is_called_so_beside_its_auc(page):
+    """The interval of the AUC lies around that of the best control, 0.61."""
+    measures = Measures(auc=Interval(0.62, 0.6, 0.64), control_auc=0.61)
+    other = Page(render(dataclasses.replace(full_report(), measures=measures)))
+    assert "0.620 0.600 to 0.640 does not rank" in other.texts["measures"]
+    assert "does not rank How" not in page.texts["measures"]
 
 
 def test_what_was_left_out_is_explained():
     page = Page(render(minimal_report()))
     shown = [section["id"] for section in page.all("section")]
-    assert shown == ["verdict", "settings", "measures", "cheats", "agreement", "viewpoints", "command"]
+    assert shown == ["settings", "measures", "cheats", "agreement", "viewpoints", "command"]
     assert "The states cannot be set" in page.texts["cheats"]
     assert "The environment has one view." in page.texts["viewpoints"]
     assert page.texts["measures"].count("not measured") == len(MEASURES)
@@ -155,20 +156,18 @@ def test_hostile_text_is_shown_as_it_is():
     report = dataclasses.replace(
         report,
         subject=HOSTILE,
-        verdict=Verdict(name="weak", reasons=[HOSTILE], next_steps=[HOSTILE]),
         landscapes=[
             Landscape(title=HOSTILE, axis=HOSTILE, positions=np.arange(3.0), curves={HOSTILE: np.ones(3)}, goal=None)
         ],
         agreements={HOSTILE: measure_agreement([0.0, 1.0], [False, True], resamples=5)},
         notes=[HOSTILE],
-        gains=[HOSTILE],
         seconds={HOSTILE: 1.0},
         command=HOSTILE,
     )
     page = Page(render(report))
     assert "script" not in {tag for tag, _ in page.elements}
     assert all((image["src"] or "").startswith("data:image/jpeg;base64,") for image in page.all("img"))
-    for section in ("verdict", "settings", "agreement", "landscape", "combinations", "notes", "command"):
+    for section in ("settings", "agreement", "landscape", "combinations", "notes", "command"):
         assert HOSTILE in page.texts[section]
 
 
@@ -217,13 +216,6 @@ def test_headings_skip_no_level(page):
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-
-
-@pytest.mark.parametrize("name", VERDICTS)
-def test_every_verdict_has_a_colour(name):
-    html = render(dataclasses.replace(minimal_report(), verdict=Verdict(name=name, reasons=[], next_steps=[])))
-    assert f'class="verdict verdict-{name}"' in html
-    assert re.search(rf"\.verdict-{name}[ ,]", html)
 
 
 def test_the_wheel_has_the_templates():

@@ -6,12 +6,12 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from vlmrm_gym.check.bootstrap import Interval
 from vlmrm_gym.check.measure import agreements, summarise
 from vlmrm_gym.check.prompts import Column
-from vlmrm_gym.check.results import CheatSearch, SignalCurves
+from vlmrm_gym.check.results import CheatSearch, Measures, SignalCurves
 from vlmrm_gym.check.samples import Sample, Samples
 from vlmrm_gym.check.scene import Scene
-from vlmrm_gym.check.verdict import classify
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.rendering import States
@@ -30,7 +30,7 @@ def samples(visited, around):
 
 
 def measures(own):
-    return summarise(own, COLUMN, agreements(own, COLUMN, 0), CheatSearch(), NOTHING, [], None)
+    return summarise(own, COLUMN, agreements(own, COLUMN, 0), CheatSearch(), NOTHING, [])
 
 
 @pytest.mark.parametrize("outcome", [True, False])
@@ -39,22 +39,30 @@ def test_without_successes_and_failures_around_the_goal_the_rollouts_decide(outc
     visited = sample([0.1, 0.3, 0.2, 0.4], [False, False, True, True])
     own = samples(visited, sample([0.1, 0.2], [outcome, outcome]))
     assert own.judged is visited
-    assert measures(own).auc == 0.75  # of four pairs one is wrong
+    assert measures(own).auc.value == 0.75  # of four pairs one is wrong
     both = samples(visited, sample([0.1, 0.2], [False, True]))
     assert both.judged is both.around
-    assert measures(both).auc == 1
+    assert measures(both).auc.value == 1
 
 
-def test_a_constant_reward_is_hopeless():
+def test_a_constant_reward_does_not_rank():
     own = samples(sample([0.5, 0.5, 0.5], [False, True, True]), None)
-    assert measures(own).auc == 0.5
+    assert measures(own).auc.value == 0.5
     assert measures(own).epic is None
-    assert classify(measures(own)) == "hopeless"
+    assert measures(own).ranks is False
 
 
 def test_labels_of_one_kind_leave_the_agreement_open():
     own = samples(sample([0.1, 0.2], [True, True]), sample([0.1, 0.2], [True, True]))
-    assert classify(measures(own)) == "unknown"
+    assert measures(own).auc is measures(own).ranks is None
+
+
+@pytest.mark.parametrize(
+    ("low", "control", "ranks"),
+    [(0.51, None, True), (0.5, None, False), (0.51, 0.5, True), (0.6, 0.6, False), (0.61, 0.6, True)],
+)
+def test_a_reward_ranks_if_its_interval_is_above_chance_and_the_controls(low, control, ranks):
+    assert Measures(auc=Interval(0.7, low, 0.8), control_auc=control).ranks is ranks
 
 
 def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):

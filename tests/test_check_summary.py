@@ -55,15 +55,22 @@ def summary(report, path, width=80) -> str:
     return console.file.getvalue()
 
 
-def test_the_summary_has_verdict_combinations_and_path(tmp_path):
+def test_the_summary_has_the_measures_with_intervals_and_the_path(tmp_path):
     path = tmp_path / ("long" * 40) / "report.html"
     text = summary(full_report(), path)
-    assert "Verdict: exploitable\n" in text
-    assert "- Add a second view" in text
+    assert "0.950" in text
+    assert "0.930 to 0.970" in text
     assert summary(full_report(), path, width=120).count("a humanoid robot kneeling,") == 6
     assert f"Report: {path}\n" in text
     lines = text.splitlines()
     assert max(len(line) for line in lines[:-1]) <= 80
+
+
+def test_the_summary_names_the_combinations_that_do_not_rank(tmp_path):
+    """The best control has an AUC of 0.61: the intervals of two of the twelve rewards are not above it."""
+    report = full_report()
+    assert summary(report, tmp_path).count("does not rank") == 2
+    assert "does not rank" not in summary(dataclasses.replace(report, table=report.table[:10]), tmp_path)
 
 
 def test_the_summary_prints_markup_as_it_is(tmp_path):
@@ -80,7 +87,7 @@ def test_the_summary_writes_control_characters_out(tmp_path):
 def test_the_summary_lists_the_best_combinations_only(tmp_path):
     report = full_report()
     row = report.table[0]
-    table = [Row(choice=make_choice(alpha=n / 10), measures=row.measures, verdict=row.verdict) for n in range(14)]
+    table = [Row(choice=make_choice(alpha=n / 10), measures=row.measures) for n in range(14)]
     text = summary(dataclasses.replace(report, table=table), tmp_path)
     assert "alpha 1.1" in text
     assert "alpha 1.2" not in text
@@ -88,4 +95,5 @@ def test_the_summary_lists_the_best_combinations_only(tmp_path):
 
 
 def test_the_summary_of_nothing(tmp_path):
-    assert summary(minimal_report(), "x.html") == 'Mine-v0: "x"\nVerdict: unknown\nReport: x.html\n'
+    why = "AUC was not measured: success is unknown, or the same for all states."
+    assert summary(minimal_report(), "x.html") == f'Mine-v0: "x"\n{why}\nReport: x.html\n'

@@ -17,7 +17,7 @@ from vlmrm_gym.envs.humanoid_states import HumanoidStates, near_poses
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.envs.mountain_car import MountainCarStates
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
-from vlmrm_gym.envs.states import fails_clearly, mutate
+from vlmrm_gym.envs.states import fails_clearly
 
 CONDITIONS = {
     "kneel": {"torso upright", "pelvis off the floor", "hands off the floor", "left knee on the floor"},
@@ -44,6 +44,13 @@ def make(name):
 
 
 ALL = ["cart-pole", "mountain car", *SUCCESS_CRITERIA]
+
+
+def mutate(task, states, rng):
+    """Change every state, by a little or by much, in some of its dimensions or in all."""
+    shape = (len(states), task.dimensions)
+    chosen = rng.random(shape) < rng.choice([0.1, 0.3, 1.0], (len(states), 1))
+    return task.perturb(states, chosen * rng.choice([0.25, 2.0, 5.0], (len(states), 1)) * rng.normal(size=shape))
 
 
 def depth(model, states):

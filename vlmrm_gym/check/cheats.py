@@ -7,25 +7,18 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.random_streams import stream
-from vlmrm_gym.check.refine import refine
 from vlmrm_gym.check.results import Cheat, CheatSearch
 from vlmrm_gym.check.samples import Samples
 from vlmrm_gym.check.scene import Scene
-from vlmrm_gym.check.search import Failures, search
-from vlmrm_gym.envs.states import TaskStates, fails_clearly, mutate
+from vlmrm_gym.check.search import search
+from vlmrm_gym.envs.states import TaskStates, fails_clearly
 
-LINES = 64
-"""Lines of descent of a search."""
-ROUNDS = 16
-"""Rounds of mutation for each unit of effort."""
-REFINED = 3
-"""How many of the best distinct states CMA-ES starts from."""
-REFINEMENTS = 600
-"""States that CMA-ES makes for each unit of effort."""
+STARTS = 64
+"""States that a search begins with."""
+EVALUATIONS = 1_700
+"""States that a search looks at for each unit of effort, those it begins with among them."""
 SHOWN = 5
 """How many distinct states are shown."""
-DISTANCE = 1.5
-"""Distinct states differ in some value by more than this, in units of that value's spread among all states found."""
 
 
 def find_cheats(
@@ -40,7 +33,7 @@ def find_cheats(
         task: Its states.
         column: The reward.
         samples: States to begin with, and successes to compare with.
-        effort: The search scores about 1,600 states times this.
+        effort: The search looks at 1,700 states times this.
         seed: The same seed gives the same result.
 
     Returns:
@@ -50,8 +43,16 @@ def find_cheats(
     def score(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         return column(scene.features(rows))
 
-    found = _search(task, score, first_states(task, samples, column, seed), effort, seed)
-    rows = distinct(found, SHOWN)
+    found = search(
+        score,
+        failure(task),
+        first_states(task, samples, column, seed),
+        task.perturb,
+        dimensions=task.dimensions,
+        evaluations=EVALUATIONS * effort,
+        seed=stream(seed, "search"),
+    )
+    rows = found.distinct(SHOWN)
     true_rewards = np.empty(0) if samples.goals is None else column(samples.goals.features)
     return CheatSearch(
         judged=task.has_judge,
@@ -61,39 +62,6 @@ def find_cheats(
         near_miss=_near_miss(task, column, samples),
         scored=len(found.states),
     ), rows
-
-
-def _search(
-    task: TaskStates,
-    score: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    population: NDArray[np.float64],
-    effort: int,
-    seed: int,
-) -> Failures:
-    """An evolution strategy, then CMA-ES from the best states that it found."""
-    failing = failure(task)
-    found = search(
-        score,
-        failing,
-        population,
-        lambda rows, rng: mutate(task, rows, rng),
-        rounds=ROUNDS * effort,
-        seed=stream(seed, "evolution strategy"),
-    )
-    if task.dimensions < 2 or not len(found.states):
-        return found  # CMA-ES needs two dimensions
-    refined = refine(
-        score,
-        failing,
-        distinct(found, REFINED),
-        task.perturb,
-        dimensions=task.dimensions,
-        evaluations=REFINEMENTS * effort,
-        seed=stream(seed, "CMA-ES"),
-    )
-    states, scores = np.concatenate([found.states, refined.states]), np.concatenate([found.scores, refined.scores])
-    order = np.argsort(-scores, kind="stable")
-    return Failures(states=states[order], scores=scores[order])
 
 
 def _describe(
@@ -106,20 +74,6 @@ def _describe(
     ]
 
 
-def distinct(found: Failures, count: int) -> NDArray[np.float64]:
-    """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
-    if not len(found.states):
-        return found.states
-    spread = np.maximum(found.states.std(axis=0), 1e-6)
-    kept: list[NDArray[np.float64]] = []
-    for state in found.states:
-        if all(np.abs((state - other) / spread).max() > DISTANCE for other in kept):
-            kept.append(state)
-        if len(kept) == count:
-            break
-    return np.stack(kept)
-
-
 def failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
     """What a search calls a failure: more than a near miss. Any state, if nothing judges them."""
     if not task.has_judge:
@@ -128,17 +82,17 @@ def failure(task: TaskStates) -> Callable[[NDArray[np.float64]], NDArray[np.bool
 
 
 def first_states(task: TaskStates, samples: Samples, column: Column, seed: int) -> NDArray[np.float64]:
-    """What a search begins with: at most `LINES` settled states, float64 (P, S).
+    """What a search begins with: at most `STARTS` settled states, float64 (P, S).
 
     Half of them are the failing states with the highest rewards so far, the others the first that the task samples.
     """
-    some = task.sample(LINES, np.random.default_rng(stream(seed, "first states")))
+    some = task.sample(STARTS, np.random.default_rng(stream(seed, "first states")))
     if samples.around is None:
         return _settled(task, some)
     rows = samples.around.states.rows
     scores = np.where(failure(task)(rows), column(samples.around.features), -np.inf)
-    best = rows[np.argsort(-scores, kind="stable")[: LINES // 2]]
-    return _settled(task, np.concatenate([best, some[: LINES - len(best)]]))
+    best = rows[np.argsort(-scores, kind="stable")[: STARTS // 2]]
+    return _settled(task, np.concatenate([best, some[: STARTS - len(best)]]))
 
 
 def _settled(task: TaskStates, rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The command `vlmrm-gym check`: a verdict on a reward before training, and the failures that it pays most."""
+"""The command `vlmrm-gym check`: measures of a reward before training, and the failures that it pays most."""
 
 import json
 import shutil
@@ -35,13 +35,13 @@ class Check(_FIELDS):
         vlmrm-gym check Ant-v5 --prompt "an ant on its back" --model ViT-B-32/laion2b_s34b_b79k --success tasks:on_back
         vlmrm-gym check --env my_package.envs:make_env --prompt "a red ball in the box"
 
-    It measures agreement with what is known of success, the highest rewards of failures (by a search), where a climb of
-    the reward leads, the way to the goal from untrained behaviour, other viewpoints, and controls. The verdict is
-    usable, exploitable, weak, flat or hopeless. Without anything that says which states succeed it is unknown, and the
-    report shows the states with the highest rewards.
+    It measures agreement with what is known of success, the highest rewards of failures (by a search), the way to the
+    goal from untrained behaviour, other viewpoints, and controls. A reward "does not rank" if its AUC is not above
+    those of the controls. Without anything that says which states succeed there is no AUC, and the report shows the
+    states with the highest rewards.
 
-    Several values of one flag are compared. The report's table lists all combinations, best first; its other sections
-    are about one combination, the first value of every flag.
+    Several values of one flag are compared. The report's table lists all combinations, the highest AUC first; its other
+    sections are about one combination, the first value of every flag.
 
     The folder (--out) gets report.html, which opens in any browser, and measures.json. No model is trained.
     """
@@ -80,7 +80,7 @@ class Check(_FIELDS):
     reach: bool = False
     """search for actions that lead from the initial state to each cheat (minutes)"""
     effort: int = 1
-    """how long the search and the climb are: together about 3,700 states times this, for each combination"""
+    """how long the search is: 1,700 states times this, for each combination"""
     seed: int = 0
     """of everything that is drawn, from 0"""
     device: str = "auto"
@@ -164,7 +164,7 @@ def _write_measures(report: Report, path: Path) -> None:
     values = {
         "subject": report.subject,
         "command": report.command,
-        "table": [asdict(row) for row in report.table],
+        "table": [{**asdict(row), "ranks": row.measures.ranks} for row in report.table],
         "cheats": [
             {"reward": cheat.reward, "failed": dict(cheat.failed), "reached": cheat.reached}
             for cheat in report.cheats.cheats

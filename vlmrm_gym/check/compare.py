@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from vlmrm_gym.check import cheats, climb
+from vlmrm_gym.check import cheats
 from vlmrm_gym.check.model_rewards import ModelRewards
 from vlmrm_gym.check.results import Choice, Report, Row
 from vlmrm_gym.check.samples import AROUND, GOALS
 from vlmrm_gym.check.scene_check import ROLLOUTS, STEPS, Clock, SceneCheck
 from vlmrm_gym.check.subject import Subject
-from vlmrm_gym.check.verdict import best_first, judge, list_gains
 from vlmrm_gym.rewards.models import unload
 
 if TYPE_CHECKING:
@@ -43,18 +42,21 @@ def compare(command: "Check", subject: Subject, progress: "tqdm[Any]") -> Report
         sections |= shown
     progress.total = progress.n  # it was an estimate
     progress.refresh()
-    first, table = rows[0], best_first(rows)
+    first = rows[0]
     return Report(
         subject=command.id or str(command.env),
         choice=first.choice,
-        verdict=first.verdict,
         measures=first.measures,
-        table=table,
-        gains=list_gains(table),
+        table=highest_auc_first(rows),
         seconds=clock.seconds,
         command=shlex.join(["vlmrm-gym", *sys.argv[1:]]),
         **sections,
     )
+
+
+def highest_auc_first(rows: Sequence[Row]) -> Sequence[Row]:
+    """The table in order; rows with the same AUC in the order of the flags, and those without one last."""
+    return sorted(rows, key=lambda row: -1.0 if row.measures.auc is None else row.measures.auc.value, reverse=True)
 
 
 def _measure_model(
@@ -69,8 +71,7 @@ def _measure_model(
         with SceneCheck(command, subject, rewards, choices, progress, clock) as check:
             for choice in choices:
                 measured = check.measure(choice)
-                verdict = judge(measured.measures, measured.cheats)
-                rows.append(Row(choice=choice, measures=measured.measures, verdict=verdict))
+                rows.append(Row(choice=choice, measures=measured.measures))
                 if with_sections and not sections:
                     sections = check.sections(measured)
     return rows, sections
@@ -86,5 +87,4 @@ def _by_scene(choices: Sequence[Choice], model: str) -> Iterator[Sequence[Choice
 def _expected_states(command: "Check", subject: Subject) -> int:
     """About how many states will be scored."""
     scenes = len({(choice.model, choice.look, choice.camera) for choice in subject.choices})
-    of_search = cheats.LINES * (1 + cheats.ROUNDS) + cheats.REFINEMENTS + climb.LINES * (1 + climb.ROUNDS)
-    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * of_search * command.effort
+    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * cheats.EVALUATIONS * command.effort

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vlmrm_gym.check.agreement import Agreement, measure_agreement
-from vlmrm_gym.check.climb import Climb
+from vlmrm_gym.check.bootstrap import Interval
 from vlmrm_gym.check.controls import best_control
 from vlmrm_gym.check.prompts import Column
 from vlmrm_gym.check.results import (
@@ -143,18 +143,15 @@ def summarise(
     cheats: CheatSearch,
     signal: SignalCurves,
     controls: Sequence[Control],
-    climbed: Climb | None,
 ) -> Measures:
-    """The numbers that a verdict is made of."""
+    """The numbers of one combination of settings."""
     compared = [agreed[name] for name in ("states around the goal", "rollouts") if name in agreed]
     best = next((own for own in compared if own.successes and own.failures), None)
     return Measures(
-        auc=None if best is None else 0.5 if best.auc is None else best.auc.value,  # 0.5: all rewards are alike
-        epic=None if best is None or best.epic is None else best.epic.value,
+        auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
+        epic=None if best is None else best.epic,
         control_auc=best_control(controls),
         cheat_excess=_excess(samples, column, cheats),
-        climb_success=None if climbed is None else climbed.success,
-        climb_progress=None if climbed is None else climbed.progress,
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,
     )

@@ -1,13 +1,13 @@
 """Random streams of the searches of a check, independent of one another and decided by one seed.
 
-Sampled states and the climb use the seed directly, because the thresholds of the verdicts were chosen that way.
+Sampled states use the seed directly.
 """
 
 from typing import Literal, get_args
 
 import numpy as np
 
-Part = Literal["first states", "evolution strategy", "CMA-ES", "reach"]
+Part = Literal["first states", "search", "reach"]
 """What draws random numbers of its own."""
 
 Seed = int | np.random.SeedSequence

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.random_streams import stream
-from vlmrm_gym.check.refine import random_options
 from vlmrm_gym.check.rollouts import play
+from vlmrm_gym.check.search import random_options
 
 BLOCK = 10
 """Steps for which an action is held."""

@@ -1,22 +1,20 @@
 """What a check of a reward finds, as data.
 
-`vlmrm_gym.check.measure` measures it, `vlmrm_gym.check.verdict` judges it, and `vlmrm_gym.check.report` shows it.
+`vlmrm_gym.check.measure` measures it, and `vlmrm_gym.check.report` shows it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.check.agreement import Agreement
+from vlmrm_gym.check.bootstrap import Interval
 from vlmrm_gym.check.signal import Signal
 
 Frame = NDArray[np.uint8]
 """RGB, uint8 (H, W, 3)."""
-VerdictName = Literal["usable", "exploitable", "weak", "flat", "hopeless", "unknown"]
-"""See `vlmrm_gym.check.verdict`; "unknown" without a judge, labels or a success function."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,37 +148,26 @@ class ContactSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """The numbers that a verdict is made of. None: it could not be measured."""
+    """The numbers of one combination of settings. None: it could not be measured."""
 
-    auc: float | None = None
+    auc: Interval | None = None
     """How often a success has a higher reward than a failure."""
-    epic: float | None = None
+    epic: Interval | None = None
     """EPIC distance to the labels."""
     control_auc: float | None = None
     """The highest AUC of the controls that chance does not explain; 0.5 if it explains all."""
     cheat_excess: float | None = None
     """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: the best cheat gets more than the median success."""
-    climb_success: float | None = None
-    """Of the highest-reward states of a climb, the fraction that succeeds or nearly does: see
-    `vlmrm_gym.check.climb.Climb`."""
-    climb_progress: float | None = None
-    """How far the climb came to the goal's reward: see `vlmrm_gym.check.climb.Climb`."""
     gap: float | None = None
     """How much of the way to the goal's reward untrained behaviour leaves: see `vlmrm_gym.check.signal.Signal`."""
     noise: float | None = None
     """Noise of the reward along rollouts: see `vlmrm_gym.check.signal.Signal`."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What the measures say about training on the reward."""
-
-    name: VerdictName
-    reasons: Sequence[str]
-    """Sentences, the decisive one first."""
-    next_steps: Sequence[str]
-    """What to try next, sentences."""
+    @property
+    def ranks(self) -> bool | None:
+        """Whether the whole interval of the AUC is above chance and above the best control; None without an AUC."""
+        return None if self.auc is None else self.auc.low > (self.control_auc or 0.5)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +176,6 @@ class Row:
 
     choice: Choice
     measures: Measures
-    verdict: Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +185,6 @@ class Report:
     subject: str
     """The environment's ID or name."""
     choice: Choice
-    verdict: Verdict
     measures: Measures
     landscapes: Sequence[Landscape]
     agreements: Mapping[str, Agreement]
@@ -210,9 +195,7 @@ class Report:
     controls: Sequence[Control]
     sheets: Sequence[ContactSheet]
     table: Sequence[Row]
-    """All combinations, best first."""
-    gains: Sequence[str]
-    """What each choice gains, sentences."""
+    """All combinations, the highest AUC first."""
     notes: Sequence[str]
     """What was left out, and why; warnings."""
     seconds: Mapping[str, float]

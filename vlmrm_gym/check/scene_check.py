@@ -13,7 +13,6 @@ from tqdm import tqdm
 from vlmrm_gym.check import InputError
 from vlmrm_gym.check.agreement import Agreement
 from vlmrm_gym.check.cheats import failure, find_cheats
-from vlmrm_gym.check.climb import climb
 from vlmrm_gym.check.controls import measure_controls
 from vlmrm_gym.check.measure import (
     agreements,
@@ -141,14 +140,13 @@ class SceneCheck:
         others = self._rewards.controls(choice, scene.num_views)
         black = np.repeat(self._rewards.black, scene.num_views, axis=1)
         controls = measure_controls(samples, column, others, black)
-        cheats, found, climbed = CheatSearch(left_out=self._no_search), np.empty((0, 0)), None
+        cheats, found = CheatSearch(left_out=self._no_search), np.empty((0, 0))
         if self._task is not None:
-            options: Any = {"effort": command.effort, "seed": command.seed}
             with self._clock.time("search"):
-                cheats, found = find_cheats(scene, self._task, column, samples, **options)
-            with self._clock.time("climb"):
-                climbed = climb(scene, self._task, column, samples, **options)
-        measures = summarise(samples, column, agreed, cheats, signal, controls, climbed)
+                cheats, found = find_cheats(
+                    scene, self._task, column, samples, effort=command.effort, seed=command.seed
+                )
+        measures = summarise(samples, column, agreed, cheats, signal, controls)
         return Measured(choice, column, measures, agreed, cheats, found, signal, controls)
 
     def sections(self, measured: "Measured") -> dict[str, Any]:

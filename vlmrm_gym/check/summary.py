@@ -8,40 +8,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vlmrm_gym.check.results import Choice, Report, VerdictName
-from vlmrm_gym.check.words import MEASURES, SETTINGS, format_number, setting, varying_settings
+from vlmrm_gym.check.results import Choice, Report
+from vlmrm_gym.check.words import MEASURES, SETTINGS, describe_measure, setting, varying_settings
 from vlmrm_gym.terminal import printable
 
-STYLES: dict[VerdictName, str] = {
-    "usable": "bold green",
-    "exploitable": "bold red",
-    "weak": "bold yellow",
-    "flat": "bold yellow",
-    "hopeless": "bold red",
-    "unknown": "bold",
-}
-"""Colours of the verdicts, as in the report."""
 MAX_ROWS = 12
 """How many combinations are listed; the report has all."""
 
 
 def print_summary(report: Report, console: Console, path: Path | None) -> None:
-    """Print the verdict with its reasons and next steps, the combinations and where the report is.
+    """Print the measures of all combinations, and where the report is.
 
     Args:
         report: What was found.
         console: Where to print.
         path: The report's file; None if it could not be written.
     """
-    verdict = report.verdict
     console.print(_text(f'{report.subject}: "{report.choice.prompt}"'))
-    console.print(Text.assemble("Verdict: ", (verdict.name, STYLES[verdict.name])))
-    for reason in verdict.reasons:
-        console.print(_text(f"- {reason}"))
-    if verdict.next_steps:
-        console.print(Text("What to try next:"))
-        for step in verdict.next_steps:
-            console.print(_text(f"- {step}"))
+    if report.measures.auc is None:
+        console.print(Text("AUC was not measured: success is unknown, or the same for all states."))
     if report.table:
         console.print(_combinations(report))
     left = len(report.table) - MAX_ROWS
@@ -58,15 +43,13 @@ def _text(text: str) -> Text:
 def _combinations(report: Report) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("Settings", min_width=12)
-    table.add_column("Verdict", no_wrap=True)
     for measure in MEASURES.values():
         table.add_column(measure.short, justify="right", no_wrap=True)
     names = varying_settings(report.table)
     for row in report.table[:MAX_ROWS]:
         table.add_row(
             _text(_describe(row.choice, names)),
-            Text(row.verdict.name, STYLES[row.verdict.name]),
-            *(format_number(getattr(row.measures, name)) for name in MEASURES),
+            *("\n".join(describe_measure(row.measures, name)) for name in MEASURES),
         )
     return table
 

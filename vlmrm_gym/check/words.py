@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vlmrm_gym.check.results import Choice, Row
+from vlmrm_gym.check.bootstrap import Interval
+from vlmrm_gym.check.results import Choice, Measures, Row
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
 """What a table shows where nothing was measured."""
+DOES_NOT_RANK = "does not rank"
+"""What is said of an AUC whose interval is not above its controls and chance."""
 
 SETTINGS = {
     "prompt": "Prompt",
@@ -38,25 +41,14 @@ MEASURES = {
     "control_auc": MeasureText(
         "AUC of the best control",
         "Control",
-        "The highest AUC of the controls, which should be at chance; 0.5 if chance explains it. The AUC should be "
-        "well above it.",
+        "The highest AUC of the controls, which should be at chance; 0.5 if chance explains it. A reward does not rank "
+        "if the interval of its AUC is not above it.",
     ),
     "cheat_excess": MeasureText(
         "Cheat excess",
         "Cheat",
         "How far the best cheat is above the median success; 1 is the distance between the medians of successes and "
         "failures. Above 0, the best cheat gets more than the median success.",
-    ),
-    "climb_success": MeasureText(
-        "Success of a climb",
-        "Climb",
-        "Initial states are changed a little at a time, and a change is kept if the reward does not fall: the fraction "
-        "of the highest-reward states that succeed or nearly do.",
-    ),
-    "climb_progress": MeasureText(
-        "Progress of the climb",
-        "Progress",
-        "How far that climb came to the median reward of successes. 1 is all the way.",
     ),
     "gap": MeasureText(
         "Gap to the goal",
@@ -80,6 +72,15 @@ def format_number(value: float | None) -> str:
     if size < 1e-9:
         return "0.000"
     return (f"{value:.3f}" if 0.0005 <= size < 10_000 else f"{value:.2g}").replace("-", MINUS)
+
+
+def describe_measure(measures: Measures, name: str) -> list[str]:
+    """A measure in up to three lines: the number, its interval if it has one, and whether an AUC does not rank."""
+    value = getattr(measures, name)
+    if not isinstance(value, Interval):
+        return [format_number(value)]
+    lines = [format_number(value.value), f"{format_number(value.low)} to {format_number(value.high)}"]
+    return [*lines, DOES_NOT_RANK] if name == "auc" and not measures.ranks else lines
 
 
 def format_percent(fraction: float) -> str:

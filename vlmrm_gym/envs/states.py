@@ -94,13 +94,3 @@ def fails_clearly(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
     if not margins:
         return ~task.succeeds(states)
     return np.min(list(margins.values()), axis=0) < -NEAR_MISS
-
-
-def mutate(
-    task: TaskStates, states: Rows, rng: np.random.Generator, scales: Sequence[float] = (0.25, 0.75, 2.0, 5.0)
-) -> Rows:
-    """Change every state by one of several scales, in a few of its dimensions or in all: float64 (N, S)."""
-    count = len(states)
-    scale = rng.choice(scales, (count, 1))
-    chosen = rng.random((count, task.dimensions)) < rng.choice([0.1, 0.3, 1.0], (count, 1))
-    return task.perturb(states, chosen * scale * rng.normal(size=(count, task.dimensions)))

@@ -43,7 +43,6 @@ def _sections(report: Report) -> dict[str, str]:
     """Titles of the sections by their IDs, in order; without those that have nothing to show."""
     searched = report.cheats.judged or report.cheats.left_out
     sections = {
-        "verdict": (True, "Verdict"),
         "settings": (True, "Settings"),
         "measures": (True, "Key measures"),
         "cheats": (True, "Cheats" if searched else "States with the highest rewards"),
