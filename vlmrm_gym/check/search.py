@@ -19,8 +19,9 @@ Rows = NDArray[np.float64]
 
 RUNS = 8
 """How many runs of CMA-ES share the states that a search makes, if none of them ends early."""
-STEPS = (1.0, 0.5)
-"""Standard deviations of a run's first offsets: from one of the starts, and from one of the best states found."""
+STEPS = (4.0, 2.0, 1.0, 0.5)
+"""Standard deviations of the first offsets of successive runs, which begin at a start and at one of the best states
+found in turn; then from the beginning again."""
 DISTANCE = 1.5
 """Distinct states differ in some value by more than this, in units of that value's spread among all states found."""
 
@@ -107,7 +108,7 @@ def search(
         # CMA-ES refuses one dimension; a second one that changes nothing costs little. A full covariance matrix would
         # take longer to adapt than a run lasts.
         options = random_options(rng) | {"CMA_diagonal": True}
-        strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[run % 2], options)
+        strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[run % len(STEPS)], options)
         if left < strategy.popsize:
             break
         start = _next_start(*_join(seen if run % 2 else seen[:1]), begun)
