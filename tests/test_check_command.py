@@ -18,6 +18,8 @@ from vlmrm_gym.cli import main
 from vlmrm_gym.registration import find_task, make_base_env
 from vlmrm_gym.rewards.specification import CLIP
 
+pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
+
 CARTPOLE = "VLMRM/CartPole-v1"
 STANDING = "VLMRM/Humanoid-stand-v0"
 OTHER = "the cart is at the left end of the track"

@@ -1,5 +1,6 @@
 """All rewards of one model that a check needs: those that are compared, those of the landscape, and the controls."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,11 @@ class ModelRewards:
         self._heads = dict(zip(keys, heads, strict=True))
         black = np.zeros((1, 224, 224, 3), dtype=np.uint8)
         try:
-            self.black = StateReward(self.encoder, 1, return_features=True).features(black)
-            """The features of a black frame, float32 (1, 1, D)."""
+            with warnings.catch_warnings():  # of a scene that the model does not know
+                warnings.simplefilter("ignore", UserWarning)
+                # Not `self.encoder`: it warns once, and that should be of the environment's frames.
+                self.black = StateReward(specs[0].build(command.device), 1, return_features=True).features(black)
+                """The features of a black frame, float32 (1, 1, D)."""
         except RuntimeError as error:  # it overflows in this precision
             raise InputError(str(error)) from error
 
