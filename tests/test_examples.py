@@ -327,6 +327,7 @@ def test_what_a_stable_baselines3_user_writes(tmp_path, monkeypatch):
     assert (tmp_path / "runs" / "SAC_1" / "model.zip").exists()
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 def test_an_environment_of_ones_own(capsys):
     runpy.run_module("own_env", run_name="__main__")
     assert capsys.readouterr().out.strip()

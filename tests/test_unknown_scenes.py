@@ -182,7 +182,6 @@ def test_score_warns_of_pictures(tmp_path):
         main(["score", str(tmp_path / "red.png"), "--prompt", TASK_PROMPT, "--out", str(tmp_path / "out")])
 
 
-@pytest.mark.slow
 def test_check_warns_of_an_environment(tmp_path, recwarn):
     main(["check", "--env", "test_unknown_scenes:red_pole", "--prompt", TASK_PROMPT, "--out", str(tmp_path / "out")])
     assert len(scene_warnings(recwarn)) == 1

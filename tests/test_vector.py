@@ -360,6 +360,7 @@ def test_a_wrapper_that_drops_states_is_an_error():
     envs.close()
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # from so far away
 @pytest.mark.parametrize("registered", [True, False])
 def test_the_camera_and_the_quality_reach_views_and_rewards(registered):
     def seen(**kwargs):
