@@ -9,6 +9,11 @@ the first two among them. Other scenes: environments of Gymnasium, cart-poles in
 counts as detected if it would warn.
 """
 
+import os
+
+os.environ.setdefault("MUJOCO_GL", "egl")  # for Gymnasium's own viewers, which the other scenes are drawn with
+
+# isort: split
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
