@@ -161,6 +161,7 @@ def test_the_measures_of_a_check_are_printed_where_its_report_finds_no_room(disk
     assert not (disk.path / "check").exists()
 
 
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 @pytest.mark.parametrize("size", ["4k", "24k"])
 def test_a_video_that_a_full_disk_cuts_off_is_removed(size, disk, tmp_path, capfd):
     """imageio does not raise what ffmpeg prints. The rewards are in the table."""

@@ -20,9 +20,11 @@ from vlmrm_gym.validation import truncate
 class CLIPReward:
     """Scores how well frames match a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921, equation 3).
 
-    >>> import numpy as np
+    >>> import gymnasium as gym, numpy as np
+    >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
+    >>> observation, info = env.reset(seed=0)
     >>> reward = CLIPReward(prompt="pole vertically upright on top of the cart")
-    >>> reward(np.zeros((2, 400, 600, 3), dtype=np.uint8)).shape
+    >>> reward(np.stack([env.render(), env.render()])).shape
     (2,)
 
     The default model, "tiny", is bundled and was trained on the scenes of this package: good for trying things out, no
