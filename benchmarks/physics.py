@@ -3,8 +3,8 @@
     python benchmarks/physics.py
 
 The three alternate in one process (apart from the workers of `AsyncVectorEnv`); figures are medians over the rounds.
-Their observations are bitwise equal (`tests/test_humanoid_vector.py`). The last row is the CPU overhead of detecting
-changes of the MuJoCo model while capturing states, measured with and without it in alternation.
+Their observations are bitwise equal (`tests/envs/test_humanoid_vector.py`). The last row is the CPU overhead of
+detecting changes of the MuJoCo model while capturing states, measured with and without it in alternation.
 """
 
 import statistics

@@ -1,6 +1,6 @@
 """Humanoid states that fool a reward: states that fail a task and get rewards like those that succeed.
 
-The searches are `bundled_model.evolution` and `vlmrm_gym.check.search`; here are the humanoid's poses, how they mutate,
+The searches are `bundled_model.evolution` and `vlmrm_gym.audit.search`; here are the humanoid's poses, how they mutate,
 and from where they are looked at. A state is wrong if it fails a condition of the judge (`humanoid_success`) by more
 than half a unit of its margin; what fails by less is a near miss and does not count.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bundled_model.domains import humanoid
 from bundled_model.domains.humanoid_states import LIMBS
 from bundled_model.evolution import evolve
-from vlmrm_gym.check.search import Failures, search
+from vlmrm_gym.audit.search import Failures, search
 from vlmrm_gym.envs.humanoid_body import Body
 from vlmrm_gym.envs.humanoid_states import near_poses, on_floor
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, worst_margin

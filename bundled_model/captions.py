@@ -21,7 +21,7 @@ UNRELATED_SHARE = 0.2
 """Fraction of captions that describe none of the domains."""
 UNRELATED = {**read_grammar("unrelated"), "x": ["{say}"]}
 """The grammar of those captions."""
-HELD_OUT = Path(__file__).parents[1] / "tests" / "heldout"
+HELD_OUT = Path(__file__).parents[1] / "tests" / "bundled_model" / "heldout"
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def generate(count: int, seed: int, vocabulary: Sequence[str] = ()) -> list[tupl
 
 
 def held_out_prompts() -> frozenset[str]:
-    """The prompts of tests/heldout, normalised: they measure the model, so no caption may be one of them."""
+    """The held-out prompts of the tests, normalised: they measure the model, so no caption may be one of them."""
     lists = [json.loads(file.read_text()) for file in HELD_OUT.glob("*.json")]
     return frozenset(normalised(text) for kinds in lists for texts in kinds.values() for text in texts)
 

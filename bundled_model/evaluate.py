@@ -4,9 +4,9 @@
 
 Humanoid, for each task: with the paper's prompt, the AUC (probability that a success gets a higher reward than a
 failure) and the EPIC distance (VLM-RM, appendix A) of the reward to the 0/1 labels; with the held-out prompts in
-tests/heldout/tasks.json, which no training caption contains, the mean and the lowest AUC; from several azimuths, the
-AUC of each view and of the minimum and mean of front and side. Mountain car: Spearman's
-correlation of the reward with the position on the right slope, and the position of the highest reward. How well it
+tests/bundled_model/heldout/tasks.json, which no training caption contains, the mean and the
+lowest AUC; from several azimuths, the AUC of each view and of the minimum and mean of front and side. Mountain car:
+Spearman's correlation of the reward with the position on the right slope, and the position of the highest reward. How well it
 resists a search for wrong states is measured by `python -m bundled_model.evaluate_search`, which takes longer.
 """
 
@@ -28,7 +28,7 @@ from vlmrm_gym.tasks import HUMANOID_PROMPTS, REGISTERED
 
 AZIMUTHS = (180, 90, 270, 135, 225)
 """Front, side, the other side, and three quarters, in degrees; "minimum" and "mean" are of the first two."""
-HELD_OUT = Path(__file__).parents[1] / "tests" / "heldout" / "tasks.json"
+HELD_OUT = Path(__file__).parents[1] / "tests" / "bundled_model" / "heldout" / "tasks.json"
 
 
 def main(states: int = 4000, seed: int = 20_000, held_out: Path = HELD_OUT) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import tyro
 from PIL import Image
 
-from vlmrm_gym.videos import Layout, read_layout
+from vlmrm_gym.media.videos import Layout, read_layout
 
 
 @dataclass

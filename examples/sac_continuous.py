@@ -37,6 +37,7 @@ from tqdm import tqdm
 
 from vlmrm_gym.cpu import has_bfloat16
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.media.videos import record_video
 from vlmrm_gym.registration import find_task, make_env, make_vector_env
 from vlmrm_gym.replay import Batch, ReplayBuffer
 from vlmrm_gym.tasks import HUMANOID_TRAINING
@@ -52,7 +53,6 @@ from vlmrm_gym.training.single_files import (
     start_run,
     write_result,
 )
-from vlmrm_gym.videos import record_video
 
 
 @dataclass

@@ -20,7 +20,7 @@ import vlmrm_gym  # noqa: F401  (registers the IDs)
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.rewards import models
 
-HELD_OUT_FOLDER = Path(__file__).parent / "heldout"
+HELD_OUT_FOLDER = Path(__file__).parent / "bundled_model" / "heldout"
 TASK_PROMPT = "pole vertically upright on top of the cart"
 
 

@@ -4,7 +4,7 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from vlmrm_gym.videos import PLOT_HEIGHT, read_layout, save_video
+from vlmrm_gym.media.videos import PLOT_HEIGHT, read_layout, save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 

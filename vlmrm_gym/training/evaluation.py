@@ -9,8 +9,8 @@ import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from tqdm import tqdm
 
-from vlmrm_gym import videos
 from vlmrm_gym.episodes import Episodes, play_episodes
+from vlmrm_gym.media import videos
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.training.algorithms import accepted_keys, algorithm_class, algorithm_options
 from vlmrm_gym.training.config import Config

@@ -1,0 +1,83 @@
+"""Charts and pictures of a check's report."""
+
+import dataclasses
+import re
+from base64 import b64decode
+from io import BytesIO
+
+import numpy as np
+import pytest
+from browsing import luminance
+from PIL import Image
+from reports import draw_frames, minimal_report
+
+from vlmrm_gym.audit.agreement import measure_agreement
+from vlmrm_gym.audit.report import charts, pictures, render
+from vlmrm_gym.audit.report.plot import Plot
+from vlmrm_gym.audit.results import CheatSearch, Landscape, SignalCurves
+
+
+def test_embedded_pictures_keep_their_looks_and_their_limits():
+    frame = draw_frames(1, 480, np.random.default_rng(0))[0]
+    embedded = pictures.embed(frame[:, :240], 320)
+    assert (embedded.width, embedded.height) == (160, 320)
+    decoded = Image.open(BytesIO(b64decode(embedded.uri.partition(",")[2])))
+    expected = Image.fromarray(frame[:, :240]).resize((160, 320))
+    assert np.abs(np.asarray(decoded, dtype=int) - np.asarray(expected, dtype=int)).mean() < 3
+
+
+@pytest.mark.parametrize("auc", np.linspace(0, 1, 21))
+def test_numbers_on_the_heat_map_can_be_read(auc):
+    background, text = re.fullmatch(r"background: (.*); color: (.*)", pictures.auc_style(auc)).groups()
+    low, high = sorted([luminance(background), 1.0 if text == "#fff" else 0.0])
+    assert (high + 0.05) / (low + 0.05) > 4.5
+
+
+def test_goal_regions_end_halfway_between_states():
+    positions = np.array([0.0, 1, 2, 3, 4])
+    assert charts.goal_spans(positions, np.array([True, False, True, True, False])) == [(0.0, 0.5), (1.5, 3.5)]
+    assert charts.goal_spans(positions, np.zeros(5, dtype=bool)) == []
+    assert charts.goal_spans(positions, np.ones(5, dtype=bool)) == [(0.0, 4.0)]
+
+
+def numbers(svg: str, attribute: str, css: str) -> np.ndarray:
+    return np.array([float(n) for n in re.findall(rf'class="{css}"[^>]* {attribute}="([^"]*)"', svg)])
+
+
+def test_histograms_show_fractions_of_each_class():
+    """Four successes fill one bin; of two failures each fills another, half as high."""
+    agreement = measure_agreement([1.0, 1, 1, 1, 0, 0.5], [True, True, True, True, False, False], bins=4, resamples=5)
+    svg = charts.draw_histograms("rollouts", agreement).svg
+    above, below = numbers(svg, "height", "success fill"), numbers(svg, "height", "failure fill")
+    assert above.shape == (1,)
+    np.testing.assert_allclose(below, [above[0] / 2] * 2, atol=0.2)
+
+
+def test_lines_span_the_axes():
+    plot = Plot((0, 10), (0, 1), height=100, y_ticks=2)
+    plot.line([0, 10], [0, 1], "x")
+    left, bottom, right, top = (float(n) for n in re.findall(r'points="(.*),(.*) (.*),(.*)"', plot.svg("x"))[0])
+    assert 0 < left < right < 400
+    assert 0 < top < bottom < 100
+    assert re.findall(r'class="y-tick"[^>]*>([^<]*)', plot.svg("x")) == ["0", "0.5", "1"]
+
+
+def test_every_behaviour_has_a_chart_over_the_same_range():
+    rewards = np.array([[0.0, 1.0], [0.0, 0.5], [0.2, 0.4]])
+    drawn = charts.draw_signal(SignalCurves(rewards=rewards, behaviours=["a", "b", "b"], signal=None))
+    assert [chart.title for chart in drawn] == ["a", "b"]
+    assert [str(chart.svg).count("<polyline") for chart in drawn] == [1, 2]
+    ticks = [re.findall(r'class="y-tick"[^>]*>([^<]*)', str(chart.svg)) for chart in drawn]
+    assert ticks[0] == ticks[1]
+
+
+@pytest.mark.parametrize("value", [0.5, -3.0, 1e6, 0.0])
+def test_rewards_that_are_all_alike_are_drawn(value):
+    curves = SignalCurves(rewards=np.full((2, 5), value), behaviours=["random"] * 2, signal=None)
+    landscape = Landscape(title="x", axis="x", positions=np.zeros(1), curves={"a": np.full(1, value)}, goal=None)
+    found = CheatSearch(judged=True, true_rewards=np.full(4, value), scored=1)
+    agreement = measure_agreement([value] * 4, [True, False] * 2)
+    report = dataclasses.replace(
+        minimal_report(), signal=curves, landscapes=[landscape], cheats=found, agreements={"x": agreement}
+    )
+    assert not re.search(r'"[^"]*\b(nan|inf)\b', render(report))

@@ -1,0 +1,268 @@
+"""The report of a check: one file that shows all that was found, also in a browser."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browsing import look_at, luminance
+from reports import draw_frames, full_report, minimal_report
+
+from vlmrm_gym.audit.agreement import measure_agreement
+from vlmrm_gym.audit.bootstrap import Interval
+from vlmrm_gym.audit.formatting import MEASURES, MINUS
+from vlmrm_gym.audit.report import render, write_report
+from vlmrm_gym.audit.results import Cheat, CheatSearch, Landscape, Measures
+
+ROOT = Path(__file__).parents[2]
+HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a page; the section that each text is in."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self._section, self._skipped = "", False
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag == "section":
+            self._section = dict(attrs)["id"] or ""
+        self._skipped = tag == "style"
+
+    def handle_data(self, data):
+        if not self._skipped:
+            self.texts[self._section] = " ".join(f"{self.texts.get(self._section, '')} {data}".split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def full() -> str:
+    return render(full_report())
+
+
+@pytest.fixture(scope="module")
+def page(full) -> Page:
+    return Page(full)
+
+
+NAMES = ("full", "minimal", "hostile", "long")
+
+
+@pytest.fixture(scope="module")
+def folder(full, tmp_path_factory) -> Path:
+    """A folder with reports of the names above."""
+    folder = tmp_path_factory.mktemp("reports")
+    (folder / "full.html").write_text(full)
+    write_report(minimal_report(), folder / "minimal.html")
+    write_report(full_report(HOSTILE), folder / "hostile.html")
+    write_report(full_report("unbroken" * 40), folder / "long.html")
+    return folder
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_file_is_self_contained_and_without_code(folder, name):
+    html = (folder / f"{name}.html").read_text()
+    page = Page(html)
+    assert "://" not in re.sub(r"base64,[^\"]*", "", html)
+    for _, attributes in page.elements:
+        for name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:"))
+        assert not any(name.startswith("on") for name in attributes)
+    assert not {"script", "iframe", "object"} & {tag for tag, _ in page.elements}
+    assert not re.search(r"@import|url\(", html)
+    assert not re.search(r"\b(nan|inf)\b", " ".join(page.texts.values()), re.IGNORECASE)
+
+
+def test_sections_are_in_order(page):
+    assert [section["id"] for section in page.all("section")] == [
+        "settings",
+        "measures",
+        "cheats",
+        "agreement",
+        "landscape",
+        "signal",
+        "viewpoints",
+        "controls",
+        "sheets",
+        "combinations",
+        "notes",
+        "command",
+    ]
+
+
+def test_links_lead_to_headings_of_the_page(page):
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    assert {link["href"] for link in page.all("a")} <= {f"#{name}" for name in ids}
+    assert len(ids) == len([attributes for _, attributes in page.elements if "id" in attributes])
+
+
+@pytest.mark.parametrize(
+    ("section", "texts"),
+    [
+        (
+            "settings",
+            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "one of 12 combinations"],
+        ),
+        ("measures", ["0.950 0.930 to 0.970", "0.200 0.180 to 0.220", "0.610", "0.300", "0.520", "0.071"]),
+        ("cheats", ["12,800", "0.740", "Cheat 5", "torso upright 6.310", "reward of 0.690"]),
+        ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
+        ("landscape", ["Leaning to a side", "alpha 0.5", "angle of the torso (degrees)", "succeed is unknown"]),
+        ("signal", ["random", "held", "20 of 30 rollouts", "median of the goal states"]),
+        ("viewpoints", [f"azimuth 180°, elevation {MINUS}60°", "0.030 below", "0.120 above"]),
+        ("controls", ["another prompt 0.610 The", "robot 0.530 (chance)", "The background would decide."]),
+        ("sheets", ["Rollouts of a run", "success", "failure"]),
+        ("combinations", ["0.545 to 0.585 does not rank", f"{MINUS}0.800"]),
+        ("notes", ["seed 3 was left out"]),
+        ("command", ["--alpha 0 0.5 1", "1 min 35 s", "2 min 29 s"]),
+    ],
+)
+def test_sections_show_what_was_found(page, section, texts):
+    for text in texts:
+        assert text in page.texts[section]
+
+
+def test_a_reward_that_does_not_rank_is_called_so_beside_its_auc(page):
+    """The interval of the AUC lies around that of the best control, 0.61."""
+    measures = Measures(auc=Interval(0.62, 0.6, 0.64), control_auc=0.61)
+    other = Page(render(dataclasses.replace(full_report(), measures=measures)))
+    assert "0.620 0.600 to 0.640 does not rank" in other.texts["measures"]
+    assert "does not rank How" not in page.texts["measures"]
+
+
+def test_what_was_left_out_is_explained():
+    page = Page(render(minimal_report()))
+    shown = [section["id"] for section in page.all("section")]
+    assert shown == ["settings", "measures", "cheats", "agreement", "viewpoints", "command"]
+    assert "The states cannot be set" in page.texts["cheats"]
+    assert "The environment has one view." in page.texts["viewpoints"]
+    assert page.texts["measures"].count("not measured") == len(MEASURES)
+
+
+def test_hostile_text_is_shown_as_it_is():
+    report = full_report(HOSTILE)
+    report = dataclasses.replace(
+        report,
+        subject=HOSTILE,
+        landscapes=[
+            Landscape(title=HOSTILE, axis=HOSTILE, positions=np.arange(3.0), curves={HOSTILE: np.ones(3)}, goal=None)
+        ],
+        agreements={HOSTILE: measure_agreement([0.0, 1.0], [False, True], resamples=5)},
+        notes=[HOSTILE],
+        seconds={HOSTILE: 1.0},
+        command=HOSTILE,
+    )
+    page = Page(render(report))
+    assert "script" not in {tag for tag, _ in page.elements}
+    assert all((image["src"] or "").startswith("data:image/jpeg;base64,") for image in page.all("img"))
+    for section in ("settings", "agreement", "landscape", "combinations", "notes", "command"):
+        assert HOSTILE in page.texts[section]
+
+
+def test_a_prompt_that_is_not_unicode_can_be_written(tmp_path):
+    """A command line's bytes that are not UTF-8 are surrogates in Python."""
+    write_report(full_report("kneeling \udcff"), tmp_path / "report.html")
+    assert "kneeling \\udcff" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
+    """5 cheats of 2 views and 2 contact sheets of 24 frames, all noise."""
+    write_report(full_report(noise=1.0), tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
+
+
+def test_without_a_judge_the_cheats_are_the_states_with_the_highest_rewards():
+    cheat = Cheat(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8)
+    page = Page(render(dataclasses.replace(minimal_report(), cheats=CheatSearch(cheats=[cheat], scored=1))))
+    assert "States with the highest rewards" in page.texts["cheats"]
+    assert "State 1" in page.texts["cheats"]
+    assert "fail" not in page.texts["cheats"]
+    assert len(page.all("img")) == 1
+
+
+def test_a_search_without_cheats_says_so():
+    found = CheatSearch(judged=True, true_rewards=np.array([0.5, 0.7]), scored=10)
+    page = Page(render(dataclasses.replace(minimal_report(), cheats=found)))
+    assert "The search found no cheat." in page.texts["cheats"]
+
+
+def test_pictures_say_what_they_are(page):
+    descriptions = [image["alt"] or "" for image in page.all("img")]
+    assert len(descriptions) == 6 * 2 + 2 + 2 * 24
+    assert "Cheat 2, with a reward of 0.800, view 1 of 2" in descriptions
+    assert "Frame 24 of 24, failure" in descriptions
+    assert len(set(descriptions)) > 50
+    assert all(chart["aria-label"] for chart in page.all("svg") if "aria-hidden" not in chart)
+
+
+def test_tables_can_be_read_aloud(page):
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(heading["scope"] in ("row", "col") for heading in page.all("th"))
+
+
+def test_headings_skip_no_level(page):
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_wheel_has_the_templates():
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    package = ROOT / "vlmrm_gym"
+    included = {path for pattern in setup["package-data"]["vlmrm_gym"] for path in package.glob(pattern)}
+    templates = set((package / "check" / "report" / "templates").iterdir())
+    assert len(templates) == 4
+    assert templates <= included
+
+
+def test_importing_the_report_loads_nothing_heavy():
+    code = (
+        "import sys; import vlmrm_gym.audit.report, vlmrm_gym.audit.summary;"
+        "print([name for name in ('torch', 'jinja2', 'matplotlib', 'PIL') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_report_works_in_a_browser(folder, browser, width, color_scheme):
+    names = [f"{name}.html" for name in NAMES]
+    problems, found = look_at(browser, f"{folder.as_uri()}/", names, width, color_scheme)
+    assert problems == []
+    assert set(found) == set(names)
+
+
+LOOK = """() => [
+    getComputedStyle(document.body).backgroundColor,
+    getComputedStyle(document.querySelector(".plot text")).fill,
+    getComputedStyle(document.querySelector("polyline")).stroke,
+]"""
+
+
+@pytest.mark.slow
+def test_charts_follow_the_theme_and_print_is_light(folder, browser):
+    tab = browser.new_page(color_scheme="light")
+    tab.goto((folder / "full.html").as_uri())
+    light = tab.evaluate(LOOK)
+    tab.emulate_media(color_scheme="dark")
+    dark = tab.evaluate(LOOK)
+    tab.emulate_media(color_scheme="dark", media="print")
+    printed = tab.evaluate(LOOK)
+    tab.close()
+    assert all(luminance(color) < 0.2 for color in (dark[0], *light[1:]))
+    assert all(luminance(color) > 0.3 for color in (light[0], *dark[1:]))
+    assert printed == light

@@ -1,0 +1,96 @@
+"""Which states the measures of a reward are about, and how scenes encode them."""
+
+import threading
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from vlmrm_gym.audit.bootstrap import Interval
+from vlmrm_gym.audit.measure import agreements, summarise
+from vlmrm_gym.audit.prompts import Column
+from vlmrm_gym.audit.results import CheatSearch, Measures, SignalCurves
+from vlmrm_gym.audit.samples import Sample, Samples
+from vlmrm_gym.audit.scene import Scene
+from vlmrm_gym.envs import CartPole
+from vlmrm_gym.envs.cartpole import CartPoleStates
+from vlmrm_gym.rendering import States
+
+COLUMN = Column(lambda features: features[:, 0, 0])
+NOTHING = SignalCurves(rewards=np.empty((0, 0)), behaviours=(), signal=None)
+
+
+def sample(rewards, success):
+    states = States(np.zeros((len(rewards), 1)))
+    return Sample(states, np.float32(rewards)[:, None, None], np.array(success))
+
+
+def samples(visited, around):
+    return Samples(rollouts=[visited.states], visited=visited, first=np.zeros((1, 1, 1)), around=around, goals=None)
+
+
+def measures(own):
+    return summarise(own, COLUMN, agreements(own, COLUMN, 0), CheatSearch(), NOTHING, [])
+
+
+@pytest.mark.parametrize("outcome", [True, False])
+def test_without_successes_and_failures_around_the_goal_the_rollouts_decide(outcome):
+    """A rare success may be in no state that was drawn from the rollouts."""
+    visited = sample([0.1, 0.3, 0.2, 0.4], [False, False, True, True])
+    own = samples(visited, sample([0.1, 0.2], [outcome, outcome]))
+    assert own.judged is visited
+    assert measures(own).auc.value == 0.75  # of four pairs one is wrong
+    both = samples(visited, sample([0.1, 0.2], [False, True]))
+    assert both.judged is both.around
+    assert measures(both).auc.value == 1
+
+
+def test_a_constant_reward_does_not_rank():
+    own = samples(sample([0.5, 0.5, 0.5], [False, True, True]), None)
+    assert measures(own).auc.value == 0.5
+    assert measures(own).epic is None
+    assert measures(own).ranks is False
+
+
+def test_labels_of_one_kind_leave_the_agreement_open():
+    own = samples(sample([0.1, 0.2], [True, True]), sample([0.1, 0.2], [True, True]))
+    assert measures(own).auc is measures(own).ranks is None
+
+
+@pytest.mark.parametrize(
+    ("low", "control", "ranks"),
+    [(0.51, None, True), (0.5, None, False), (0.51, 0.5, True), (0.6, 0.6, False), (0.61, 0.6, True)],
+)
+def test_a_reward_ranks_if_its_interval_is_above_chance_and_the_controls(low, control, ranks):
+    assert Measures(auc=Interval(0.7, low, 0.8), control_auc=control).ranks is ranks
+
+
+def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):
+    """A model that is slower than the renderer does not pile up frames."""
+    drawn, most = [], []
+
+    class Slow:
+        batch_size = microbatch_size = 2
+        head = None
+        wait = threading.Event()
+        encoded = 0
+
+        @staticmethod
+        def render_size(height, width):
+            return height // 8, width // 8
+
+        def encode(self, frames):
+            self.wait.wait(0.02)
+            most.append(len(drawn) - self.encoded)
+            self.encoded += 1
+            return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None]
+
+    draw = States.draw
+    monkeypatch.setattr(States, "draw", lambda *arguments: (drawn.append(1), draw(*arguments))[1])
+    rows = CartPoleStates().sample(12, np.random.default_rng(0))
+    with closing(CartPole("rgb_array")) as env, Scene(env, Slow()) as scene:
+        features = scene.features(rows)
+        assert len(drawn) == 6
+        assert max(most) <= 2
+        one_by_one = [scene.features(rows[i : i + 1])[0] for i in range(12)]
+    np.testing.assert_allclose(features, one_by_one, rtol=1e-6)

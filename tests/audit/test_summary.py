@@ -1,0 +1,99 @@
+"""The summary of a check in a terminal, and the words that it shares with the report."""
+
+import dataclasses
+from io import StringIO
+
+import pytest
+from reports import full_report, make_choice, minimal_report
+from rich.console import Console
+
+from vlmrm_gym.audit.formatting import MINUS, MISSING, describe_gap, format_number, format_percent, format_seconds
+from vlmrm_gym.audit.results import Row
+from vlmrm_gym.audit.summary import print_summary
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, MISSING),
+        (0.0, "0.000"),
+        (-5.6e-17, "0.000"),
+        (0.12345, "0.123"),
+        (-0.5, f"{MINUS}0.500"),
+        (0.000123, "0.00012"),
+        (123456.0, "1.2e+05"),
+    ],
+)
+def test_numbers_are_short(value, text):
+    assert format_number(value) == text
+
+
+def test_percentages_are_not_rounded_to_all_or_nothing():
+    assert [format_percent(x) for x in (0, 0.001, 0.5, 0.999, 1)] == [
+        "0 %",
+        "less than 1 %",
+        "50 %",
+        "more than 99 %",
+        "100 %",
+    ]
+
+
+def test_durations():
+    assert [format_seconds(x) for x in (0.04, 59.94, 59.96, 119.7)] == ["0.0 s", "59.9 s", "1 min 0 s", "2 min 0 s"]
+
+
+@pytest.mark.parametrize(
+    ("gap", "text"), [(1.0, "nothing to climb"), (0.4, "40 %"), (0.0, "has the goal's reward"), (-0.1, "higher")]
+)
+def test_gaps_in_words(gap, text):
+    assert text in describe_gap(gap)
+
+
+def summary(report, path, width=80) -> str:
+    console = Console(width=width, file=StringIO(), highlight=False)
+    print_summary(report, console, path)
+    return console.file.getvalue()
+
+
+def test_the_summary_has_the_measures_with_intervals_and_the_path(tmp_path):
+    path = tmp_path / ("long" * 40) / "report.html"
+    text = summary(full_report(), path)
+    assert "0.950" in text
+    assert "0.930 to 0.970" in text
+    assert summary(full_report(), path, width=120).count("a humanoid robot kneeling,") == 6
+    assert f"Report: {path}\n" in text
+    lines = text.splitlines()
+    assert max(len(line) for line in lines[:-1]) <= 80
+
+
+def test_the_summary_names_the_combinations_that_do_not_rank(tmp_path):
+    """The best control has an AUC of 0.61: the intervals of two of the twelve rewards are not above it."""
+    report = full_report()
+    assert summary(report, tmp_path).count("does not rank") == 2
+    assert "does not rank" not in summary(dataclasses.replace(report, table=report.table[:10]), tmp_path)
+
+
+def test_the_summary_prints_markup_as_it_is(tmp_path):
+    assert "[red]x[/oops]" in summary(full_report("[red]x[/oops]"), tmp_path)
+
+
+def test_the_summary_writes_control_characters_out(tmp_path):
+    text = summary(full_report("a \x1b[31mpole"), tmp_path / "\x1b[2J")
+    assert "a \\x1b[31mpole" in text
+    assert "\\x1b[2J" in text
+    assert "\x1b" not in text
+
+
+def test_the_summary_lists_the_best_combinations_only(tmp_path):
+    report = full_report()
+    row = report.table[0]
+    table = [Row(choice=make_choice(alpha=n / 10), measures=row.measures) for n in range(14)]
+    text = summary(dataclasses.replace(report, table=table), tmp_path)
+    assert "alpha 1.1" in text
+    assert "alpha 1.2" not in text
+    assert "2 more combinations are in the report." in text
+
+
+def test_the_summary_of_nothing(tmp_path):
+    why = "AUC was not measured: success is unknown, or the same for all states."
+    assert summary(minimal_report(), "x.html") == f'Mine-v0: "x"\n{why}\nReport: x.html\n'

@@ -1,0 +1,470 @@
+"""`vlmrm-gym check` from end to end, with small searches and few rollouts."""
+
+import json
+import os
+import re
+from contextlib import closing
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import TASK_PROMPT
+
+from vlmrm_gym.audit import cheats, samples, scene_check
+from vlmrm_gym.audit.prompts import Column, load_prompts
+from vlmrm_gym.audit.scene import Scene
+from vlmrm_gym.cli import main
+from vlmrm_gym.registration import find_task, make_base_env
+from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rollouts.play import play, random_actions
+
+pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
+
+CARTPOLE = "VLMRM/CartPole-v1"
+STANDING = "VLMRM/Humanoid-stand-v0"
+OTHER = "the cart is at the left end of the track"
+POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
+FEWER = [
+    (scene_check, {"ROLLOUTS": 2, "STEPS": 25, "REACH_ROLLOUTS": 20}),
+    (samples, {"AROUND": 60, "GOALS": 12}),
+    (cheats, {"STARTS": 16, "EVALUATIONS": 110}),
+]
+"""Sizes of a check that takes seconds."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_states():
+    with pytest.MonkeyPatch.context() as patch:
+        for module, sizes in FEWER:
+            for name, size in sizes.items():
+                patch.setattr(module, name, size)
+        yield
+
+
+def check(out, *arguments):
+    """The contents of measures.json, all of whose numbers are finite, and the report."""
+    main(["check", *arguments, "--out", str(out)])
+    assert sorted(path.name for path in out.iterdir()) == ["measures.json", "report.html"]
+
+    def no_number(text):
+        raise AssertionError(f"{text} in measures.json")
+
+    measures = json.loads((out / "measures.json").read_text(), parse_constant=no_number)
+    report = (out / "report.html").read_text()
+    assert not re.search(r"\bnan\b", re.sub(r"data:image[^\"]*", "", report), re.IGNORECASE)
+    return measures, report
+
+
+def numbers(row):
+    """The measures of a row of the table, without intervals."""
+    known = {name: value for name, value in row["measures"].items() if value is not None}
+    return {name: value["value"] if name in ("auc", "epic") else value for name, value in known.items()}
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """A check of two prompts with two alphas."""
+    out = tmp_path_factory.mktemp("checks") / "poles"
+    return check(out, CARTPOLE, *POLES, "--prompt", OTHER, "--alpha", "0", "0.5")
+
+
+def test_two_prompts_and_two_alphas_make_four_rows(four):
+    measures, report = four
+    choices = [row["choice"] for row in measures["table"]]
+    expected = {(prompt, alpha) for prompt in (TASK_PROMPT, OTHER) for alpha in (0, 0.5)}
+    assert {(choice["prompt"], choice["alpha"]) for choice in choices} == expected
+    for choice in choices:
+        assert (choice["model"], choice["camera"]) == ("tiny", "own")
+        assert choice["look"] is choice["combine_views"] is None  # there is one of each
+    assert measures["subject"] == CARTPOLE
+    assert {"scoring", "search", "agreement"} <= measures["seconds"].keys()
+    for text in (TASK_PROMPT, OTHER, "data:image"):
+        assert text in report
+
+
+def test_a_row_has_intervals_and_says_whether_the_reward_ranks(four):
+    """AUC and EPIC distance; where the interval of the AUC is not above the best control, the reward does not rank."""
+    measures, report = four
+    for row in measures["table"]:
+        for name in ("auc", "epic"):
+            interval = row["measures"][name]
+            assert interval["low"] <= interval["value"] <= interval["high"]
+        assert row["ranks"] == (row["measures"]["auc"]["low"] > row["measures"]["control_auc"])
+    assert {row["choice"]["prompt"] for row in measures["table"] if row["ranks"]} == {TASK_PROMPT}
+    assert report.count(">does not rank<") == 2
+
+
+def test_the_measures_tell_the_tasks_prompt_from_another_one(four):
+    measures, _ = four
+    auc = {(row["choice"]["prompt"], row["choice"]["alpha"]): numbers(row)["auc"] for row in measures["table"]}
+    assert auc[TASK_PROMPT, 0] > 0.95
+    assert auc[OTHER, 0] < 0.8
+    in_order = [numbers(row)["auc"] for row in measures["table"]]
+    assert in_order == sorted(in_order, reverse=True)
+
+
+def test_cheats_fail_a_condition_by_more_than_a_near_miss(four):
+    measures, _ = four
+    rewards = [cheat["reward"] for cheat in measures["cheats"]]
+    assert 1 <= len(rewards) <= 5
+    assert rewards == sorted(rewards, reverse=True)
+    for cheat in measures["cheats"]:
+        assert max(cheat["failed"].values()) > 0.5
+        assert cheat["failed"].keys() <= {"pole upright", "cart on its track"}
+        assert cheat["reached"] is None
+
+
+def test_a_combination_has_the_same_measures_alone(four, tmp_path):
+    """The seed decides, and the other combinations change nothing."""
+    measures, _ = check(tmp_path / "one", CARTPOLE, *POLES)
+    (alone,) = measures["table"]
+    (among,) = (row for row in four[0]["table"] if row["choice"] == alone["choice"])
+    assert numbers(alone) == pytest.approx(numbers(among), abs=1e-5)
+    cheats, others = ([cheat["reward"] for cheat in one["cheats"]] for one in (measures, four[0]))
+    assert cheats == pytest.approx(others, abs=1e-5)
+
+
+def test_another_seed_draws_other_states(four, tmp_path):
+    measures, _ = check(tmp_path / "seed", CARTPOLE, *POLES, "--seed", "7")
+    (among,) = (row for row in four[0]["table"] if row["choice"] == measures["table"][0]["choice"])
+    assert numbers(measures["table"][0]) != pytest.approx(numbers(among), abs=1e-3)
+
+
+def test_states_are_scored_as_the_environment_is_rewarded():
+    task = find_task(CARTPOLE)
+    env = make_base_env(task, 20)
+    encoder, heads = load_prompts([CLIP(prompt=TASK_PROMPT), CLIP(prompt=OTHER)], "cpu")
+    with closing(env), Scene(env, encoder) as scene:
+        act = random_actions(env.action_space, np.random.default_rng(0))
+        rollout = play(env, scene.view, act, seed=3, steps=20, behaviour="random")
+        features = scene.features(rollout.states)
+    assert features.shape == (20, 1, encoder.feature_size)
+    for head, prompt in zip(heads, [TASK_PROMPT, OTHER], strict=True):
+        with closing(gym.make(CARTPOLE, prompt=prompt)) as env:
+            env.reset(seed=3)
+            rewards = [env.step(action)[1] for action in rollout.actions]
+        np.testing.assert_allclose(Column(head)(features), rewards, atol=1e-5)
+
+
+def test_reach_searches_for_actions(tmp_path):
+    measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--reach")
+    reached = [cheat["reached"] for cheat in measures["cheats"] if cheat["reached"] is not None]
+    assert reached  # poles fall
+    assert max(reached) <= 1
+
+
+@pytest.mark.slow
+def test_another_packages_environment_with_a_success_function(tmp_path):
+    flags = ["--prompt", "a robot on the floor", "--success", "check_subjects:is_low"]
+    measures, report = check(tmp_path / "out", "Ant-v5", *flags)
+    (row,) = measures["table"]
+    assert 0 <= numbers(row)["auc"] <= 1
+    assert row["measures"]["cheat_excess"] is None or np.isfinite(row["measures"]["cheat_excess"])
+    assert all(cheat["failed"] == {} for cheat in measures["cheats"])  # a function has no conditions
+    assert "data:image" in report
+
+
+PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT]
+
+
+def test_without_a_judge_it_shows_the_states_with_the_highest_rewards(tmp_path):
+    measures, _ = check(tmp_path / "out", *PENDULUM)
+    (row,) = measures["table"]
+    assert numbers(row) == {}
+    assert row["ranks"] is None
+    assert measures["cheats"]
+    assert all(cheat["failed"] == {} for cheat in measures["cheats"])
+
+
+def test_a_camera_that_sees_nothing_is_named_beside_one_that_does(tmp_path):
+    cameras = "[{lookat: [0, 0, 50], distance: 1}, {distance: 3, azimuth: 90}]"
+    measures, report = check(tmp_path / "out", *PENDULUM, "--camera", cameras)
+    assert measures["table"][0]["choice"]["combine_views"] == "min"
+    assert "Camera 0 does not see what changes" in report
+    assert "Camera 1 does not see" not in report
+
+
+def test_a_success_function_that_all_rollouts_meet_is_no_error(tmp_path):
+    measures, report = check(tmp_path / "out", *PENDULUM, "--success", "check_subjects:is_nearly_upright")
+    (row,) = measures["table"]
+    assert row["measures"]["auc"] is None
+    assert row["measures"]["cheat_excess"] is None
+    assert "states are successes: without failures there is nothing to compare them with" in report
+
+
+def test_frames_that_an_environment_renders_itself_leave_the_search_out(tmp_path):
+    flags = ["--env", "check_subjects:framed_cart_pole", *POLES]
+    measures, report = check(tmp_path / "out", *flags)
+    assert "There was no search: it needs states that can be made and drawn." in report
+    assert measures["cheats"] == []
+    assert measures["subject"] == "check_subjects:framed_cart_pole"
+    (row,) = measures["table"]
+    assert row["measures"]["auc"] is not None  # its steps say success
+
+
+def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
+    """States that the search would make have no colour of their own: they would be scored in another episode's."""
+    flags = ["--env", "check_subjects:recoloured", "--prompt", TASK_PROMPT, "--success", "check_subjects:is_turned"]
+    measures, report = check(tmp_path / "out", *flags)
+    assert "There was no search: the environment changes its scene" in report
+    assert measures["cheats"] == []
+    (row,) = measures["table"]
+    assert row["measures"]["auc"] is not None  # the function judges the states of the rollouts
+    assert row["measures"]["cheat_excess"] is None
+
+
+def test_episodes_of_one_step_are_no_error(tmp_path):
+    measures, _ = check(tmp_path / "out", "--env", "check_subjects:one_step", "--prompt", "a dark picture")
+    assert measures["table"][0]["measures"]["gap"] is None
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    """Three episodes of cart-pole whose frames are stored."""
+    out = tmp_path_factory.mktemp("data") / "poles"
+    subject = ["--env", "check_subjects:framed_cart_pole"]
+    main(["dataset", *subject, "--out", str(out), "--episodes", "3", "--steps", "40"])
+    return out
+
+
+LABELLED = ["--env", "check_subjects:framed_cart_pole", *POLES]
+
+
+def label(path, dataset, value):
+    """A table of labels: `value` of the dataset's own one."""
+    header, *lines = (dataset / "labels.csv").read_text().splitlines()
+    split = [line.split(",") for line in lines]
+    path.write_text("\n".join([header, *(f"{episode},{step},{value(own)}" for episode, step, own in split)]) + "\n")
+    return path
+
+
+def test_labels_of_recorded_rollouts_say_which_states_succeed(dataset, tmp_path):
+    own = check(tmp_path / "own", *LABELLED, "--rollouts", str(dataset))[0]["table"][0]["measures"]
+    turned = label(tmp_path / "turned.csv", dataset, lambda own: 1 - int(own))
+    flags = ["--rollouts", str(dataset), "--labels"]
+    same = check(tmp_path / "same", *LABELLED, *flags, str(dataset / "labels.csv"))[0]["table"][0]["measures"]
+    opposite = check(tmp_path / "turned", *LABELLED, *flags, str(turned))[0]["table"][0]["measures"]
+    assert same == own
+    assert opposite["auc"]["value"] == pytest.approx(1 - own["auc"]["value"])
+
+
+@pytest.mark.parametrize("name", ["labels.csv", ""], ids=["file", "folder"])
+def test_labels_in_a_datasets_folder_are_of_its_steps(name, dataset, tmp_path):
+    flags = ["--labels", str(dataset / name)]
+    alone = check(tmp_path / "alone", *LABELLED, *flags)[0]["table"][0]["measures"]
+    both = check(tmp_path / "both", *LABELLED, *flags, "--rollouts", str(dataset))[0]["table"][0]["measures"]
+    assert alone == both
+    assert alone["auc"] is not None
+
+
+def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
+    data = tmp_path / "poles"
+    main(["dataset", CARTPOLE, "--out", str(data), "--episodes", "4", "--steps", "40"])
+    flags = [CARTPOLE, *POLES, "--rollouts", str(data)]
+    turned = label(tmp_path / "turned.csv", data, lambda own: 1 - int(own))
+    judged = check(tmp_path / "judged", *flags)[0]
+    labelled = check(tmp_path / "labelled", *flags, "--labels", str(data / "labels.csv"))[0]
+    opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
+    auc = [numbers(one["table"][0])["auc"] for one in (labelled, opposite)]
+    assert auc[0] == pytest.approx(1 - auc[1])
+    assert any(cheat["failed"] for cheat in judged["cheats"])
+    for one in (labelled, opposite):  # nothing says which other states fail
+        assert one["cheats"]
+        assert not any(cheat["failed"] for cheat in one["cheats"])
+        assert one["table"][0]["measures"]["cheat_excess"] is None
+
+
+@pytest.mark.parametrize(("value", "all_are"), [("1", "successes"), ("0", "failures")])
+def test_labels_of_one_class_are_explained(dataset, tmp_path, value, all_are):
+    labels = label(tmp_path / "labels.csv", dataset, lambda own: value)
+    flags = ["--rollouts", str(dataset), "--labels", str(labels)]
+    measures, report = check(tmp_path / "out", *LABELLED, *flags)
+    assert f"All 120 states are {all_are}" in report
+    (row,) = measures["table"]
+    assert row["measures"]["auc"] is row["measures"]["epic"] is row["measures"]["control_auc"] is None
+    assert row["ranks"] is None
+
+
+def test_one_recorded_episode_is_enough(tmp_path):
+    main(["dataset", CARTPOLE, "--out", str(tmp_path / "one"), "--episodes", "1", "--steps", "30"])
+    measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--rollouts", str(tmp_path / "one"))
+    assert numbers(measures["table"][0])["auc"] > 0.9
+
+
+@pytest.mark.slow
+def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
+    flags = ["--textured", "both", "--camera", "paper", "front-side", "--combine-views", "min", "mean"]
+    measures, report = check(tmp_path / "out", STANDING, *flags)
+    choices = {tuple(row["choice"][name] for name in ("look", "camera", "combine_views")) for row in measures["table"]}
+    views = [("paper", None), ("front-side", "min"), ("front-side", "mean")]  # one view is not combined
+    assert choices == {(look, *view) for look in ("textured", "plain") for view in views}
+    assert len(measures["table"]) == 6
+    for row in measures["table"]:
+        assert numbers(row)["auc"] > 0.8
+    assert "azimuth" in report.lower()
+    for cheat in measures["cheats"]:
+        assert max(cheat["failed"].values()) > 0.5
+
+
+def fails(capsys, *arguments):
+    """What a command that cannot be carried out prints, in one line."""
+    with pytest.raises(SystemExit) as raised:
+        main(["check", *arguments])
+    assert raised.value.code == 2
+    printed = [line for line in capsys.readouterr().err.splitlines() if line and "states/s" not in line]
+    assert "Traceback" not in "".join(printed)
+    return printed[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Pass an ID or --env, one of the two"),
+        ([CARTPOLE, "--env", "check_subjects:one_step"], "Pass an ID or --env, one of the two"),
+        (["VLMRM/CartPole-v2"], "The ID must be a registered one.* Did you mean 'VLMRM/CartPole-v1'"),
+        (["no_such_module:Env-v0"], "The ID must be a registered one.*no_such_module"),
+        (["--env", "no_such_module:make"], "The environment of 'no_such_module:make' cannot be used"),
+        (["--env", "check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
+        (["--env", "check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
+        (["--env", "check_subjects:one_step"], "`prompt` must be given"),
+        (["--env", "check_subjects:one_step", "--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
+        (["VLMRM/Humanoid-v0"], "`prompt` must be given"),
+        ([CARTPOLE, "--prompt", " "], "`prompt` must not be empty"),
+        ([CARTPOLE, "--baseline", ""], "`baseline` must not be empty"),
+        ([CARTPOLE, "--alpha", "1.5"], "`alpha` must be a number from 0 to 1. Received 1.5"),
+        ([CARTPOLE, "--alpha", "nan"], "`alpha` must be a number from 0 to 1. Received nan"),
+        ([CARTPOLE, "--alpha", "0", "0.5", "0"], "Each `alpha` must be a different one. Received 0.0, 0.5, 0.0"),
+        ([CARTPOLE, "--alpha"], "`alpha` must have at least one value"),
+        ([CARTPOLE, "--model"], "`model` must have at least one value"),
+        ([CARTPOLE, "--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one"),
+        ([CARTPOLE, "--model", "tiny", "tiny"], "Each `model` must be a different one"),
+        ([CARTPOLE, "--model", "tiny", "tinny"], "`model` must be .* Received 'tinny'. Nearest architectures: tiny"),
+        ([CARTPOLE, "--model", "local-dir:no/such/folder"], "`model`: a local-dir must be a folder"),
+        ([CARTPOLE, "--device", "gpu"], "`device` must be .* Received 'gpu'"),
+        ([CARTPOLE, "--effort", "0"], "`effort` must be an integer of at least 1. Received 0"),
+        ([CARTPOLE, "--seed", "-1"], "`seed` must be from 0 to .* Received -1"),
+        ([CARTPOLE, "--seed", "4294967296"], "`seed` must be from 0 to"),
+        ([CARTPOLE, "--textured", "both"], "`textured` is for tasks with two looks. Received 'both'"),
+        ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments. Received 'side'"),
+        ([CARTPOLE, "--combine-views", "mean"], "`combine_views` is for several views. Received 'mean'"),
+        ([CARTPOLE, "--success", "check_subjects:is_upright"], "`success` is for MuJoCo environments"),
+        ([CARTPOLE, "--labels", "labels.csv"], "`labels` needs --rollouts"),
+        (
+            [*PENDULUM, "--rollouts", "a", "--labels", "b", "--success", "check_subjects:is_upright"],
+            "`labels` and `success` cannot both be passed",
+        ),
+        ([CARTPOLE, "--rollouts", "a", "--run", "b"], "`run` and `rollouts` cannot both be passed"),
+        ([STANDING, "--camera", "sid"], "`camera`: this model has no camera 'sid'.*Named sets: 'paper', 'side'"),
+        ([STANDING, "--camera", "paper", "sid"], "`camera`: this model has no camera 'sid'"),
+        ([STANDING, "--camera", "{azimut: 90}"], "`camera` has no field 'azimut'"),
+        ([STANDING, "--camera", "{azimuth: 90"], "`camera` cannot be read"),
+        ([STANDING, "--camera", "[]"], "`camera` must be a camera, or a list of at least one"),
+        ([STANDING, "--camera", "[side, side]"], "`camera` must have different cameras"),
+        ([STANDING, "--camera", "side", "side"], "Each `camera` must be a different one"),
+        ([STANDING, "--camera", "front-side", "--combine-views", "max"], "`combine_views` must be one of"),
+        (
+            [STANDING, "--camera", "front-side", "--combine-views", "check_subjects:middle"],
+            "`combine_views` must map the rewards of views.*which returned float32 of shape",
+        ),
+        ([*PENDULUM, "--success", "is_upright"], '`success` must be "package.module:attribute"'),
+        ([*PENDULUM, "--success", "no_such_module:f"], "`success` must name a module that can be imported here"),
+        ([*PENDULUM, "--success", "check_subjects:is_uprigt"], "`success` must exist.*Did you mean 'is_upright'"),
+        ([*PENDULUM, "--success", "check_subjects:of_all_states"], r"returned bool \(\) for states \(2, 2\)"),
+        ([*PENDULUM, "--success", "check_subjects:of_numbers"], r"returned float64 \(2,\)"),
+        ([*PENDULUM, "--success", "check_subjects:of_each_value"], r"returned bool \(2, 2\)"),
+        ([*PENDULUM, "--success", "check_subjects:raises"], "raised KeyError: 'no such state'"),
+        (
+            ["--env", "check_subjects:one_step", "--prompt", "a", "--success", "check_subjects:is_upright"],
+            "`success` is for MuJoCo environments",
+        ),
+        (
+            ["--env", "check_subjects:with_other_actions", "--prompt", "a", "--reach"],
+            "`reach` needs actions that are a bounded Box or Discrete",
+        ),
+        (
+            ["--env", "check_subjects:one_step", "--prompt", "a", "--reach"],
+            "there is no search for those. Leave it out",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert re.search(message, fails(capsys, *arguments))
+    assert list(tmp_path.iterdir()) == []  # nothing that a second try would have to overwrite
+
+
+def test_a_combination_whose_module_raises_is_refused(capsys, tmp_path, monkeypatch):
+    (tmp_path / "faulty_to_check.py").write_text("no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    output = fails(capsys, STANDING, "--camera", "front-side", "--combine-views", "faulty_to_check:f")
+    rule = "`combine_views` must be importable. Received 'faulty_to_check:f', which raised NameError("
+    assert output.startswith(rule)
+
+
+def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):
+    """Its states cannot be drawn by one renderer, at whatever size."""
+    message = fails(
+        capsys, "--env", "check_subjects:OtherModel", "--prompt", TASK_PROMPT, "--out", str(tmp_path / "out")
+    )
+    assert "changed to a model or an appearance" in message
+
+
+def test_a_camera_that_does_not_see_the_robot_is_said(capsys, tmp_path):
+    camera = "{lookat: [200, 0, 50], distance: 1}"
+    said = fails(capsys, STANDING, "--camera", camera, "--out", str(tmp_path / "out"))
+    assert said.startswith("All frames are alike")
+    assert "Choose another --camera" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_is_not_overwritten_unasked(capsys, tmp_path):
+    for name in ("report.html", "notes.txt"):
+        (tmp_path / name).write_text("mine")
+    assert "exists. Pass --overwrite" in fails(capsys, CARTPOLE, "--out", str(tmp_path))
+    fails(capsys, CARTPOLE, "--rollouts", str(tmp_path), "--out", str(tmp_path), "--overwrite")
+    for name in ("report.html", "notes.txt"):  # a check that fails leaves the report that was there
+        assert (tmp_path / name).read_text() == "mine"
+
+
+def test_what_cannot_be_written_to_is_refused(capsys, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    assert "`out` must be a folder" in fails(capsys, CARTPOLE, "--out", str(file))
+    assert "cannot be written to: Not a directory" in fails(capsys, CARTPOLE, "--out", str(file / "folder"))
+    assert "cannot be written to: File name too long" in fails(capsys, CARTPOLE, "--out", str(tmp_path / ("a" * 300)))
+    if os.geteuid():
+        (tmp_path / "closed").mkdir(mode=0o500)
+        assert "cannot be written to: Permission" in fails(capsys, CARTPOLE, "--out", str(tmp_path / "closed" / "out"))
+
+
+def test_labels_that_do_not_match_are_named(dataset, capsys, tmp_path):
+    labels = tmp_path / "labels.csv"
+    lines = (dataset / "labels.csv").read_text().splitlines()
+    flags = [*LABELLED, "--rollouts", str(dataset), "--labels", str(labels), "--out", str(tmp_path / "out")]
+    labels.write_text("\n".join(lines[:-2]))
+    assert "2 of 120 lack one: step 38 of episode 2, step 39 of episode 2" in fails(capsys, *flags)
+    labels.write_text("\n".join([*lines, "3,0,1"]))
+    assert "line 122: the dataset has no episode 3" in fails(capsys, *flags)
+
+
+def test_a_dataset_of_another_environment_is_refused(dataset, capsys, tmp_path):
+    flags = ["--rollouts", str(dataset), "--out", str(tmp_path / "out")]
+    said = fails(capsys, CARTPOLE, *flags)
+    assert f"must be of {CARTPOLE}. Received one of check_subjects:framed_cart_pole" in said
+    assert "is not a folder that `vlmrm-gym dataset` made" in fails(
+        capsys, CARTPOLE, "--rollouts", str(tmp_path), "--out", str(tmp_path / "out")
+    )
+
+
+def test_a_dataset_of_a_changed_environment_is_refused(dataset, capsys, tmp_path, monkeypatch):
+    import check_subjects
+
+    monkeypatch.setattr(check_subjects, "framed_cart_pole", check_subjects.one_step)
+    said = fails(capsys, *LABELLED, "--rollouts", str(dataset), "--out", str(tmp_path / "out"))
+    assert re.search(r"must have states of the shape \(32, 32, 3\).* Theirs have \(100, 150, 3\)", said)
+
+
+def test_the_folder_of_no_run_is_refused(capsys, tmp_path):
+    said = fails(capsys, CARTPOLE, "--run", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert "config.yaml" in said
+    assert not (tmp_path / "out").exists()

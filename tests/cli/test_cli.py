@@ -1,0 +1,508 @@
+"""The command line."""
+
+import base64
+import errno
+import io
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import torch
+from checkpoints import forge, torch_file
+from stable_baselines3 import DQN
+
+from vlmrm_gym.cli import main
+from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.training.run_folder import RunFolder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+CONFIG = """\
+env_name: CartPole-v1
+seed: 3
+reward:
+  target_prompts: [pole vertically upright on top of the cart]
+rl:
+  n_steps: 600
+  n_envs_per_worker: 2
+  episode_length: 25
+  learning_starts: 60
+  train_freq: 5
+  gradient_steps: 1
+  batch_size: 8
+logging:
+  checkpoint_freq: 100
+  video_freq: 0
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    """A file that trains for a few seconds."""
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG + f"base_path: {tmp_path / 'runs'}\n")
+    return path
+
+
+def begin(*arguments):
+    """Start the command in a new process."""
+    command = [sys.executable, "-m", "vlmrm_gym.cli", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, process):
+    until = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def learned(folder):
+    rows = folder.metrics()
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in rows]
+
+
+@pytest.mark.slow
+def test_tracking_mirrors_tensorboard(config, tmp_path):
+    environment = {**os.environ, "WANDB_MODE": "offline"}
+    command = [sys.executable, "-m", "vlmrm_gym.cli", "train", str(config), "--run-name", "tracked", "--track"]
+    done = subprocess.run([*command, "--rl.n-steps", "200"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (sent,) = (tmp_path / "runs" / "tracked" / "wandb").glob("offline-run-*/run-*.wandb")
+    for text in (b"rollout/vlm_return", b"rollout/success", b"rl.learning_starts", b"CartPole-v1"):
+        assert text in sent.read_bytes()
+
+
+def test_tracking_without_an_account_fails_before_training(config, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_API_KEY", "")
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", str(config), "--run-name", "tracked", "--track"])
+    assert "`track` is on, and Weights and Biases cannot begin: No API key" in capsys.readouterr().err
+    assert not (tmp_path / "runs" / "tracked").exists()
+
+
+def test_resuming_a_killed_run(config, tmp_path, capsys):
+    """After SIGKILL, resuming gives the same result as an uninterrupted run."""
+    main(["train", str(config), "--run-name", "unbroken"])
+    assert "vlmrm-gym evaluate" in capsys.readouterr().out
+    process = begin("train", config, "--run-name", "killed")
+    folder = RunFolder(tmp_path / "runs" / "killed")
+    wait_for(lambda: len(folder.checkpoints) >= 2, process)
+    process.kill()
+    process.communicate()
+    reached = max(folder.checkpoints)
+    assert reached < 600
+    main(["train", "--resume", str(folder.path)])
+    assert learned(folder) == learned(RunFolder(tmp_path / "runs" / "unbroken"))
+    starts = [start["step"] for start in json.loads((folder.path / "versions.json").read_text())]
+    assert starts[0] == 0
+    assert starts[1] in folder.checkpoints
+
+
+def test_ctrl_c_prints_how_to_resume(config, tmp_path):
+    process = begin("train", config, "--run-name", "run", "--rl.n-steps", 100_000)
+    folder = RunFolder(tmp_path / "runs" / "run")
+    wait_for(lambda: len(folder.metrics()) >= 2, process)
+    process.send_signal(signal.SIGINT)
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 130
+    reached = max(folder.checkpoints)
+    assert f"To resume from step {reached:,}: vlmrm-gym train --resume {folder.path}" in output
+    assert "Traceback" not in output
+    assert learned(folder)[-1]["step"] <= reached
+
+
+def test_ctrl_c_never_prints_a_traceback(config, tmp_path, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    for command, interrupted in (("train", "vlmrm_gym.cli._configure"), ("tasks", "vlmrm_gym.cli.list_tasks")):
+        monkeypatch.setattr(interrupted, interrupt)
+        with pytest.raises(SystemExit) as raised:
+            main([command])
+        assert raised.value.code == 130
+        assert capsys.readouterr().err == "Interrupted.\n"
+
+
+def test_sigterm_prints_one_sentence(config, tmp_path, monkeypatch, capsys):
+    """Before the training starts, and while its environments are made."""
+
+    def terminate(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    usual = signal.getsignal(signal.SIGTERM)
+    for interrupted, message in (
+        ("vlmrm_gym.cli._configure", "Terminated.\n"),
+        ("vlmrm_gym.training.run.make_envs", "Stopped before the training began.\n"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(interrupted, terminate)
+            with pytest.raises(SystemExit) as raised:
+                main(["train", str(config)])
+        assert raised.value.code == 143
+        assert capsys.readouterr().err == message
+        assert signal.getsignal(signal.SIGTERM) == usual
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+def test_disk_errors_print_one_sentence(config, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "runs")
+
+    monkeypatch.setattr("vlmrm_gym.training.run.atomic_write", refuse)
+    with pytest.raises(SystemExit) as raised:
+        main(["train", str(config)])
+    assert raised.value.code == 1
+    output = capsys.readouterr().err.splitlines()
+    assert output[-1] == "What was to be written could not be: [Errno 30] Read-only file system: 'runs'"
+
+
+def test_a_run_can_be_extended_by_a_file(config, tmp_path):
+    main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
+    main(["train", str(config), "--resume", str(tmp_path / "runs" / "run"), "--rl.n-steps", "150"])
+    assert max(RunFolder(tmp_path / "runs" / "run").checkpoints) == 150
+
+
+@pytest.mark.slow
+def test_cache_dir_is_used_for_weights(config, tmp_path):
+    """In a new process: Hugging Face reads the setting once, at import."""
+    program = (
+        "import sys; from vlmrm_gym.cli import main; main(sys.argv[1:]); "
+        "import huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
+    )
+    config.write_text(config.read_text().replace("reward:", f"reward:\n  cache_dir: {tmp_path / 'cache'}"))
+    command = [sys.executable, "-c", program, "train", str(config), "--rl.n-steps", "100"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "cache"), done.stderr
+
+
+def test_models_are_looked_up_after_cache_dir_is_set(config, tmp_path):
+    """Only the name is checked; nothing is downloaded."""
+    program = (
+        "import sys; from pathlib import Path; from vlmrm_gym.cli import _configure; "
+        "_configure(Path(sys.argv[1]), []); import open_clip, huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
+    )
+    reward = f"reward:\n  cache_dir: {tmp_path / 'cache'}\n  pretrained_model: ViT-B-32/openai"
+    config.write_text(config.read_text().replace("reward:", reward))
+    done = subprocess.run([sys.executable, "-c", program, str(config)], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "cache"), done.stderr
+
+
+def test_flags_override_files_and_suffice_alone(config, tmp_path):
+    main(["train", str(config), "--run-name", "a", "--seed", "9", "--rl.n-steps", "100", "--reward.alpha", "0.5"])
+    written = (tmp_path / "runs" / "a" / "config.yaml").read_text()
+    assert "seed: 9\n" in written
+    assert "  n_steps: 100\n" in written
+    assert "  alpha: 0.5\n" in written
+    flags = ["--env-name", "VLMRM/CartPole-v1", "--base-path", str(tmp_path / "runs"), "--run-name", "b"]
+    flags += ["--rl.n-steps", "100", "--rl.episode-length", "10", "--rl.policy-kwargs", "{net_arch: [8]}"]
+    main(["train", *flags, "--logging.video-freq", "0"])
+    written = (tmp_path / "runs" / "b" / "config.yaml").read_text()
+    assert "    - 8\n" in written
+    assert "  learning_starts: 50\n" in written  # not 1,600, as in trainings of default length
+    main(["evaluate", str(tmp_path / "runs" / "b"), "--episodes", "1", "--no-video"])
+
+
+def test_evaluate_does_not_report_success_where_the_task_defines_none(tmp_path, capsys):
+    flags = "--env-name VLMRM/Humanoid-v0 --run-name run --rl.n-envs-per-worker 1 --rl.n-steps 8 --rl.episode-length 4"
+    flags += " --rl.learning-starts 4 --logging.video-freq 0"
+    prompt = ["--prompt", "a humanoid robot lying on its back"]
+    main(["train", *flags.split(), *prompt, "--base-path", str(tmp_path), "--rl.policy-kwargs", "{net_arch: [8]}"])
+    capsys.readouterr()
+    main(["evaluate", str(tmp_path / "run"), "--episodes", "1", "--no-video"])
+    assert "VLM return" in (output := capsys.readouterr().out)
+    assert "success" not in output
+    assert not {"success", "success_fraction"} & set(json.loads((tmp_path / "run" / "evaluation.json").read_text()))
+
+
+def test_evaluate_reports_success_and_returns_and_records_a_video(config, tmp_path, capsys):
+    main(["train", str(config), "--run-name", "run"])
+    folder = tmp_path / "runs" / "run"
+    capsys.readouterr()
+    main(["evaluate", str(folder), "--episodes", "3", "--policy", "200"])
+    output = capsys.readouterr().out
+    result = json.loads((folder / "evaluation.json").read_text())
+    assert result["policy"] == "checkpoints/0000000200/model.zip"
+    assert result["episodes"] == 3
+    assert 0 <= result["success_fraction"] <= 1
+    assert f"{result['vlm_return']:.2f} ± {result['vlm_return_std']:.2f}" in output
+    assert iio.imread(folder / "evaluation.mp4").shape == (25, 472, 600, 3)
+
+
+def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
+    main(["tasks", "--pictures", str(tmp_path)])
+    output = capsys.readouterr().out
+    assert "steps" in output
+    for task in TASKS:
+        assert task.id in output
+        assert (task.prompt or "(yours)") in output
+        picture = iio.imread(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png")
+        height, width = (480, 480) if "Humanoid" in task.id else (400, 600)
+        assert picture.shape == (height, width * (1 if task.prompt is None else 2), 3)
+        assert picture.std() > 10
+        assert str(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png") in output
+
+
+def refused(capsys, *arguments):
+    with pytest.raises(SystemExit) as raised:
+        main(list(map(str, arguments)))
+    assert raised.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("below", [".", "below"])
+def test_pictures_go_into_a_folder_only(below, tmp_path, capsys):
+    file = tmp_path / "file"
+    file.touch()
+    output = refused(capsys, "tasks", "--pictures", file / below)
+    assert output == f"`pictures` must be a folder. {file} is a file. Choose another.\n"
+
+
+def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
+    output = refused(capsys, "tasks", "--pictures", tmp_path / "pictures", "--camera", "{azimuth: 90")
+    assert output.startswith("`camera` cannot be read: line 1: this is not valid YAML")
+    assert output.endswith("Received '{azimuth: 90'.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
+    config.write_text(config.read_text().replace("seed: 3", "sead: 3").replace("n_steps: 600", "n_steps: -1"))
+    output = refused(capsys, "train", config, "--rl.gamma", "7", "--rl.algorithm", "SAC")
+    assert output.splitlines()[0] == f"4 problems in {config} and the flags:"
+    assert "line 2: `sead` is not known. Did you mean `seed`?" in output
+    assert "line 6: `rl.n_steps` must be greater than or equal to 1. Received -1." in output
+    assert "\n  `rl.gamma` must be less than or equal to 1. Received 7" in output
+    assert "\n  `rl.algorithm` must act in discrete spaces" in output
+    assert not (tmp_path / "runs").exists()
+    output = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags override the file
+    assert output.splitlines()[0] == f"1 problem in {config} and the flags:"
+    assert "`env_name` is missing" in refused(capsys, "train")
+    output = refused(capsys, "train", "--reward.target-prompts", "a pole", config)
+    assert f"'{config}' was taken for a prompt: name the configuration file first." in output
+    assert "Did you mean 'VLMRM/CartPole-v1'?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
+    assert "cannot be read" in refused(capsys, "train", tmp_path / "none.yaml")
+    for number in ("many", "1.5", "nan", "inf", "9" * 5_000):
+        output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", number)
+        assert "`rl.n_steps` must be a valid integer. Received '" in output
+        assert len(output) < 300
+    assert "--rl.n-stepz" in refused(capsys, "train", "--rl.n-stepz", "3")
+
+
+def test_unsuitable_folders_are_refused(config, tmp_path, capsys):
+    main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
+    folder = tmp_path / "runs" / "run"
+    assert "exists already. Resume that run by --resume" in refused(capsys, "train", config, "--run-name", "run")
+    assert "is not the folder of a run" in refused(capsys, "train", "--resume", tmp_path / "runs")
+    assert "is not the folder of a run" in refused(capsys, "evaluate", tmp_path / "runs")
+    assert "`seed` is 4, was 3" in refused(capsys, "train", "--resume", folder, "--seed", 4)
+    config.write_text(config.read_text().replace("batch_size: 8", "batch_size: 16"))
+    assert "`rl.batch_size` is 16, was 8" in refused(capsys, "train", config, "--resume", folder)
+    assert "`episodes` must be from 1 to 1000000. Received 0." in refused(capsys, "evaluate", folder, "--episodes", "0")
+    assert "has no policy '77'" in refused(capsys, "evaluate", folder, "--policy", "77")
+    assert "has no policy '0'" in refused(capsys, "evaluate", folder, "--policy", "0")
+    assert "`seed` must be from 0 to 4294967295. Received -1." in refused(capsys, "evaluate", folder, "--seed", "-1")
+    (next(iter(RunFolder(folder).checkpoints.values())) / "model.zip").write_bytes(b"PK")
+    assert "is damaged, or not a DQN of this run" in refused(capsys, "evaluate", folder, "--policy", "last")
+    (next(iter(RunFolder(folder).checkpoints.values())) / "state.pt").write_bytes(b"")
+    assert "is damaged: model.zip, state.pt" in refused(capsys, "train", "--resume", folder)
+
+
+def test_yaml_in_flags_has_the_limits_of_files(capsys):
+    for text, expected in (
+        ("[" * 5_000, "at most 32 levels"),
+        ("[*a]", "undefined alias"),
+        ("{a: " + "b" * 10_001, "10,000 "),
+    ):
+        message = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.policy-kwargs", text)
+        assert message.splitlines()[0] == "1 problem in the flags:"
+        assert message.splitlines()[1].startswith("  `rl.policy_kwargs` cannot be read: line 1: ")
+        assert expected in message
+        assert len(message) < 500
+
+
+def test_flags_are_checked_like_files(capsys):
+    flags = ["--run-name", "../x", "--rl.n-steps", "1e300", "--rl.policy-kwargs", "{net_arch: [-3]}"]
+    output = refused(
+        capsys, "train", "--env-name", "CartPole-v1", *flags, "--reward.pretrained-model", "local-dir:/etc"
+    )
+    assert output.splitlines()[0] == "4 problems in the flags:"
+    for key in ("run_name", "rl.n_steps", "rl.policy_kwargs.net_arch", "reward.pretrained_model"):
+        assert f"\n  `{key}`" in output
+
+
+class Payload:
+    """Creates a folder when unpickled."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def object_arrays(value):
+    data = io.BytesIO()
+    np.savez(data, pos=np.array([value], dtype=object), full=np.array(True))
+    return data.getvalue()
+
+
+def with_entry(file, name, content):
+    """A zip file with one entry replaced."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(data, "w") as new:
+        for entry in old.namelist():
+            new.writestr(entry, content if entry == name else old.read(entry))
+    return data.getvalue()
+
+
+def forged_data(file, payload):
+    """A policy with valid parameters, and a payload in the part that Stable-Baselines3 unpickles."""
+    code = base64.b64encode(pickle.dumps(payload)).decode()
+    with zipfile.ZipFile(file) as archive:
+        data = json.loads(archive.read("data"))
+    return with_entry(file, "data", json.dumps({**data, "description": {":type:": "x", ":serialized:": code}}))
+
+
+FORGERIES = {
+    ("state.pt", "pickle"): lambda file, payload: pickle.dumps(payload),
+    ("state.pt", "torch"): lambda file, payload: torch_file({"training": payload}),
+    ("replay_buffer.npz", "pickle"): lambda file, payload: pickle.dumps(payload),
+    ("replay_buffer.npz", "objects"): lambda file, payload: object_arrays(payload),
+    ("model.zip", "pickle"): lambda file, payload: pickle.dumps(payload),
+    ("model.zip", "parameters"): lambda file, payload: with_entry(file, "policy.pth", torch_file(payload)),
+    ("model.zip", "legacy"): lambda file, payload: with_entry(file, "policy.optimizer.pth", pickle.dumps(payload)),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a short run."""
+    path = tmp_path_factory.mktemp("runs")
+    (path / "config.yaml").write_text(CONFIG)
+    main(["train", str(path / "config.yaml"), "--base-path", str(path), "--run-name", "run", "--rl.n-steps", "600"])
+    return path / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the trained run."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(("name", "kind"), FORGERIES)
+def test_a_forged_checkpoint_executes_nothing_and_is_refused(name, kind, run, tmp_path, capsys):
+    """The checksum is forged as well."""
+    file, made = max(RunFolder(run).checkpoints.items())[1] / name, tmp_path / "made"
+    forge(file, FORGERIES[name, kind](file, Payload(made)))
+    commands = [["train", "--resume", run]]
+    commands += [["evaluate", run, "--policy", "last", "--episodes", 1]] if name == "model.zip" else []
+    for command in commands:
+        output = refused(capsys, *command)
+        assert str(file) in output
+        assert len(output.splitlines()) == 1
+        assert "weights_only" not in output
+        assert not made.exists()
+
+
+def test_a_forged_best_policy_executes_nothing(run, tmp_path, capsys):
+    made = tmp_path / "made"
+    best = run / "best.zip"
+    content = with_entry(best, "policy.pth", torch_file(Payload(made)))
+    for forged in (content, pickle.dumps(Payload(made))):
+        best.write_bytes(forged)
+        assert f"The policy {best} is damaged, or not a DQN of this run" in refused(capsys, "evaluate", run)
+        assert not made.exists()
+
+
+def test_only_tensors_of_a_policy_are_read(run, tmp_path):
+    """Stable-Baselines3's own `load` would execute the payload."""
+    made = tmp_path / "made"
+    model = max(RunFolder(run).checkpoints.items())[1] / "model.zip"
+    for file in (run / "best.zip", model):
+        forge_with = forged_data(file, Payload(made))
+        file.write_bytes(forge_with) if file is not model else forge(file, forge_with)
+        DQN.load(file)
+        made.rmdir()  # so the payload works
+    main(["evaluate", str(run), "--episodes", "1", "--no-video"])
+    main(["evaluate", str(run), "--episodes", "1", "--no-video", "--policy", "last"])
+    main(["train", "--resume", str(run), "--rl.n-steps", "650"])
+    assert max(RunFolder(run).checkpoints) == 650
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("part", ["training", "progress", "config", "envs", "random"])
+def test_a_malformed_state_is_refused(part, run, capsys):
+    file = max(RunFolder(run).checkpoints.items())[1] / "state.pt"
+    state = torch.load(file, weights_only=True)
+    (state if part in state else state["training"])[part] = {"a": [1]}
+    forge(file, torch_file(state))
+    output = refused(capsys, "train", "--resume", run, "--rl.n-steps", "650")
+    assert "is not of this run" in output or "another configuration" in output
+
+
+def test_a_run_with_pickles_can_be_evaluated_but_not_resumed(run, tmp_path, capsys):
+    newest, made = max(RunFolder(run).checkpoints.items())[1], tmp_path / "made"
+    (newest / "state.pt").rename(newest / "state.pkl")
+    forge(newest / "state.pkl", pickle.dumps(Payload(made)))
+    output = refused(capsys, "train", "--resume", run)
+    assert f"The checkpoint {newest} is of an earlier commit, in a format that can execute code" in output
+    assert len(output.splitlines()) == 1
+    assert not made.exists()
+    main(["evaluate", str(run), "--episodes", "1", "--no-video"])
+
+
+def test_the_configuration_of_a_run_executes_nothing(run, tmp_path, capsys):
+    made, file = tmp_path / "made", run / "config.yaml"
+    original = file.read_text()
+    for text in (f"!!python/object/apply:os.mkdir [{made}]", f"description: !!python/object/apply:os.mkdir [{made}]"):
+        file.write_text(f"{original}\n{text}")
+        for command in (["train", "--resume", run], ["evaluate", run]):
+            assert "problem in" in refused(capsys, *command)
+            assert not made.exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", ".lock", "checkpoints/a", "checkpoints/0000000600/b", "videos/c"])
+def test_symbolic_links_in_a_run_are_not_followed(name, run, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(tmp_path / "mine")
+    for command in (["train", "--resume", run], ["evaluate", run]):
+        assert f"must not have symbolic links in it. Received {run / name}" in refused(capsys, *command)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["tasks"]])
+def test_help_explains_options(command, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main([*command, "--help"])
+    assert raised.value.code == 0
+    output = " ".join(capsys.readouterr().out.split())
+    examples = {"train": "--rl.n-steps", "evaluate": "--episodes 20", "tasks": "--pictures pictures"}
+    assert all(example in output for example in ([examples[command[0]]] if command else examples))
+    assert "SECURITY.md" in output or command in ([], ["tasks"])
+
+
+def test_the_command_is_installed():
+    script = Path(sys.executable).with_name("vlmrm-gym")
+    output = subprocess.run([script, "tasks"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert output.returncode == 0
+    assert "VLMRM/Humanoid-kneel-v0" in output.stdout

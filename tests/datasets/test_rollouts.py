@@ -1,0 +1,205 @@
+"""Rollouts: what they record, and the behaviours that play them."""
+
+from contextlib import closing
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting_env import Counting
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.registration import make_base_env, make_external_env
+from vlmrm_gym.rollouts.environments import time_limit
+from vlmrm_gym.rollouts.play import held_actions, play, random_actions, run_actions, stack_values
+from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.training.run_folder import RunError
+
+
+@pytest.fixture
+def cartpole():
+    """The environment and its view."""
+    env = make_base_env(TASKS[0], 50)
+    view = StateView(env)
+    yield env, view
+    view.close()
+    env.close()
+
+
+def play_held(env, view, action, **kwargs):
+    return play(env, view, lambda observation: action, **{"seed": 3, "steps": 30, "behaviour": "held"} | kwargs)
+
+
+def test_a_rollout_records_what_a_loop_over_the_environment_sees(cartpole):
+    env, view = cartpole
+    rollout = play_held(env, view, 1)
+    reference = make_base_env(TASKS[0], 50)
+    expected, _ = reference.reset(seed=3)
+    np.testing.assert_array_equal(rollout.observations[0], expected)
+    np.testing.assert_array_equal(rollout.initial.rows[0], reference.unwrapped.state[::2])
+    for step in range(30):
+        expected, reward, _, _, info = reference.step(1)
+        np.testing.assert_array_equal(rollout.observations[step + 1], expected)
+        np.testing.assert_array_equal(rollout.states.rows[step], reference.unwrapped.state[::2])
+        assert (rollout.task_rewards[step], rollout.success[step]) == (reward, info["success"])
+    assert len(rollout) == len(rollout.states) == 30
+    assert rollout.success.any()
+    assert not rollout.success.all()
+    np.testing.assert_array_equal(rollout.actions, np.ones(30, dtype=np.int64))
+    assert [array.dtype for array in (rollout.task_rewards, rollout.terminated)] == [np.float64, np.bool_]
+    reference.close()
+
+
+class FloatFrames(Counting):
+    """Renders numbers from 0 to 1, as some simulators do."""
+
+    def render(self):
+        return super().render().astype(np.float32) / 255
+
+
+def test_frames_of_floats_are_an_error_of_the_environment():
+    env = FloatFrames()
+    with closing(StateView(env)) as view, pytest.raises(InputError, match=r"uint8 \(H, W, 3\). Received float32"):
+        play_held(env, view, 0)
+
+
+@pytest.mark.parametrize("around", [lambda env: env, lambda env: gym.wrappers.TransformReward(env, float)])
+def test_the_time_limit_of_a_function_is_that_of_its_wrappers(around):
+    """`spec` is None for an environment that `gym.make` did not make."""
+    env = around(gym.wrappers.TimeLimit(Counting(), 12))
+    assert env.spec is None
+    assert time_limit(None, env) == 12
+
+
+@pytest.mark.parametrize(("outer", "expected"), [(50, 50), (700, 500)])
+def test_of_two_time_limits_the_shorter_one_counts(outer, expected):
+    env = gym.wrappers.TimeLimit(gym.make("CartPole-v1"), outer)
+    assert time_limit(None, env) == expected
+
+
+def test_without_a_time_limit_there_is_none():
+    assert time_limit(None, Counting()) is None
+
+
+def test_the_view_draws_the_recorded_states_as_the_environment_rendered_them(cartpole):
+    env, view = cartpole
+    rollout = play_held(env, view, 0, steps=5)
+    np.testing.assert_array_equal(view.draw(rollout.states.rows, rollout.states.changes)[-1], env.render())
+
+
+@pytest.mark.parametrize(
+    ("length", "steps", "expected", "terminates"), [(3, 10, 3, True), (4, 10, 4, False), (3, 2, 2, False)]
+)
+def test_an_episode_ends_with_the_environment_or_is_truncated(length, steps, expected, terminates):
+    env = Counting(lengths=(length,))
+    with closing(StateView(env)) as view:
+        rollout = play_held(env, view, 0, steps=steps)
+    assert len(rollout) == len(rollout.actions) == len(rollout.observations) - 1 == expected
+    assert (rollout.terminated | rollout.truncated).tolist() == [False] * (expected - 1) + [True]
+    assert bool(rollout.terminated[-1]) is terminates
+    assert rollout.success is None
+    assert rollout.states.rows.shape == (expected, 2, 2, 3)  # frames, as it cannot be drawn from its states
+
+
+def test_a_short_episode_of_gymnasium_terminates():
+    env = make_external_env("CartPole-v1")
+    with closing(env), closing(StateView(env)) as view:
+        rollout = play_held(env, view, 1, steps=100)
+    assert 5 < len(rollout) < 30
+    assert rollout.terminated[-1]
+    assert not rollout.truncated.any()
+    assert rollout.success is None
+
+
+def test_seeds_decide_the_episode_and_the_actions(cartpole):
+    env, view = cartpole
+
+    def observe(seed, make=random_actions):
+        act = make(env.action_space, np.random.default_rng(seed))
+        return play(env, view, act, seed=seed, steps=20, behaviour="random").observations
+
+    first = observe(1)
+    assert not np.array_equal(first, observe(2))
+    np.testing.assert_array_equal(first, observe(1))  # whatever was played in between
+
+
+def test_held_actions_reach_the_bounds_and_the_interior():
+    space = gym.spaces.Box(np.array([-2.0, 0.0]), np.array([1.0, np.inf]), dtype=np.float64)
+    drawn = np.array([held_actions(space, np.random.default_rng(seed))(None) for seed in range(400)])
+    assert all(space.contains(action) for action in drawn)
+    bounded, half_bounded = drawn.T
+    for bound in (-2.0, 1.0):  # a quarter each; 5 standard deviations are 0.11
+        assert abs((bounded == bound).mean() - 0.25) < 0.11
+    assert np.std(bounded[(bounded > -2) & (bounded < 1)]) == pytest.approx(3 / 12**0.5, rel=0.2)
+    assert abs((half_bounded == 0).mean() - 0.25) < 0.11
+    assert np.isfinite(half_bounded).all()
+
+
+@pytest.mark.parametrize(("hold", "changes"), [(None, []), (4, [4, 8]), (1, [*range(1, 12)])])
+def test_held_actions_are_held(hold, changes):
+    space = gym.spaces.Box(-np.ones(8), np.ones(8), dtype=np.float64)
+    act = held_actions(space, np.random.default_rng(0), hold)
+    actions = np.array([act(None) for _ in range(12)])
+    assert [step for step in range(1, 12) if (actions[step] != actions[step - 1]).any()] == changes
+
+
+def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is():
+    space = gym.spaces.Discrete(3, start=5)
+    space.seed(0)
+    expected = [space.sample() for _ in range(5)]
+    space.seed(0)
+    held = [held_actions(space, np.random.default_rng(seed)) for seed in range(40)]
+    assert {int(act(None)) for act in held} == {5, 6, 7}
+    assert all(act(None) == act(None) for act in held)
+    assert [space.sample() for _ in range(5)] == expected
+
+
+def test_values_of_nested_spaces_are_stacked_leaf_by_leaf():
+    space = gym.spaces.Dict(
+        position=gym.spaces.Box(-1, 1, (2,)),
+        pair=gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Text(4))),
+    )
+    stacked = stack_values(space, [space.sample() for _ in range(6)])
+    assert (stacked["position"].shape, stacked["position"].dtype) == ((6, 2), np.float32)
+    numbers, texts = stacked["pair"]
+    assert numbers.shape == (6,)
+    assert isinstance(texts, list)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5])
+def test_a_rollout_has_at_least_one_step(steps, cartpole):
+    with pytest.raises(ValueError, match="`steps` must be an integer of at least 1"):
+        play_held(*cartpole, 0, steps=steps)
+
+
+def test_an_action_is_held_for_at_least_one_step():
+    with pytest.raises(ValueError, match="`hold` must be an integer of at least 1"):
+        held_actions(gym.spaces.Discrete(2), np.random.default_rng(0), 0)
+
+
+def test_a_run_plays_its_deterministic_policy(cart_pole_run, cartpole):
+    env, view = cartpole
+    act = run_actions(cart_pole_run, env, "VLMRM/CartPole-v1")
+    first, second = (play(env, view, act, seed=0, steps=20, behaviour=cart_pole_run.name) for _ in range(2))
+    np.testing.assert_array_equal(first.actions, second.actions)
+    assert all(env.action_space.contains(action) for action in first.actions)
+
+
+def test_a_run_of_another_environment_is_refused(cart_pole_run, cartpole, tmp_path):
+    env, _ = cartpole
+    with pytest.raises(InputError, match=r"must be of CartPole-v1. Received one of 'VLMRM/CartPole-v1'"):
+        run_actions(cart_pole_run, env, "CartPole-v1")
+    other = make_external_env("CartPole-v1")
+    with closing(other), pytest.raises(InputError, match=r"must have been trained in the same environment. Its obs"):
+        run_actions(cart_pole_run, other)
+    with pytest.raises(RunError, match="is not the folder of a run"):
+        run_actions(tmp_path, env)
+
+
+def test_a_run_does_not_choose_which_code_runs(cart_pole_run, cartpole, tmp_path):
+    (tmp_path / "config.yaml").write_text(f"env_name: {tmp_path.name}_module:Their-v0\n")
+    with pytest.raises(InputError, match="names code that would be run"):
+        run_actions(tmp_path, cartpole[0])
+    (tmp_path / "config.yaml").write_text("env_nam: A-v0\n")
+    with pytest.raises(InputError, match="Did you mean `env_name`"):
+        run_actions(tmp_path, cartpole[0])

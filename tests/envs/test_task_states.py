@@ -1,0 +1,334 @@
+"""The states of a task that a check makes: successes are successes, and changed states are possible."""
+
+from contextlib import closing
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import pytest
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.envs import CartPole, Humanoid, MountainCar
+from vlmrm_gym.envs.cartpole import CartPoleStates
+from vlmrm_gym.envs.humanoid_body import plain_model
+from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.envs.humanoid_states import HumanoidStates, near_poses
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
+from vlmrm_gym.envs.mountain_car import MountainCarStates
+from vlmrm_gym.envs.mujoco_states import MuJoCoStates
+from vlmrm_gym.envs.states import fails_clearly
+from vlmrm_gym.rollouts.play import play, random_actions
+
+CONDITIONS = {
+    "kneel": {"torso upright", "pelvis off the floor", "hands off the floor", "left knee on the floor"},
+    "lotus": {"torso upright", "seated", "left knee low", "right foot drawn in"},
+    "stand": {"torso upright", "pelvis at standing height", "a foot on the floor"},
+    "arms-raised": {"torso upright", "left hand above the head", "right hand above the head"},
+    "splits": {"torso upright", "pelvis down", "left leg stretched", "right leg out to the side"},
+    "hands-on-hips": {"pelvis at standing height", "left hand at the hip", "right hand at the hip"},
+    "arms-crossed": {"pelvis at standing height", "forearms close together", "left hand past the middle"},
+    "one-leg": {"a foot on the floor", "the other foot lifted", "balanced above the supporting foot"},
+}
+"""Some of the conditions that a report names."""
+MUJOCO_IDS = ["Ant-v5", "HalfCheetah-v5", "InvertedPendulum-v5", "Reacher-v5", "Walker2d-v5"]
+DEPTH = 0.05
+"""How deep parts of a possible state are inside one another or inside the floor, in metres: contacts are soft."""
+SLACK = 0.1
+"""How far a joint of a possible state is beyond its limits, in radians or metres: limits are soft, too."""
+
+
+def make(name):
+    if name == "cart-pole":
+        return CartPoleStates()
+    return MountainCarStates() if name == "mountain car" else HumanoidStates(name)
+
+
+ALL = ["cart-pole", "mountain car", *SUCCESS_CRITERIA]
+
+
+def mutate(task, states, rng):
+    """Change every state, by a little or by much, in some of its dimensions or in all."""
+    shape = (len(states), task.dimensions)
+    chosen = rng.random(shape) < rng.choice([0.1, 0.3, 1.0], (len(states), 1))
+    return task.perturb(states, chosen * rng.choice([0.25, 2.0, 5.0], (len(states), 1)) * rng.normal(size=shape))
+
+
+def depth(model, states):
+    """How deep the parts of states are inside one another or inside the floor, in metres: float64 (N,)."""
+    data, depths = mujoco.MjData(model), []
+    for state in states:
+        data.qpos[:] = state[: model.nq]
+        mujoco.mj_forward(model, data)
+        depths.append(max([0.0, *(-contact.dist for contact in data.contact)]))
+    return np.array(depths)
+
+
+def beyond_limits(model, states):
+    """How far the joint that is furthest beyond its limits is beyond them, or minus its distance: float64 (N,)."""
+    beyond = [np.full(len(states), -np.inf)]
+    for joint in range(model.njnt):
+        one_number = model.jnt_type[joint] in (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
+        if model.jnt_limited[joint] and one_number:
+            low, high = model.jnt_range[joint]
+            values = states[:, model.jnt_qposadr[joint]]
+            beyond += [low - values, values - high]
+    return np.max(beyond, axis=0)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_goals_succeed_and_samples_have_both_classes(name, rng):
+    task = make(name)
+    goals = task.goals(20, rng)
+    assert len(goals) == 20
+    assert task.succeeds(goals).all()
+    assert not fails_clearly(task, goals).any()
+    assert len(np.unique(goals, axis=0)) == 20
+    states = task.sample(90, rng)
+    assert states.shape == (90, goals.shape[1])
+    assert np.isfinite(states).all()
+    assert 0.2 < task.succeeds(states).mean() < 0.6
+    assert fails_clearly(task, states).mean() > 0.3
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_few_states_can_be_asked_for(name, rng):
+    task = make(name)
+    assert len(task.sample(2, rng)) == 2
+    assert len(task.goals(1, rng)) == 1
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_state_succeeds_if_no_margin_is_negative(name, rng):
+    task = make(name)
+    states = task.sample(60, rng)
+    margins = task.margins(states)
+    np.testing.assert_array_equal(np.all([own >= 0 for own in margins.values()], axis=0), task.succeeds(states))
+    assert {own.shape for own in margins.values()} == {(60,)}
+
+
+def test_margins_have_the_names_of_conditions():
+    assert set(CartPoleStates().margins(np.zeros((1, 2)))) == {"pole upright", "cart on its track"}
+    assert set(MountainCarStates().margins(np.zeros((1, 1)))) == {"car at the flag"}
+    for name, conditions in CONDITIONS.items():
+        assert conditions <= set(HumanoidStates(name).margins(pose()[None]))
+
+
+@pytest.mark.parametrize("name", ["cart-pole", "mountain car", "arms-crossed"])
+def test_the_seed_decides(name):
+    task = make(name)
+
+    def draw(seed):
+        rng = np.random.default_rng(seed)
+        states = task.sample(12, rng)
+        return np.concatenate([states, task.goals(4, rng), mutate(task, states, rng)])
+
+    np.testing.assert_array_equal(draw(1), draw(1))
+    assert not np.array_equal(draw(1), draw(2))
+
+
+@pytest.mark.parametrize(
+    ("degrees", "position", "success", "wrong"),
+    [
+        (11.9, 2.3, True, False),
+        (-11.9, -2.3, True, False),
+        (12.1, 0.0, False, False),  # the limit is 12 degrees, a near miss at most 10 degrees beyond
+        (21.9, 0.0, False, False),
+        (22.1, 0.0, False, True),
+        (-22.1, 0.0, False, True),
+        (180.0, 0.0, False, True),
+        (0.0, 2.4, False, False),  # the cart cannot be further away
+    ],
+)
+def test_cart_pole_at_its_limits(degrees, position, success, wrong):
+    task, state = CartPoleStates(), np.array([[position, np.deg2rad(degrees)]])
+    assert task.succeeds(state)[0] == success
+    assert fails_clearly(task, state)[0] == wrong
+
+
+@pytest.mark.parametrize(
+    ("position", "success", "wrong"),
+    [(0.45, True, False), (0.6, True, False), (0.449, False, False), (0.36, False, False), (0.34, False, True)],
+)
+def test_mountain_car_at_its_limits(position, success, wrong):
+    task, state = MountainCarStates(), np.array([[position]])
+    assert task.succeeds(state)[0] == success
+    assert fails_clearly(task, state)[0] == wrong
+
+
+def test_the_humanoid_is_wrong_as_numbers_from_mujoco_say(rng):
+    model, states = plain_model(), near_poses(300, rng)
+    data, wrong, succeeds = mujoco.MjData(model), [], []
+    for state in states:
+        data.qpos[:] = state
+        mujoco.mj_forward(model, data)
+        up = data.body("torso").xmat[8]
+        height = data.geom("butt").xpos[2]
+        clearance = min(data.geom(foot).xpos[2] - model.geom(foot).size[0] for foot in ("left_foot", "right_foot"))
+        succeeds.append(up >= np.cos(np.deg2rad(30)) and height >= 0.7 and clearance <= 0.04)
+        wrong.append(up < np.cos(np.deg2rad(30)) - 0.2 or height < 0.7 - 0.15 or clearance > 0.04 + 0.1)
+    task = HumanoidStates("stand")
+    np.testing.assert_array_equal(task.succeeds(states), succeeds)
+    np.testing.assert_array_equal(fails_clearly(task, states), wrong)
+    assert 20 < np.sum(wrong) < 280
+
+
+def played(env, act, steps):
+    """The captured states of a rollout, float64 (T, S), and the success that the environment said, bool (T,)."""
+    with closing(env), closing(StateView(env)) as view:
+        rollout = play(env, view, act, seed=0, steps=steps, behaviour="test")
+    return rollout.states.rows, rollout.success
+
+
+def test_cart_pole_succeeds_as_its_environment_says():
+    env = CartPole("rgb_array")
+    states, success = played(env, random_actions(env.action_space, np.random.default_rng(0)), 400)
+    np.testing.assert_array_equal(CartPoleStates().succeeds(states), success)
+    assert 10 < success.sum() < 390
+
+
+def test_mountain_car_succeeds_as_its_environment_says():
+    swing = lambda observation: np.array([1.0 if observation[1] >= 0 else -1.0], dtype=np.float32)  # noqa: E731
+    states, success = played(MountainCar("rgb_array"), swing, 150)
+    np.testing.assert_array_equal(MountainCarStates().succeeds(states), success)
+    assert 10 < success.sum() < 140
+
+
+@pytest.mark.parametrize("name", SUCCESS_CRITERIA)
+def test_the_humanoid_succeeds_as_its_environment_says(name, rng):
+    task, env = HumanoidStates(name), Humanoid("rgb_array", task=name, textured=False)
+    states = np.concatenate([task.goals(6, rng), task.sample(18, rng)])
+    said, captured = [], []
+    with closing(env), closing(StateView(env)) as view:
+        for state in states:
+            env.reset(seed=0)
+            view.reset()
+            env.set_state(state, np.zeros(env.model.nv))
+            said.append(env.step(np.zeros(17))[4]["success"])
+            captured.append(view.capture()[0])
+    np.testing.assert_array_equal(task.succeeds(np.stack(captured)), said)
+    assert 3 < sum(said) < 21
+
+
+@pytest.mark.parametrize("name", SUCCESS_CRITERIA)
+def test_changed_humanoids_are_possible(name, rng):
+    task, model = HumanoidStates(name), plain_model()
+    states = task.sample(60, rng)
+    before = states.copy()
+    changed = states
+    for _ in range(4):  # as a search does, whose states descend from changed ones
+        changed = mutate(task, changed, rng)
+    np.testing.assert_array_equal(states, before)
+    assert np.isfinite(changed).all()
+    moved = np.abs(changed - states).max(axis=1) > 1e-3
+    assert moved.mean() > 0.9
+    assert depth(model, changed[moved]).max() < DEPTH + 0.01
+    assert beyond_limits(model, changed[moved]).max() < SLACK + 0.01
+    np.testing.assert_allclose(np.linalg.norm(changed[:, 3:7], axis=1), 1, atol=1e-9)
+    heights = changed[:, 2]
+    assert heights.min() > 0
+    assert heights.max() < 1.7  # as high as a humanoid that stands on its toes, or on its hands
+
+
+@pytest.mark.parametrize("name", ["cart-pole", "mountain car"])
+def test_changed_classic_control_is_possible(name, rng):
+    task = make(name)
+    changed = task.perturb(task.sample(200, rng), rng.normal(0, 20, (200, task.dimensions)))
+    if name == "cart-pole":
+        assert np.abs(changed).max(axis=0) == pytest.approx([2.4, np.pi], abs=0.2)
+        assert (np.abs(changed) <= [2.4, np.pi]).all()
+    else:
+        assert (changed.min(), changed.max()) == (-1.2, 0.6)
+
+
+@pytest.fixture(scope="module", params=MUJOCO_IDS)
+def seen(request):
+    """The model of an environment of another package, and 60 states of rollouts."""
+    env = gym.make(request.param, render_mode="rgb_array")
+    rows = []
+    with closing(env), closing(StateView(env)) as view:
+        for seed in range(6):
+            act = random_actions(env.action_space, np.random.default_rng(seed))
+            rows.append(play(env, view, act, seed=seed, steps=10, behaviour="random").states.rows)
+        return env.unwrapped.model, np.concatenate(rows)
+
+
+def test_changed_states_of_any_mujoco_environment_are_possible(seen, rng):
+    model, rows = seen
+    task = MuJoCoStates(model, rows)
+    states = task.sample(100, rng)
+    changed = states
+    for _ in range(5):
+        changed = mutate(task, changed, rng)
+    assert changed.shape == states.shape
+    assert np.isfinite(changed).all()
+    moved = np.abs(changed - states).max(axis=1) > 1e-3
+    assert moved.mean() > 0.9
+    assert depth(model, changed[moved]).max() < DEPTH + 0.01
+    assert beyond_limits(model, changed[moved]).max() < SLACK + 0.01
+
+
+def test_any_mujoco_environment_has_states_of_rollouts_and_the_users_judge(seen, rng):
+    model, rows = seen
+    limit = np.median(rows[:, 0])
+    task = MuJoCoStates(model, rows, lambda states: states[:, 0] > limit)
+    states, goals = task.sample(50, rng), task.goals(10, rng)
+    known = {row.tobytes() for row in rows}
+    assert {row.tobytes() for row in (*states, *goals)} <= known
+    assert 0 < task.succeeds(states).sum() < 50
+    assert (goals[:, 0] > limit).all()
+    fails = states[:, 0] <= limit
+    np.testing.assert_array_equal(fails_clearly(task, states), fails)  # without conditions: every failure
+    assert task.margins(states) == {}
+    assert task.paths() == []
+
+
+def test_without_a_judge_no_goal_is_known(seen, rng):
+    model, rows = seen
+    assert not MuJoCoStates(model, rows).has_judge
+    assert MuJoCoStates(model, rows).goals(5, rng).shape == (0, rows.shape[1])
+    never = MuJoCoStates(model, rows, lambda states: np.zeros(len(states), dtype=bool))
+    assert never.goals(5, rng).shape == (0, rows.shape[1])
+
+
+def test_the_humanoid_without_a_task_has_poses_and_no_goal(rng):
+    task = HumanoidStates(None)
+    assert not task.has_judge
+    assert task.sample(10, rng).shape == (10, 24)
+    assert task.goals(10, rng).shape == (0, 24)
+    assert task.margins(pose()[None]) == {}
+    assert {path.line for path in task.paths()} == set(SUCCESS_CRITERIA)
+
+
+def test_the_model_of_the_environment_is_not_changed(rng):
+    env = gym.make("Ant-v5", render_mode="rgb_array")
+    with closing(env):
+        env.reset(seed=0)
+        model, state = env.unwrapped.model, env.unwrapped.data.qpos.copy()
+        mutate(MuJoCoStates(model, state[None]), np.repeat(state[None], 5, axis=0), rng)
+        np.testing.assert_array_equal(env.unwrapped.data.qpos, state)
+        np.testing.assert_array_equal(model.qpos0, gym.make("Ant-v5").unwrapped.model.qpos0)
+
+
+@pytest.mark.parametrize("name", SUCCESS_CRITERIA)
+def test_the_humanoids_path_leads_from_standing_to_the_goal(name):
+    task = HumanoidStates(name)
+    (path,) = (path for path in task.paths() if path.line is None)
+    assert task.succeeds(path.states)[-1]
+    assert (path.positions[0], path.positions[-1]) == (0, 100)
+    np.testing.assert_allclose(path.states[0, 7:], pose("stand", "loose")[7:], atol=1e-9)
+    assert np.abs(np.diff(path.states, axis=0)).max() < 0.2
+    assert depth(plain_model(), path.states).max() < 0.1
+    if name != "stand":
+        assert not task.succeeds(path.states)[0]
+
+
+def test_the_paths_of_classic_control_cross_the_goal():
+    angles, positions = CartPoleStates().paths()
+    success = CartPoleStates().succeeds(angles.states)
+    assert angles.positions[success].tolist() == [-10, -5, 0, 5, 10]
+    assert CartPoleStates().succeeds(positions.states).tolist() == [False] + [True] * 47 + [False]
+    (path,) = MountainCarStates().paths()
+    np.testing.assert_array_equal(MountainCarStates().succeeds(path.states), path.positions >= 0.45)
+    for one in (angles, positions, path):
+        assert (np.diff(one.positions) > 0).all()
+        assert len(one.states) == len(one.positions)

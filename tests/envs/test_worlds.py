@@ -1,0 +1,237 @@
+"""A world of another package is one file with one record: every door and every command knows it by that."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import worlds  # noqa: F401  (registers the ID)
+from gymnasium.envs.registration import EnvSpec
+
+from vlmrm_gym.cli import main
+from vlmrm_gym.envs.states import fails_clearly
+from vlmrm_gym.registration import find_task, make_base_env, make_vector_env
+from vlmrm_gym.sb3 import make_vec_env
+from vlmrm_gym.tasks import REGISTERED, TASKS, Task, register
+from vlmrm_gym.training.checks import validate
+from vlmrm_gym.training.config import Config, RLConfig
+from vlmrm_gym.training.defaults import with_defaults
+
+ROD = "Worlds/Rod-v0"
+WITH_STATES = [*TASKS, REGISTERED[ROD]]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*bundled model")
+
+
+def redness(frames):
+    """A reward that needs no model."""
+    return frames[..., 0].mean((1, 2))
+
+
+def test_gym_make_scores_it_with_its_prompt_camera_and_time_limit():
+    env = gym.make(ROD)
+    assert env.spec.kwargs["prompt"] == "a rod that stands upright"
+    env.reset(seed=0)
+    steps = [env.step(np.zeros(1)) for _ in range(10)]
+    assert [step[3] for step in steps] == [False] * 9 + [True]
+    assert steps[0][4]["success"] is False
+    assert env.render().shape == (48, 64, 3)
+    env.close()
+
+
+def test_arguments_of_its_class_reach_it():
+    env = gym.make(ROD, hanging=False, reward=redness)
+    env.reset(seed=0)
+    assert env.step(np.zeros(1))[4]["success"] is True
+    env.close()
+    with pytest.raises(ValueError, match="`hanging` is not for CartPole"):
+        gym.make("VLMRM/CartPole-v1", hanging=False)
+    with pytest.raises(ValueError, match="`textured` is not for Rod"):
+        gym.make(ROD, textured=False)
+
+
+def test_its_spec_survives_json():
+    env = gym.make(ROD, reward="test_worlds:redness", episode_length=3)
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.spec == env.spec
+    again.close()
+    env.close()
+
+
+def test_a_process_that_has_not_imported_it_makes_it_from_its_spec(tmp_path):
+    env = gym.make(ROD, reward="statistics:mean")
+    (tmp_path / "spec.json").write_text(env.spec.to_json())
+    env.close()
+    code = "from pathlib import Path; import gymnasium; from gymnasium.envs.registration import EnvSpec; "
+    code += "gymnasium.make(EnvSpec.from_json(Path('spec.json').read_text())).close()"
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parents[1] / "helpers")])
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+
+
+@pytest.mark.parametrize("make", [gym.make_vec, make_vector_env])
+def test_make_vec_scores_whole_episodes(make):
+    envs = make(ROD, 2, reward=redness)
+    envs.reset(seed=0)
+    for _ in range(10):
+        infos = envs.step(np.zeros((2, 1)))[4]
+    assert [len(rewards) for rewards in infos["vlm_rewards"]] == [10, 10]
+    envs.close()
+
+
+def test_stable_baselines_gets_its_threshold_of_success():
+    envs = make_vec_env(ROD, 1, reward=redness)
+    assert envs.success_threshold == 0.5
+    envs.close()
+
+
+def test_defaults_of_its_training_are_those_of_its_record_and_others_of_its_kind_of_actions():
+    rl = with_defaults(Config(env_name=ROD)).rl
+    assert (rl.algorithm, rl.n_steps, rl.n_envs_per_worker, rl.episode_length) == ("SAC", 40, 2, 10)
+    assert rl.batch_size == 256
+
+
+def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
+    flags = ["--base-path", str(tmp_path), "--run-name", "run", "--logging.video-freq", "0"]
+    main(["train", "--env-name", f"worlds:{ROD}", *flags, "--reward.camera", "{azimuth: 0, distance: 2}"])
+    lines = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    assert lines[0].split(",")[-1] == "success"
+    main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--trust-code"])
+    assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["success"] == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--reward.camera", "nowhere"], "this model has no camera 'nowhere'"),
+        (["--reward.no-textured"], "`reward.textured` must be true for Worlds/Rod-v0, which has only one look"),
+        (["--rl.start-near-goal", "0.5"], "`rl.start_near_goal` is for humanoid tasks, and others"),
+        (["--rl.algorithm", "DQN"], "must act in continuous spaces, as Worlds/Rod-v0 has"),
+    ],
+)
+def test_wrong_settings_of_its_training_are_refused(flags, problem, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--env-name", ROD, "--base-path", str(tmp_path), *flags])
+    assert problem in " ".join(capsys.readouterr().err.replace("│", "").split())
+
+
+def test_it_is_checked_with_its_own_states(tmp_path):
+    main(["check", f"worlds:{ROD}", "--out", str(tmp_path / "out")])
+    (row,) = json.loads((tmp_path / "out" / "measures.json").read_text())["table"]
+    assert row["choice"]["prompt"] == "a rod that stands upright"
+    assert row["measures"]["auc"] is not None  # its states say what succeeds: rollouts never do
+    assert 0 <= row["measures"]["auc"]["value"] <= 1
+
+
+def test_pictures_show_its_initial_state_and_its_goal(tmp_path, capsys):
+    main(["tasks", f"worlds:{ROD}", "--pictures", str(tmp_path)])
+    (picture,) = tmp_path.iterdir()
+    frame = iio.imread(picture)
+    assert frame.shape == (48, 2 * 64, 3)
+    rod = frame[..., 0].astype(int) - frame[..., 2] > 60
+    heights = [np.flatnonzero(half.any(axis=1)).mean() for half in (rod[:, :64], rod[:, 64:])]
+    assert heights[0] > heights[1] + 5  # it hangs on the left, and stands on the right
+    output = capsys.readouterr().out
+    assert "a rod that stands upright" in output
+    assert "CartPole" not in output
+
+
+def test_the_list_has_it_beside_our_own(capsys):
+    main(["tasks"])
+    output = capsys.readouterr().out
+    assert all(task.id in output for task in WITH_STATES)
+
+
+@pytest.mark.parametrize(("id", "reason"), [("Worlds/Rod-v7", "must be one that"), ("no_such:Rod-v0", "Importing it")])
+def test_a_task_that_does_not_exist_is_named(id, reason, capsys):
+    with pytest.raises(SystemExit):
+        main(["tasks", id])
+    error = " ".join(capsys.readouterr().err.split())
+    assert id in error
+    assert reason in error
+
+
+@pytest.mark.parametrize("task", [task for task in WITH_STATES if task.success_threshold], ids=lambda task: task.id)
+def test_successes_have_at_least_the_grades_of_clear_failures(task, rng):
+    known = task.make_states()
+    states = known.sample(200, rng)
+    grades, success, wrong = known.grade(states), known.succeeds(states), fails_clearly(known, states)
+    assert grades.shape == (200,)
+    assert grades.dtype == np.float64
+    assert ((grades >= 0) & (grades <= 1)).all()
+    assert success.any()
+    assert wrong.any()
+    assert grades[success].min() >= grades[wrong].max()
+    assert known.grade(known.example_goal()[None])[0] == 1
+    assert known.succeeds(known.example_goal()[None])[0]
+
+
+def test_the_grade_of_cart_pole_is_the_poles_angle_and_of_mountain_car_the_position():
+    pole, car = (
+        REGISTERED["VLMRM/CartPole-v1"].make_states(),
+        REGISTERED["VLMRM/MountainCarContinuous-v0"].make_states(),
+    )
+    angles = np.deg2rad([0, -45, 90, 180])
+    np.testing.assert_allclose(pole.grade(np.stack([np.full(4, 1.5), angles], axis=1)), [1, 0.75, 0.5, 0])
+    np.testing.assert_allclose(car.grade(np.array([[-1.2], [-0.375], [0.45], [0.6]])), [0, 0.5, 1, 1])
+
+
+def test_without_a_task_the_humanoid_has_no_grade_and_no_success(rng):
+    task = REGISTERED["VLMRM/Humanoid-v0"]
+    known = task.make_states()
+    assert task.success_threshold is None
+    assert known.grade(known.sample(3, rng)) is None
+    assert known.example_goal() is None
+    assert known.on_the_way(np.zeros(1)) is None
+
+
+def test_a_curriculum_leads_to_the_goal():
+    states = REGISTERED["VLMRM/Humanoid-splits-v0"].make_states()
+    way = states.on_the_way(np.array([0.0, 0.5, 1.0]))
+    assert states.succeeds(way).tolist() == [False, False, True]
+    assert (np.diff(states.grade(way)) > 0).all()
+
+
+def test_a_record_without_states_is_pictured_in_its_initial_state(tmp_path):
+    register(Task(id="Worlds/Bare-v0", env="worlds:Rod", episode_length=5))
+    try:
+        main(["tasks", "Worlds/Bare-v0", "--pictures", str(tmp_path)])
+        assert iio.imread(tmp_path / "Worlds_Bare-v0.png").shape == (48, 64, 3)
+    finally:
+        del REGISTERED["Worlds/Bare-v0"], gym.registry["Worlds/Bare-v0"]
+
+
+@pytest.mark.parametrize(
+    ("training", "problem"),
+    [({"gama": 0.9}, "Did you mean `rl.gamma`?"), ({"n_steps": -1}, "`rl.n_steps` must be greater than or equal to 1")],
+)
+def test_training_defaults_of_a_record_are_checked(training, problem, monkeypatch):
+    monkeypatch.setitem(REGISTERED, ROD, replace(REGISTERED[ROD], training=training))
+    (found,) = validate(Config(env_name=ROD))
+    assert found.message.startswith("`env_name` has a record whose `training` cannot be used.")
+    assert problem in found.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"env": "Rod"}, '`env` must name code as "package.module:attribute"'),
+        ({"states": ":RodStates"}, '`states` must name code as "package.module:attribute"'),
+        ({"episode_length": 0}, "`episode_length` must be an integer of at least 1. Received 0"),
+        ({"success_threshold": 0}, "`success_threshold` must be above 0 and at most 1"),
+    ],
+)
+def test_a_wrong_record_is_refused(fields, rule):
+    with pytest.raises(ValueError, match=rule.replace("(", r"\(")):
+        Task(**({"id": "Worlds/Wrong-v0", "env": "worlds:Rod", "episode_length": 5} | fields))
+
+
+def test_an_id_is_found_with_its_module_and_without_its_version():
+    assert find_task(f"worlds:{ROD}") is find_task("Worlds/Rod") is REGISTERED[ROD]
+    assert make_base_env(REGISTERED[ROD], 3).spec is None
+    assert RLConfig(**REGISTERED[ROD].training).n_steps == 40

@@ -1,0 +1,177 @@
+"""Reports of checks, made of NumPy: as long as real ones, and one in which nothing was measured."""
+
+import numpy as np
+
+from vlmrm_gym.audit.agreement import measure_agreement
+from vlmrm_gym.audit.bootstrap import Interval
+from vlmrm_gym.audit.results import (
+    Cheat,
+    CheatSearch,
+    Choice,
+    ContactSheet,
+    Control,
+    Landscape,
+    Measures,
+    Report,
+    Row,
+    SignalCurves,
+    Viewpoints,
+)
+from vlmrm_gym.audit.signal import measure_signal
+
+PROMPT = "a humanoid robot kneeling"
+
+
+def draw_frames(count: int, side: int, rng: np.random.Generator, noise: float = 0.0) -> np.ndarray:
+    """Discs before a gradient: uint8 (count, side, side, 3). Noise of 1 is what compresses worst."""
+    y, x = np.mgrid[:side, :side] / side
+    frames = np.empty((count, side, side, 3))
+    for frame in frames:
+        center, radius, color = rng.uniform(0.2, 0.8, 2), rng.uniform(0.05, 0.2), rng.uniform(0, 255, 3)
+        frame[:] = 150 + 80 * np.stack([1 - y, 1 - 0.5 * y, 0.6 + 0.4 * x], axis=-1)
+        frame[np.hypot(y - center[0], x - center[1]) < radius] = color
+    if noise:
+        frames = (1 - noise) * frames + noise * rng.uniform(0, 255, frames.shape)
+    return frames.clip(0, 255).astype(np.uint8)
+
+
+def make_choice(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "front-side") -> Choice:
+    return Choice(
+        prompt=prompt,
+        baseline="a humanoid robot",
+        alpha=alpha,
+        model="open_clip:ViT-bigG-14/laion2b_s39b_b160k",
+        look="textured",
+        camera=camera,
+        combine_views="min" if camera == "front-side" else None,
+    )
+
+
+def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
+    """A report with every section: 5 cheats of 2 views, 2 contact sheets of 24 frames, 12 combinations."""
+    rng = np.random.default_rng(0)
+    true_rewards = rng.normal(0.71, 0.04, 300)
+    success = rng.random(2000) < 0.2
+    rewards = np.where(success, rng.normal(0.7, 0.08, 2000), rng.normal(0.45, 0.15, 2000))
+    cheats = [
+        Cheat(
+            reward=0.83 - 0.03 * number,
+            frames=draw_frames(2, 480, rng, noise),
+            failed={"torso upright": 6.31 - number, "knees below 0.35 m": 1.2, "feet behind the knees": 0.04},
+            reached=0.69 if number == 0 else None,
+        )
+        for number in range(5)
+    ]
+    positions = np.linspace(-180, 180, 73)
+    curves = {
+        f"alpha {alpha}": 0.4 + alpha / 10 + 0.3 * np.exp(-((positions / (80 - 40 * alpha)) ** 2))
+        for alpha in (0.0, 0.5, 1.0)
+    }
+    by_prompt = {prompt: np.linspace(0.2, 0.7, 30), "kneeling": np.linspace(0.3, 0.6, 30) ** 2}
+    rollouts = np.clip(0.4 + np.cumsum(rng.normal(0, 0.01, (60, 100)), axis=1), 0.2, 0.6)
+    azimuths, elevations = np.arange(0, 360, 30.0), np.array([-60.0, -20, 0, 30])
+    table = [
+        Row(
+            choice=make_choice(prompt if number < 6 else "kneeling", number % 3 / 2, ("front-side", "own")[number % 2]),
+            measures=Measures(
+                auc=Interval(0.95 - 0.035 * number, 0.93 - 0.035 * number, 0.97 - 0.035 * number),
+                epic=Interval(0.2 + 0.04 * number, 0.18 + 0.04 * number, 0.22 + 0.04 * number),
+                control_auc=0.61 if number != 9 else None,
+                cheat_excess=0.3 - 0.1 * number,
+                gap=0.52,
+                noise=0.071,
+            ),
+        )
+        for number in range(12)
+    ]
+    return Report(
+        subject="VLMRM/Humanoid-v0",
+        choice=table[0].choice,
+        measures=table[0].measures,
+        landscapes=[
+            Landscape(
+                title="Leaning to a side",
+                axis="angle of the torso (degrees)",
+                positions=positions,
+                curves=curves,
+                goal=np.abs(positions) < 20,
+            ),
+            Landscape(
+                title="Height of the knees",
+                axis="height (m)",
+                positions=np.linspace(0, 1, 30),
+                curves=by_prompt,
+                goal=None,
+            ),
+        ],
+        agreements={
+            "rollouts": measure_agreement(rewards, success, resamples=20),
+            "around the poses": measure_agreement(rewards[success], np.ones(success.sum(), dtype=bool)),
+        },
+        cheats=CheatSearch(
+            judged=True,
+            cheats=cheats,
+            true_rewards=true_rewards,
+            true_frames=draw_frames(2, 480, rng, noise),
+            near_miss=0.74,
+            scored=12_800,
+        ),
+        viewpoints=Viewpoints(
+            azimuths=azimuths,
+            elevations=elevations,
+            auc=np.clip(0.75 + 0.3 * np.cos(np.deg2rad(azimuths)) + elevations[:, None] / 300, 0, 1),
+            best_frame=draw_frames(1, 480, rng, noise)[0],
+            worst_frame=draw_frames(1, 480, rng, noise)[0],
+            pair=((0.0, -20.0), (90.0, 0.0)),
+            pair_excess=-0.03,
+            single_excess=0.12,
+        ),
+        signal=SignalCurves(
+            rewards=rollouts,
+            behaviours=["random"] * 30 + ["held"] * 30,
+            signal=measure_signal(rollouts, true_rewards),
+        ),
+        controls=[
+            Control(
+                name="another prompt", auc=0.61, chance=0.55, explanation="The reward would not depend on the prompt."
+            ),
+            Control(name="frames without the robot", auc=0.53, chance=0.55, explanation="The background would decide."),
+        ],
+        sheets=[
+            ContactSheet(
+                title=title,
+                frames=np.concatenate([draw_frames(24, 224, rng, noise)] * views, axis=2),
+                rewards=np.sort(rng.uniform(0.2, 0.8, 24))[::-1],
+                success=successes,
+            )
+            for title, views, successes in (
+                ("Rollouts", 1, np.arange(24) < 9),
+                ("Rollouts of a run, from two sides", 2, None),
+            )
+        ],
+        table=table,
+        notes=["The run of seed 3 was left out: it has no videos."],
+        seconds={"frames": 41.2, "search": 95.0, "viewpoints": 12.34},
+        command=f'vlmrm-gym check VLMRM/Humanoid-v0 --prompt "{prompt}" --camera front-side --alpha 0 0.5 1 --out x',
+    )
+
+
+def minimal_report() -> Report:
+    """A report of an environment without a judge, in which nothing could be measured."""
+    choice = Choice(prompt="x", baseline=None, alpha=0.0, model="tiny", look=None, camera="own", combine_views=None)
+    return Report(
+        subject="Mine-v0",
+        choice=choice,
+        measures=Measures(),
+        landscapes=[],
+        agreements={},
+        cheats=CheatSearch(left_out="The states cannot be set, so that none were searched."),
+        viewpoints=Viewpoints(left_out="The environment has one view."),
+        signal=SignalCurves(rewards=np.empty((0, 0)), behaviours=[], signal=None),
+        controls=[],
+        sheets=[],
+        table=[],
+        notes=[],
+        seconds={},
+        command="vlmrm-gym check Mine-v0 --prompt x",
+    )

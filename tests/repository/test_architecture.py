@@ -1,0 +1,212 @@
+"""Imports point one way."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+from setuptools import find_namespace_packages
+
+ROOT = Path(__file__).parents[2]
+BASE = {"closing", "cpu", "errors", "infos", "memory", "metrics", "smoothstep", "tasks", "terminal", "validation"}
+"""Files that import nothing of ours, and that every room may import."""
+
+ALLOWED = {
+    **{name: set() for name in BASE},
+    "episodes": BASE,
+    "tiny": set(),
+    "vlmrm_gym": BASE,  # __init__.py; what it offers lazily is imported when it is used
+    "envs": BASE,
+    "rendering": BASE,
+    "capture": BASE | {"envs", "rendering"},
+    "episode_log": BASE | {"rendering"},
+    "media": BASE | {"rendering", "capture"},
+    "rewards": BASE | {"tiny"},
+    "scoring": BASE
+    | {
+        "vlmrm_gym",  # its version
+        "rendering",
+        "episode_log",
+        "rewards",
+    },
+    "wrappers": BASE | {"capture", "rendering", "rewards", "scoring"},
+    "vector": BASE | {"capture", "episode_log", "rendering", "rewards", "scoring"},
+    "registration": BASE | {"envs", "rewards", "wrappers", "vector"},
+    "pending": BASE,
+    "relabeling": BASE | {"rewards"},
+    "replay": BASE | {"rewards", "pending", "relabeling"},
+    "sb3": BASE | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay"},
+    "training": BASE
+    | {
+        "vlmrm_gym",
+        "episodes",
+        "media",
+        "envs",
+        "rendering",
+        "capture",
+        "rewards",
+        "scoring",
+        "wrappers",
+        "vector",
+        "registration",
+        "sb3",
+    },
+    "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
+    "datasets": BASE | {"rendering", "capture", "rollouts", "training", "media"},
+    "audit": BASE
+    | {"envs", "rewards", "rendering", "capture", "scoring", "registration", "training", "rollouts", "datasets"},
+    "cli": BASE
+    | {
+        "vlmrm_gym",
+        "media",
+        "envs",
+        "rewards",
+        "rendering",
+        "capture",
+        "scoring",
+        "registration",
+        "training",
+        "rollouts",
+        "datasets",
+        "audit",
+    },
+    "bundled_model": BASE | {"audit", "rollouts", "metrics", "tiny", "envs", "rendering", "rewards", "capture"},
+}
+"""By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
+
+Graph = dict[str, set[str]]
+"""Modules by their dotted names, and the modules that each imports."""
+
+
+def read_imports(root: Path, *packages: str) -> Graph:
+    """What the files of packages import of each other, also inside of functions; not what only type checkers see."""
+    files = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for package in packages
+        for path in (root / package).rglob("*.py")
+    }
+    graph: Graph = {}
+    for module, path in files.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        named = imported_names(ast.parse(path.read_text()), package)
+        graph[module] = {found for name in named if (found := module_of(name, files))}
+    return graph
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+    """Dotted names of all that is imported at run time."""
+    if isinstance(tree, ast.Import):
+        yield from (alias.name for alias in tree.names)
+    elif isinstance(tree, ast.ImportFrom):
+        parents = package.split(".")[: len(package.split(".")) - tree.level + 1] if tree.level else []
+        module = ".".join([*parents, *([tree.module] if tree.module else [])])
+        yield from (f"{module}.{alias.name}" for alias in tree.names)
+    elif isinstance(tree, ast.If) and ast.unparse(tree.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+        for node in tree.orelse:
+            yield from imported_names(node, package)
+    else:
+        for node in ast.iter_child_nodes(tree):
+            yield from imported_names(node, package)
+
+
+def module_of(name: str, files: dict[str, Path]) -> str | None:
+    """The module that a name is, or is in."""
+    while name and name not in files:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def find_cycle(graph: Graph) -> list[str]:
+    """Modules that import each other in a circle; empty if there are none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def find_forbidden(graph: Graph, allowed: dict[str, set[str]]) -> list[str]:
+    """The imports from one room to another that the table does not allow."""
+    return [
+        f"{module} -> {imported}"
+        for module, all_imported in sorted(graph.items())
+        for imported in sorted(all_imported)
+        if room_of(imported) not in allowed[room_of(module)] | {room_of(module)}
+    ]
+
+
+def room_of(module: str) -> str:
+    package, _, rest = module.partition(".")
+    return rest.partition(".")[0] if package == "vlmrm_gym" and rest else package
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return read_imports(ROOT, "vlmrm_gym", "bundled_model")
+
+
+def test_no_files_import_each_other_in_a_circle(graph):
+    assert find_cycle(graph) == []
+
+
+def test_rooms_import_only_what_they_may(graph):
+    assert {room_of(module) for module in graph} == ALLOWED.keys()
+    assert find_forbidden(graph, ALLOWED) == []
+
+
+def test_the_table_points_one_way():
+    """Rooms stand in it bottom up, and import only those above them in the table."""
+    rooms = list(ALLOWED)
+    for number, room in enumerate(rooms):
+        assert ALLOWED[room] <= set(rooms[:number])
+
+
+def plant(root, **files):
+    """A package `vlmrm_gym` of two rooms, in which `low` knows nothing of `high`; and other files."""
+    files = {"low__a": "", "high__b": "from vlmrm_gym.low.a import x", **files}
+    for name, text in files.items():
+        path = root / "vlmrm_gym" / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    graph = read_imports(root, "vlmrm_gym")
+    return find_cycle(graph), find_forbidden(graph, {"low": set(), "high": {"low"}})
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "import vlmrm_gym.high.b",
+        "from vlmrm_gym.high.b import y",
+        "from vlmrm_gym.high import b",
+        "from ..high import b",
+        "def f():\n    from vlmrm_gym.high import b",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass\nelse:\n    from vlmrm_gym.high import b",
+    ],
+)
+def test_a_planted_upward_import_is_found_and_the_cycle_that_it_closes(planted, tmp_path):
+    cycle, forbidden = plant(tmp_path, low__a=planted)
+    assert set(cycle) == {"vlmrm_gym.low.a", "vlmrm_gym.high.b"}
+    assert forbidden == ["vlmrm_gym.low.a -> vlmrm_gym.high.b"]
+
+
+def test_a_planted_cycle_inside_of_a_room_is_found(tmp_path):
+    cycle, forbidden = plant(
+        tmp_path, high__c="def f():\n    from . import d", high__d="from vlmrm_gym.high.c import f"
+    )
+    assert set(cycle) == {"vlmrm_gym.high.c", "vlmrm_gym.high.d"}
+    assert forbidden == []
+
+
+def test_imports_for_type_checkers_may_point_anywhere(tmp_path):
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from vlmrm_gym.high.b import y"
+    assert plant(tmp_path, low__a=text) == ([], [])
+
+
+def test_what_makes_the_bundled_model_is_not_in_the_wheel():
+    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    packages = find_namespace_packages(str(ROOT), **setup["packages"]["find"])
+    assert "vlmrm_gym.tiny" in packages
+    assert {name.split(".")[0] for name in packages} == {"vlmrm_gym"}
+    assert (ROOT / "bundled_model").is_dir()

@@ -1,0 +1,174 @@
+"""README.md and the guides say what is so: their Python runs, flags and keys exist, quoted messages are raised.
+
+The Python blocks of a page share one namespace; they use the bundled model and download nothing. Directly before one
+that cannot run here stands why: `<!-- not run: needs a download -->`. It is compiled only.
+"""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from vlmrm_gym.training.config_file import read_config_file
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+BLOCK = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>\S*)[^\n]*\n(?P<code>.*?)^(?P=indent)(?P=fence)$", re.M | re.S
+)
+NOT_RUN = re.compile(r"<!-- not run: \S[^\n]* -->\n+ *\Z")
+
+
+class Block(NamedTuple):
+    """A code block of a page."""
+
+    line: int
+    """Of the page, from 1, where the code begins."""
+    code: str
+    runs: bool
+
+
+def read_blocks(text: str, language: str = "python") -> Iterator[Block]:
+    """The code blocks of a page in one language."""
+    for found in BLOCK.finditer(text):
+        if found["language"] != language:
+            continue
+        code = re.sub(rf"^{found['indent']}", "", found["code"], flags=re.M)
+        line = text.count("\n", 0, found.start("code")) + 1
+        yield Block(line, code, NOT_RUN.search(text, 0, found.start()) is None)
+
+
+def run_page(path: Path) -> None:
+    """Compile all Python blocks of a page, then run those that can run, in one namespace."""
+    blocks = list(read_blocks(path.read_text()))
+    compiled = [compile("\n" * (block.line - 1) + block.code, str(path), "exec") for block in blocks]
+    namespace = {"__name__": "page"}
+    for block, code in zip(blocks, compiled, strict=True):
+        if block.runs:
+            exec(code, namespace)
+
+
+WITH_PYTHON = [path for path in PAGES if any(read_blocks(path.read_text()))]
+
+
+@pytest.mark.filterwarnings("ignore:The bundled model does not know")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("path", WITH_PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_blocks_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(path)
+
+
+PAGE = """# A page
+```python
+x = 1
+```
+<!-- not run: needs a download -->
+```python
+x = undefined
+```
+```bash
+not python
+```
+- In a list:
+  ```python
+  assert x == {x}
+  ```
+"""
+
+
+def test_blocks_share_a_namespace_and_only_marked_ones_do_not_run(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.format(x=1))
+    assert [(block.line, block.runs) for block in read_blocks(page.read_text())] == [(3, True), (7, False), (14, True)]
+    run_page(page)
+    page.write_text(PAGE.format(x=2))
+    with pytest.raises(AssertionError) as failure:
+        run_page(page)
+    assert failure.traceback[-1].lineno == 13  # from 0: errors show the page's own lines
+
+
+def test_blocks_that_do_not_run_are_compiled(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run: needs a GPU -->\n```python\nx =\n```\n")
+    with pytest.raises(SyntaxError):
+        run_page(page)
+
+
+def test_a_comment_elsewhere_does_not_mark_a_block():
+    text = "<!-- not run: needs a GPU -->\n\nText.\n\n```python\nx = 1\n```\n"
+    assert [block.runs for block in read_blocks(text)] == [True]
+
+
+CONFIGURATIONS = [
+    pytest.param(block.code, id=f"{path.relative_to(ROOT)}:{block.line}")
+    for path in PAGES
+    for block in read_blocks(path.read_text(), "yaml")
+]
+
+
+@pytest.mark.parametrize("text", CONFIGURATIONS)
+def test_configurations_have_keys_that_exist(text, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    assert list(read_config_file(file).problems) == []
+
+
+def shell_commands() -> Iterator[tuple[str, str]]:
+    """Programs that the pages call, and the flags that they pass, without values."""
+    for path in PAGES:
+        for block in read_blocks(path.read_text(), "bash"):
+            for line in block.code.splitlines():
+                words = shlex.split(line, comments=True)
+                size = {"vlmrm-gym": 2, "python": 2}.get(words[0] if words else "")
+                for word in words[size or len(words) :]:
+                    if word.startswith("--"):
+                        yield " ".join(words[:size]), word.partition("=")[0]
+
+
+@pytest.mark.parametrize("program", sorted({program for program, _ in shell_commands()}))
+def test_flags_exist(program):
+    module = ["-m", "vlmrm_gym.cli"] if program.startswith("vlmrm-gym") else []
+    command = [sys.executable, *module, *program.split()[1:], "--help"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"--[a-z][a-z0-9.-]*", shown))
+    assert {flag for name, flag in shell_commands() if name == program} <= known
+
+
+@pytest.fixture(scope="module")
+def strings() -> list[str]:
+    """All string constants of the library's source."""
+    return [
+        node.value
+        for path in (ROOT / "vlmrm_gym").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+
+
+def test_quoted_messages_are_in_the_source(strings):
+    """Lines of troubleshooting.md that begin with `>` quote messages of the library."""
+    page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
+    quotes = re.findall(r"^> (.+)$", page, flags=re.M)
+    assert len(quotes) > 5
+    assert [quote for quote in quotes if not any(quote in text for text in strings)] == []
+
+
+OTHERS = ["rollout/ep_rew_mean", "rollout/success_rate"]  # Stable-Baselines3's tags
+
+
+def test_keys_of_infos_and_tags_are_in_the_source(strings):
+    strings = [*strings, *OTHERS]
+    for path in PAGES:
+        if path.name == "moving_over.md":  # names those of the published code, too
+            continue
+        for name in re.findall(r"`((?:_?vlm_|rollout/)\w+)`", path.read_text().replace("vlmrm_", "")):
+            assert any(name in text for text in strings), f"{path.relative_to(ROOT)}: {name}"

@@ -1,0 +1,39 @@
+"""`import vlmrm_gym` stays light."""
+
+import subprocess
+import sys
+
+HEAVY = ("torch", "open_clip", "mujoco", "stable_baselines3", "pygame", "matplotlib", "transformers")
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys; {statement}; print(*(name for name in {HEAVY} if name in sys.modules))"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded_after("import vlmrm_gym") == set()
+
+
+def test_importing_the_checks_loads_nothing_heavy():
+    modules = ("agreement", "bootstrap", "epic", "signal")
+    assert loaded_after(f"import {', '.join(f'vlmrm_gym.audit.{module}' for module in modules)}") == set()
+
+
+def test_using_a_lazy_attribute_loads_torch():
+    """The test above can fail."""
+    assert {"torch", "open_clip"} <= loaded_after("import vlmrm_gym; vlmrm_gym.CLIPReward")
+
+
+def test_public_names_are_listed_and_exist():
+    import vlmrm_gym
+
+    for name in vlmrm_gym.__all__:
+        assert name in dir(vlmrm_gym)
+        assert getattr(vlmrm_gym, name) is not None
+
+
+def test_unknown_attribute_is_an_attribute_error():
+    import vlmrm_gym
+
+    assert not hasattr(vlmrm_gym, "CLIPRewrad")

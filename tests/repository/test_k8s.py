@@ -1,0 +1,343 @@
+"""The Kubernetes files have the fields that KubeRay and Kubernetes know, and agree with the image and the package.
+
+`SCHEMAS` is written by hand: the fields that our files use, with the types and required fields of KubeRay's published
+custom resource definitions (ray.io/v1). To validate against the definitions themselves, strictly, name their folder, in
+a checkout of ray-project/kuberay:
+
+    KUBERAY_CRDS=kuberay/ray-operator/config/crd/bases python -m pytest tests/repository/test_k8s.py
+"""
+
+import dataclasses
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+ROOT = Path(__file__).parents[2]
+FILES = {path.name: path for path in sorted((ROOT / "k8s").glob("*.yaml"))}
+CRD_FILES = {"RayCluster": "ray.io_rayclusters.yaml", "RayJob": "ray.io_rayjobs.yaml"}
+
+
+def fields(required=(), **properties):
+    """An object with these fields and no others; a type's name stands for a schema."""
+    schemas = {name: {"type": of} if isinstance(of, str) else of for name, of in properties.items()}
+    return {"type": "object", "properties": schemas, "required": list(required), "additionalProperties": False}
+
+
+def list_of(of):
+    return {"type": "array", "items": {"type": of} if isinstance(of, str) else of}
+
+
+NAME = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 63}
+QUANTITY = {"type": "string", "pattern": r"^\d+(\.\d+)?(m|Ki|Mi|Gi|Ti)?$"}
+INTEGER_OR_QUANTITY = {"anyOf": [{"type": "integer"}, QUANTITY]}
+RESOURCES = fields(
+    requests={"type": "object", "additionalProperties": INTEGER_OR_QUANTITY},
+    limits={"type": "object", "additionalProperties": INTEGER_OR_QUANTITY},
+)
+CONTAINER_SECURITY = fields(
+    allowPrivilegeEscalation="boolean",
+    runAsNonRoot="boolean",
+    runAsUser="integer",
+    capabilities=fields(drop=list_of("string"), add=list_of("string")),
+)
+CONTAINER = fields(
+    ("name", "image"),
+    name=NAME,
+    image="string",
+    imagePullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+    command=list_of("string"),
+    env=list_of(fields(("name", "value"), name="string", value="string")),
+    ports=list_of(fields(("containerPort",), containerPort="integer", name=NAME)),
+    resources=RESOURCES,
+    securityContext=CONTAINER_SECURITY,
+    volumeMounts=list_of(fields(("name", "mountPath"), name=NAME, mountPath="string")),
+)
+VOLUME = fields(
+    ("name",),
+    name=NAME,
+    configMap=fields(("name",), name=NAME),
+    persistentVolumeClaim=fields(("claimName",), claimName=NAME),
+    hostPath=fields(("path",), path="string", type={"enum": ["DirectoryOrCreate", "Directory"]}),
+)
+POD = fields(
+    ("containers",),
+    restartPolicy={"enum": ["Never", "OnFailure"]},
+    automountServiceAccountToken="boolean",
+    securityContext=fields(
+        runAsNonRoot="boolean",
+        runAsUser="integer",
+        runAsGroup="integer",
+        fsGroup="integer",
+        fsGroupChangePolicy="string",
+        seccompProfile=fields(("type",), type="string"),
+    ),
+    initContainers=list_of(CONTAINER),
+    containers={**list_of(CONTAINER), "minItems": 1},
+    volumes=list_of(VOLUME),
+)
+TEMPLATE = fields(("spec",), spec=POD)
+RAY_START_PARAMS = {"type": "object", "additionalProperties": {"type": "string"}}
+RAY_CLUSTER_SPEC = fields(
+    ("headGroupSpec",),
+    rayVersion="string",
+    authOptions=fields(mode={"enum": ["token", "disabled"]}),
+    enableInTreeAutoscaling="boolean",
+    autoscalerOptions=fields(
+        version={"enum": ["v1", "v2"]},
+        idleTimeoutSeconds="integer",
+        resources=RESOURCES,
+        securityContext=CONTAINER_SECURITY,
+    ),
+    headGroupSpec=fields(("template",), rayStartParams=RAY_START_PARAMS, template=TEMPLATE),
+    workerGroupSpecs=list_of(
+        fields(
+            ("groupName", "minReplicas", "maxReplicas", "template"),
+            groupName=NAME,
+            replicas="integer",
+            minReplicas="integer",
+            maxReplicas="integer",
+            rayStartParams=RAY_START_PARAMS,
+            template=TEMPLATE,
+        )
+    ),
+)
+RAY_JOB_SPEC = fields(
+    entrypoint="string",
+    shutdownAfterJobFinishes="boolean",
+    ttlSecondsAfterFinished="integer",
+    backoffLimit="integer",
+    rayClusterSpec=RAY_CLUSTER_SPEC,
+)
+JOB_SPEC = fields(("template",), backoffLimit="integer", ttlSecondsAfterFinished="integer", template=TEMPLATE)
+CLAIM_SPEC = fields(
+    ("accessModes", "resources"),
+    accessModes=list_of({"enum": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]}),
+    resources=RESOURCES,
+)
+
+
+def resource(api_version, **contents):
+    """A Kubernetes object of a version."""
+    common = {"apiVersion": {"const": api_version}, "kind": "string", "metadata": fields(("name",), name=NAME)}
+    return fields((*common, *contents), **common, **contents)
+
+
+SCHEMAS = {
+    "RayCluster": resource("ray.io/v1", spec=RAY_CLUSTER_SPEC),
+    "RayJob": resource("ray.io/v1", spec=RAY_JOB_SPEC),
+    "Job": resource("batch/v1", spec=JOB_SPEC),
+    "PersistentVolumeClaim": resource("v1", spec=CLAIM_SPEC),
+    "ConfigMap": resource("v1", data={"type": "object", "additionalProperties": {"type": "string"}}),
+}
+
+
+def documents(file):
+    return list(yaml.safe_load_all(FILES[file].read_text()))
+
+
+def document(file, kind):
+    (found,) = (one for one in documents(file) if one["kind"] == kind)
+    return found
+
+
+def containers(pod):
+    return pod.get("initContainers", []) + pod["containers"]
+
+
+def pods():
+    """(file, pod specification) of every pod."""
+    cluster, job = document("raycluster.yaml", "RayCluster")["spec"], document("rayjob.yaml", "RayJob")["spec"]
+    for file, spec in (("raycluster.yaml", cluster), ("rayjob.yaml", job["rayClusterSpec"])):
+        for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+            yield file, group["template"]["spec"]
+    yield "job.yaml", document("job.yaml", "Job")["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_fields_and_types(file):
+    for one in documents(file):
+        Draft202012Validator(SCHEMAS[one["kind"]]).validate(one)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "workerGroupSpecs", 0, "minReplica"), 0),  # misspelt
+        (("spec", "workerGroupSpecs", 0, "rayStartParams"), {"num-gpus": 1}),  # KubeRay takes strings
+        (("spec", "headGroupSpec", "template", "spec", "containers"), []),
+        (("spec", "autoscalerOptions", "version"), "v3"),
+        (("apiVersion",), "ray.io/v2"),
+    ],
+)
+def test_the_schema_refuses_mistakes(path, value):
+    cluster = document("raycluster.yaml", "RayCluster")
+    *folders, last = path
+    inner = cluster
+    for name in folders:
+        inner = inner[name]
+    inner[last] = value
+    assert not Draft202012Validator(SCHEMAS["RayCluster"]).is_valid(cluster)
+
+
+@pytest.mark.skipif("KUBERAY_CRDS" not in os.environ, reason="KUBERAY_CRDS does not name KubeRay's definitions")
+@pytest.mark.parametrize(("file", "kind"), [("raycluster.yaml", "RayCluster"), ("rayjob.yaml", "RayJob")])
+def test_published_definitions(file, kind):
+    definition = yaml.safe_load((Path(os.environ["KUBERAY_CRDS"]) / CRD_FILES[kind]).read_text())
+    (schema,) = (
+        version["schema"]["openAPIV3Schema"] for version in definition["spec"]["versions"] if version["name"] == "v1"
+    )
+    schema = strict(schema)
+    schema["properties"]["metadata"] = {"type": "object"}  # Kubernetes' own
+    Draft202012Validator(schema).validate(document(file, kind))
+
+
+def strict(schema):
+    """The schema with unknown fields refused, which an API server drops; and Kubernetes' integers that may be texts."""
+    if isinstance(schema, list):
+        return [strict(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("x-kubernetes-int-or-string"):
+        return {"type": ["integer", "string"]}
+    closed = {name: strict(one) for name, one in schema.items()}
+    is_open = "additionalProperties" in schema or schema.get("x-kubernetes-preserve-unknown-fields")
+    if schema.get("type") == "object" and "properties" in schema and not is_open:
+        closed["additionalProperties"] = False
+    return closed
+
+
+def test_the_ray_version_is_that_of_the_image():
+    pinned = re.search(r"^ray==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned
+    assert document("raycluster.yaml", "RayCluster")["spec"]["rayVersion"] == pinned[1]
+
+
+def test_the_job_has_the_same_cluster_but_for_what_its_head_mounts():
+    cluster = document("raycluster.yaml", "RayCluster")["spec"]
+    job = document("rayjob.yaml", "RayJob")["spec"]["rayClusterSpec"]
+    head = job["headGroupSpec"]["template"]["spec"]
+    assert {one["name"] for one in head.pop("volumes")} == {"config", "results"}
+    head["containers"][0].pop("volumeMounts")
+    assert job == cluster
+
+
+def test_every_pod_is_restricted_and_uses_the_one_image():
+    for file, pod in pods():
+        assert pod["securityContext"]["runAsNonRoot"], file
+        assert pod["securityContext"]["runAsUser"] == 1000, file
+        for container in containers(pod):
+            assert container["image"] == "vlmrm-gym:latest", file
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False, file
+            assert container["securityContext"]["capabilities"]["drop"] == ["ALL"], file
+
+
+def test_every_mount_has_its_volume_and_weights_are_where_the_image_keeps_them():
+    (cache,) = re.findall(r"^VOLUME (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for file, pod in pods():
+        volumes = {volume["name"] for volume in pod.get("volumes", [])}
+        mounts = [mount for container in containers(pod) for mount in container.get("volumeMounts", [])]
+        assert {mount["name"] for mount in mounts} == volumes, file
+        assert {mount["mountPath"] for mount in mounts if mount["name"] == "cache"} <= {cache}, file
+
+
+def test_weights_are_fetched_by_a_program_that_names_those_of_the_training():
+    """The program itself, with a function that does not download."""
+    import open_clip.pretrained
+
+    worker = document("rayjob.yaml", "RayJob")["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["template"]["spec"]
+    (fetch,) = (one for one in worker["initContainers"] if one["name"] == "fetch-weights")
+    variables = {one["name"]: one["value"] for one in fetch["env"]}
+    training = yaml.safe_load(document("rayjob.yaml", "ConfigMap")["data"]["train.yaml"])
+    assert training["reward"]["model"] == f"{variables['ARCHITECTURE']}/{variables['TAG']}"
+    fetched = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(open_clip.pretrained, "download_pretrained", fetched.append)
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        exec(fetch["command"][2], {})
+    assert fetched == [open_clip.pretrained.get_pretrained_cfg("ViT-L-14", "laion2b_s32b_b82k")]
+    assert fetched[0]["hf_hub"] == "laion/CLIP-ViT-L-14-laion2B-s32B-b82K/"
+
+
+def test_the_training_has_settings_that_the_command_knows():
+    from vlmrm_gym.training.config import Config, RewardConfig
+
+    data = document("rayjob.yaml", "ConfigMap")["data"]
+    settings = yaml.safe_load(data["train.yaml"])
+    reward = settings.pop("reward")
+    assert set(settings) <= {field.name for field in dataclasses.fields(Config)}
+    assert set(reward) <= {field.name for field in dataclasses.fields(RewardConfig)}
+
+
+def configured(arguments, monkeypatch, tmp_path):
+    """The configuration with which `vlmrm-gym` begins a training."""
+    from vlmrm_gym import cli
+    from vlmrm_gym.training import run
+
+    started = []
+    monkeypatch.setattr(run, "start", lambda config, folder: started.append(config))
+    monkeypatch.chdir(ROOT)  # where paths of the documents begin
+    cli.main([*arguments, "--base-path", str(tmp_path)])
+    return started[0]
+
+
+def updates(config):
+    """Updates of a training, and transitions of the environments for each of them."""
+    rl = config.rl
+    transitions = rl.train_freq * config.num_envs
+    return (rl.n_steps - rl.learning_starts) // transitions * rl.gradient_steps, transitions / rl.gradient_steps
+
+
+def test_the_training_has_the_papers_hyperparameters_environments_and_updates(monkeypatch, tmp_path):
+    (tmp_path / "train.yaml").write_text(document("rayjob.yaml", "ConfigMap")["data"]["train.yaml"])
+    ours = configured(["train", str(tmp_path / "train.yaml")], monkeypatch, tmp_path)
+    papers = configured(["train", "configs/humanoid_stand.yaml"], monkeypatch, tmp_path)
+    assert ours.num_envs == papers.num_envs == 32
+    for name in ("algorithm", "learning_rate", "batch_size", "gamma", "tau", "buffer_size", "policy_kwargs", "n_steps"):
+        assert getattr(ours.rl, name) == getattr(papers.rl, name), name
+    assert updates(ours) == updates(papers) == (310_900, 32)
+
+
+def test_the_command_for_the_cluster_has_the_papers_updates(monkeypatch, tmp_path):
+    comment = re.sub(r"\\\n#\s*", "", (ROOT / "k8s" / "raycluster.yaml").read_text())
+    (command,) = re.findall(r"^# *vlmrm-gym (train .*)$", comment, re.MULTILINE)
+    assert updates(configured(shlex.split(command), monkeypatch, tmp_path)) == (310_900, 32)
+
+
+@pytest.mark.parametrize(("nodes", "environments", "total"), [(1, 64, 310_800), (3, 192, 310_800)])
+def test_the_script_for_slurm_keeps_the_papers_ratio(nodes, environments, total, monkeypatch, tmp_path):
+    """The script itself, with commands that do nothing, but for the training's, which prints its arguments."""
+    guide = (ROOT / "docs" / "guides" / "clusters.md").read_text()
+    (script,) = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", guide, re.DOTALL)
+    commands = ("source", "srun", "ray", "sleep")
+    stubs = [*(f"{name}() {{ :; }}" for name in commands), "scontrol() { echo node; }", "python() { echo token; }"]
+    stubs.append("vlmrm-gym() { printf '%s\\n' \"$@\"; }")
+    variables = {
+        "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPUS_PER_TASK": "32",
+        "SLURM_JOB_NODELIST": "n",
+    }
+    program = "\n".join([*stubs, script])
+    ran = subprocess.run(
+        ["bash", "-c", program], env={**os.environ, **variables}, cwd=tmp_path, capture_output=True, text=True
+    )
+    config = configured(ran.stdout.splitlines(), monkeypatch, tmp_path)
+    assert config.num_envs == environments
+    assert updates(config) == (total, 32)
+
+
+def test_the_training_goes_on_in_its_own_folder():
+    data = document("rayjob.yaml", "ConfigMap")["data"]
+    settings = yaml.safe_load(data["train.yaml"])
+    folder = f"{settings['base_path']}/{settings['run_name']}"
+    assert f"[ -d {folder} ]" in data["train.sh"]
+    assert f"--resume {folder}" in data["train.sh"]
+    head = document("rayjob.yaml", "RayJob")["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    assert settings["base_path"] in {mount["mountPath"] for mount in head["containers"][0]["volumeMounts"]}

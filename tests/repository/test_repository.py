@@ -1,0 +1,60 @@
+"""What a clone shows: versions that agree, targets, a short README, a map of the parts."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+import vlmrm_gym
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_changelog_and_citation_have_the_packages_version():
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert newest is not None
+    assert newest[1] == vlmrm_gym.__version__
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == vlmrm_gym.__version__
+
+
+def test_the_changelog_has_its_headings():
+    first = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
+    assert re.findall(r"^### (.*)$", first, re.M) == ["Added", "Changed", "Fixed"]
+
+
+def test_make_alone_prints_the_targets():
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # `make test` runs this
+    done = subprocess.run(["make"], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    targets = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == targets
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_workflow_runs_ci_on_every_python_of_the_package():
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["run"]
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert job["strategy"]["matrix"]["python"] == named
+    assert job["steps"][-1]["run"] == ".ci/run"
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_contributing_names_every_part():
+    """Every file and folder of the package stands in the first column of the table."""
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    named = {name for row in rows for name in re.findall(r"`(\w+)/?`", row)}
+    parts = {path.stem for path in (ROOT / "vlmrm_gym").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert named == {part for part in parts if not part.startswith("_")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.md")), ids=lambda path: path.stem)
+def test_issue_templates_have_a_name_and_a_purpose(path):
+    if path.parent.name == "ISSUE_TEMPLATE":
+        assert set(yaml.safe_load(path.read_text().split("---")[1])) == {"name", "about"}
+    else:
+        assert path.name == "pull_request_template.md"

@@ -1,0 +1,361 @@
+"""Ray as a scorer backend: what is particular to it. What all backends have in common is in test_scorer_backends.py."""
+
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from backends import actors, check_scored, request_of, start, wait_until
+from counting_env import Counting
+from gymnasium.error import DependencyNotInstalled
+from reward_models import HangingLoad, PixelReward, SlowReward
+
+import vlmrm_gym
+from vlmrm_gym.cli import main
+from vlmrm_gym.scoring import Timeouts
+from vlmrm_gym.scoring.ray_actor import compare_versions, versions
+from vlmrm_gym.scoring.restarts import WorkerDied
+from vlmrm_gym.training.run_folder import RunFolder
+
+pytest.importorskip("ray")
+HELPERS = Path(__file__).parents[1] / "helpers"
+
+
+@pytest.fixture(autouse=True)
+def no_actor_is_left():
+    yield
+    gc.collect()
+    assert wait_until(lambda: not actors(), 30)
+
+
+def vector(bases, *, reward="PixelReward", num_workers=1, **options):
+    return vlmrm_gym.VLMRewardVectorEnv(
+        [lambda base=base: base for base in bases],
+        reward=f"reward_models:{reward}",
+        num_workers=num_workers,
+        backend="ray",
+        autoreset_mode="SameStep",
+        **options,
+    )
+
+
+def run_script(text, *arguments, env=None, timeout=120):
+    """Run Python in a process of its own, with the tests' modules at hand."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HELPERS)!r})\n{text}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+    )
+
+
+@pytest.mark.slow
+def test_twenty_random_kills_lose_nothing_and_double_nothing(ray_cluster, rng):
+    bases = [Counting([7, 12], first=100), Counting([9])]
+    envs = vector(bases, reward="SlowReward", num_workers=2, overlap=True, reward_kwargs={"batch_size": 4})
+    envs.reset(seed=0)
+    received = [[], []]
+
+    def take(infos):
+        for i in np.flatnonzero(infos["_vlm_rewards"]):
+            assert infos["vlm_reward_start"][i] == len(received[i])
+            received[i].extend(infos["vlm_rewards"][i])
+
+    for number in range(20):
+        if number % 2 == 0:  # never three times over the same states, however slow the machine is
+            take(envs.flush())
+        for _ in range(10):
+            take(envs.step(np.zeros(2, dtype=int))[4])
+        time.sleep(rng.uniform(0, 0.3))
+        while not (running := sorted(actors())):  # a replacement may still be on its way
+            time.sleep(0.05)
+        os.kill(running[rng.integers(len(running))], signal.SIGKILL)
+    take(envs.flush())
+    assert received == [base.expected_rewards for base in bases]
+    envs.close()
+
+
+@pytest.mark.slow
+def test_states_and_rewards_stay_out_of_the_object_store(ray_cluster):
+    """Batches of humanoid states, 19 kB each, are arguments of calls, also while they wait for a slow model."""
+    envs = gym.make_vec(
+        "VLMRM/Humanoid-v0", num_envs=2, reward="reward_models:SlowReward", reward_kwargs={"batch_size": 100},
+        episode_length=100, num_workers=1, backend="ray", overlap=True,
+    )  # fmt: skip
+    envs.reset(seed=0)
+    envs.step(np.zeros((2, 17), dtype=np.float32))
+    envs.flush()
+    before = ray_cluster.available_resources()["object_store_memory"]  # the renderer with its textures is there
+    for _ in range(99):
+        envs.step(np.zeros((2, 17), dtype=np.float32))
+    for _ in range(10):
+        assert ray_cluster.available_resources()["object_store_memory"] == before
+        time.sleep(0.1)
+    infos = envs.flush()
+    assert [len(rewards) for rewards in infos["vlm_rewards"]] == [99, 99]
+    assert ray_cluster.available_resources()["object_store_memory"] == before
+    envs.close()
+
+
+def test_two_vectors_share_the_cluster_of_the_user(ray_cluster):
+    first, second = vector([Counting([4])]), vector([Counting([4], first=100)])
+    for envs in (first, second):
+        envs.reset(seed=0)
+    first.close()
+    for _ in range(4):
+        infos = second.step(np.zeros(1, dtype=int))[4]
+    np.testing.assert_array_equal(infos["vlm_rewards"][0], [102, 103, 104, 105])
+    second.close()
+    assert ray_cluster.is_initialized()
+
+
+def test_options_reach_ray(ray_cluster):
+    envs = vector([Counting()], ray_options={"num_cpus": 3, "runtime_env": {"env_vars": {"VLMRM_GYM_TEST": "1"}}})
+    (actor,) = actors()
+    assert b"VLMRM_GYM_TEST=1" in Path(f"/proc/{actor}/environ").read_bytes()
+    assert wait_until(lambda: ray_cluster.available_resources()["CPU"] == 5)
+    envs.close()
+
+
+@pytest.mark.slow
+def test_workers_start_when_there_is_room(ray_cluster, caplog):
+    """Six of eight CPUs are taken: one actor starts, the other one when the first vector is closed."""
+    first = vector([Counting()], num_workers=3, ray_options={"num_cpus": 2})
+    queue = start(SlowReward, 2, backend="ray", batch_size=4, ray_options={"num_cpus": 2})
+    assert re.search("runs [01] of 2 scoring actors", caplog.text)
+    request = request_of(range(40))
+    queue.submit(request)
+    check_scored(request, range(40))
+    first.close()
+    assert wait_until(lambda: len(actors()) == 2)
+    again = request_of(range(40))
+    queue.submit(again)
+    check_scored(again, range(40))
+    queue.close()
+
+
+def test_a_cluster_without_room_is_an_error_after_a_while(ray_cluster):
+    first = vector([Counting()], ray_options={"num_cpus": 8})
+    with pytest.raises(RuntimeError, match=r"no room for a scoring actor for 1 seconds\. Free resources"):
+        vector([Counting()], worker_timeouts={"schedule": 1})
+    first.close()
+
+
+def test_loading_that_hangs_is_an_error(ray_cluster):
+    with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
+        start(HangingLoad, 1, backend="ray", timeouts=Timeouts(load=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"ray_options": {"resources": {"tpu-v9": 1}}}, ValueError, r"No node of the Ray cluster has .*'tpu-v9': 1"),
+        ({"ray_options": {"num_gpus": 1}}, ValueError, r"No node of the Ray cluster has .*'GPU': 1"),
+        ({"device": "cuda"}, ValueError, r"No node of the Ray cluster has .*'GPU': 1"),
+        ({"ray_options": {"max_restarts": 3}}, ValueError, r"`ray_options` must leave max_restarts.*'max_restarts'"),
+        ({"ray_options": {"num_gpu": 1}}, ValueError, r"`ray_options` must be options of a Ray actor.*num_gpu"),
+        ({"ray_options": {"num_cpus": -1}}, ValueError, r"`ray_options` must be options of a Ray actor"),
+        ({"devices": ["cpu"]}, ValueError, r'`devices` is for backend="process".*num_gpus'),
+        ({"device": "cuda:1"}, ValueError, r'`device` must be "auto", "cpu" or "cuda" with backend="ray"'),
+        ({"device": "cpu", "ray_options": {"num_gpus": 1}}, ValueError, "must agree"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_at_once(ray_cluster, options, error, message):
+    begun = time.monotonic()
+    with pytest.raises(error, match=message):
+        vector([Counting()], **options)
+    assert time.monotonic() - begun < 60  # not the 600 s of `schedule`
+
+
+def test_a_reward_that_nodes_cannot_import(ray_cluster, tmp_path, monkeypatch):
+    """It is imported in this process only, as one that is not installed on the nodes."""
+    text = "import os\nif os.getpid() != %d: import no_such_library\ndef f(frames): return frames.mean((1, 2, 3))\n"
+    (tmp_path / "here_only.py").write_text(text % os.getpid())
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(RuntimeError, match=r"`reward` cannot be imported on node .*no_such_library.*working_dir"):
+        vlmrm_gym.VLMRewardVectorEnv([Counting], reward="here_only:f", num_workers=1, backend="ray")
+
+
+def test_versions_must_agree():
+    here = versions()
+    assert compare_versions(here, here) == []
+    (warning,) = compare_versions(here, {**here, "torch": "1.0"})
+    assert "has torch 1.0" in warning
+    assert compare_versions(here, {**here, "Python": here["Python"].rpartition(".")[0] + ".99"}) == []
+    for name, version in (("Python", "3.9.1"), ("vlmrm_gym", "0.0.1")):
+        with pytest.raises(RuntimeError, match=f"must have the driver's version of Python.*{version}"):
+            compare_versions(here, {**here, name: version})
+
+
+def test_ray_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(DependencyNotInstalled, match=r'pip install "vlmrm-gym\[ray\]"'):
+        vector([Counting()])
+
+
+def test_a_cluster_that_cannot_be_reached_is_named():
+    done = run_script(
+        "import time, vlmrm_gym\n"
+        "from counting_env import Counting\n"
+        "begun = time.monotonic()\n"
+        "try:\n"
+        "    vlmrm_gym.VLMRewardVectorEnv([Counting], 'count', num_workers=1, backend='ray')\n"
+        "except ConnectionError as error:\n"
+        "    print(time.monotonic() - begun < 20, error)\n",
+        env={"RAY_ADDRESS": "127.0.0.1:9"},
+    )
+    assert "True The Ray cluster at RAY_ADDRESS='127.0.0.1:9' cannot be reached" in done.stdout, done.stderr
+
+
+def test_closing_a_queue_from_another_thread(ray_cluster):
+    queue = start(PixelReward, 1, backend="ray")
+    thread = threading.Thread(target=queue.close)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.mark.slow
+def test_training_and_resuming(ray_cluster, tmp_path):
+    flags = ["--reward.backend", "ray", "--reward.num-workers", "1", "--reward.overlap", "--rl.n-steps", "120"]
+    flags += ["--rl.episode-length", "10", "--logging.checkpoint-freq", "120", "--logging.video-freq", "0"]
+    main(["train", "--env-name", "VLMRM/CartPole-v1", *flags, "--base-path", str(tmp_path), "--run-name", "run"])
+    main(["train", "--resume", str(tmp_path / "run"), "--rl.n-steps", "240"])
+    assert max(RunFolder(tmp_path / "run").checkpoints) == 240
+
+
+SHARED = """
+import numpy as np, ray, vlmrm_gym
+from counting_env import Counting
+
+def make(first):
+    return vlmrm_gym.VLMRewardVectorEnv(
+        [lambda: Counting([3], first=first)], reward="reward_models:PixelReward", num_workers=1, backend="ray",
+        autoreset_mode="SameStep",
+    )
+
+def episode(envs):
+    envs.reset(seed=0)
+    for _ in range(3):
+        infos = envs.step(np.zeros(1, dtype=int))[4]
+    return infos["vlm_rewards"][0].tolist()
+
+one, two = make(0), make(100)
+print(episode(one))
+one.close()
+print(ray.is_initialized(), episode(two))
+two.close()
+print(ray.is_initialized())
+again = make(200)
+print(episode(again))
+del again
+print(ray.is_initialized())
+"""
+
+
+@pytest.mark.slow
+def test_a_local_cluster_ends_with_the_last_vector():
+    done = run_script(SHARED)
+    lines = ["[2.0, 3.0, 4.0]", "True [102.0, 103.0, 104.0]", "False", "[202.0, 203.0, 204.0]", "False"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, lines), done.stderr
+    assert done.stderr == ""
+
+
+ENDS = """
+import os, signal, sys, time
+import numpy as np, vlmrm_gym
+from counting_env import Counting
+
+envs = vlmrm_gym.VLMRewardVectorEnv(
+    [lambda: Counting([2000])] * 2, reward="reward_models:SlowReward", reward_kwargs={"batch_size": 500},
+    num_workers=2, backend="ray", overlap=True,
+)
+envs.reset(seed=0)
+for _ in range(1500):
+    envs.step(np.zeros(2, dtype=int))
+print("busy", flush=True)
+if sys.argv[1] == "end":
+    sys.exit()
+envs.flush()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["end", "SIGINT", "SIGTERM", "SIGKILL"])
+def test_however_a_program_ends_its_actors_end(how):
+    """In the middle of a batch of 10 s; and with them the local cluster."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HELPERS)!r})\n{ENDS}", how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == "busy\n"
+        running = actors(program.pid)
+        assert len(running) == 2
+        servers = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+        if how != "end":
+            os.kill(program.pid, getattr(signal, how))
+        assert wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in running), 15)
+        _, errors = program.communicate(timeout=30)
+        assert wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in servers), 15)
+    finally:
+        program.kill()
+    assert ("KeyboardInterrupt" in errors) == (how == "SIGINT"), errors
+    if how == "end":
+        assert program.returncode == 0, errors
+
+
+NODES = """
+import threading, time
+import numpy as np, vlmrm_gym
+from counting_env import Counting
+from ray.cluster_utils import Cluster
+import ray
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+node = cluster.add_node(num_cpus=2)
+ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+base = Counting([30])
+envs = vlmrm_gym.VLMRewardVectorEnv(
+    [lambda: base], reward="reward_models:SlowReward", reward_kwargs={"batch_size": 4}, num_workers=2, backend="ray",
+    overlap=True, autoreset_mode="SameStep",
+)
+received = []
+
+def steps():
+    envs.reset(seed=0)
+    for _ in range(300):
+        infos = envs.step(np.zeros(1, dtype=int))[4]
+        received.extend([] if infos["vlm_rewards"][0] is None else infos["vlm_rewards"][0])
+    received.extend(envs.flush()["vlm_rewards"][0])
+
+thread = threading.Thread(target=steps)
+thread.start()
+time.sleep(1)
+cluster.remove_node(node)
+time.sleep(30)
+print(thread.is_alive())
+cluster.add_node(num_cpus=2)
+thread.join(100)
+print(received == base.expected_rewards, len(received))
+envs.close()
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_that_shrinks_to_nothing_and_comes_back_is_waited_for():
+    done = run_script(NODES, timeout=200)
+    assert done.stdout.splitlines()[-2:] == ["True", "True 300"], done.stdout + done.stderr
+    assert "no room for a scoring actor. Waiting for a node." in done.stderr

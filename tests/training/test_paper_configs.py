@@ -1,0 +1,178 @@
+"""The files in configs/ are read by the real configuration checker, and say what the paper says."""
+
+import contextlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import budget
+
+from vlmrm_gym.sb3 import make_vec_env
+from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
+from vlmrm_gym.training.algorithms import algorithm_options
+from vlmrm_gym.training.checks import validate
+from vlmrm_gym.training.config_file import ConfigFile, describe, flatten, read_config_file
+from vlmrm_gym.training.defaults import with_defaults
+
+FILES = sorted(Path(__file__).parents[2].glob("configs/*.yaml"))
+FILLED_IN = {("logging", "tensorboard_freq"), ("rl", "episode_length")}
+"""Keys that a file may leave to the task without changing the experiment."""
+
+PAPER = {
+    "CartPole": {
+        "algorithm": "DQN",
+        "n_steps": 3_000_000,
+        "episode_length": 200,
+        "learning_starts": 75_000,
+        "train_freq": 200,
+        "gradient_steps": 200,
+        "learning_rate": 2.3e-3,
+        "policy_kwargs": {"net_arch": [256, 256]},
+    },
+    "MountainCar": {
+        "algorithm": "SAC",
+        "n_steps": 3_000_000,
+        "episode_length": 200,
+        "learning_rate": 1e-4,
+        "gamma": 0.9999,
+        "tau": 0.01,
+        "ent_coef": 0.1,
+        "policy_kwargs": {"net_arch": [64, 64]},
+    },
+    "Humanoid": {
+        "algorithm": "SAC",
+        "n_steps": 10_000_000,
+        "episode_length": 100,
+        "learning_starts": 50_000,
+        "train_freq": 100,
+        "gradient_steps": 100,
+        "learning_rate": 6e-4,
+        "gamma": 0.95,
+        "tau": 0.005,
+        "batch_size": 512,
+    },
+}
+"""Hyperparameters of VLM-RM's appendix C, by the class of the environment."""
+
+
+def env_class(config) -> str:
+    return config.task.env.rpartition(":")[2]
+
+
+def problems_of(file: ConfigFile) -> list[str]:
+    """What the training command would report."""
+    wrong = {problem.key for problem in file.problems}
+    return describe([*file.problems, *validate(file.config, wrong)], file, file.config)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_has_no_problems(path):
+    assert problems_of(read_config_file(path)) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_has_its_tasks_prompts_and_camera(path):
+    config = read_config_file(path).config
+    assert config.task is not None
+    assert config.env_name == config.task.id
+    assert config.reward.prompt == [config.task.prompt]
+    assert config.reward.baseline == [config.task.baseline]
+    assert config.reward.camera == (dict(PAPER_CAMERA) if env_class(config) == "Humanoid" else None)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_has_the_papers_model_and_hyperparameters(path):
+    config = read_config_file(path).config
+    assert config.task is not None
+    assert (config.reward.model, config.reward.alpha) == ("ViT-bigG-14/laion2b_s39b_b160k", 0.0)
+    for key, value in PAPER[env_class(config)].items():
+        assert getattr(config.rl, key) == value, key
+    if env_class(config) == "Humanoid":
+        assert config.num_envs == 32
+        assert config.reward.batch_size is not None
+        assert config.reward.batch_size * config.reward.num_workers == 3_200
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_is_complete(path):
+    """The defaults for the bundled model, which are other than the paper's, fill in nothing."""
+    config = read_config_file(path).config
+    written, used = flatten(config), flatten(with_defaults(config))
+    assert {key for key in used if used[key] != written[key]} <= FILLED_IN
+
+
+def test_there_is_a_file_for_every_task_of_the_paper():
+    assert sorted(read_config_file(path).config.env_name or "" for path in FILES) == sorted(
+        task.id for task in TASKS if task.prompt is not None
+    )
+
+
+@pytest.mark.parametrize("key", ["n_step", "no_such_key"])
+def test_a_key_that_does_not_exist_is_named(key, tmp_path):
+    """The tests above can fail."""
+    path = tmp_path / "config.yaml"
+    path.write_text(FILES[0].read_text().replace("  n_steps:", f"  {key}:"))
+    assert any(f"`rl.{key}` is not known" in problem for problem in problems_of(read_config_file(path)))
+
+
+def test_the_budget_counts_an_architecture():
+    """Against what is published of ViT-B-32: 151.3 M parameters, 87.8 M of them in the image tower, 8.8 GFLOP."""
+    model = budget.count("ViT-B-32")
+    assert round(model.parameters / 1e6, 1) == 151.3
+    assert round(model.image_parameters / 1e6, 1) == 87.8
+    assert model.image_flop == pytest.approx(8.8e9, rel=0.02)
+
+
+def test_the_budget_of_a_file(capsys):
+    budget.main((FILES[0].parent / "humanoid_kneel.yaml",), peak_tflops=100.0, utilisation=0.5, gpus=2)
+    printed = capsys.readouterr().out
+    assert "(2 x 100 TFLOP/s x 0.5) = 26.9 h" in printed  # 1e7 x 967.5e9 / 1e14 s
+    assert "310,900" in printed  # (1e7 - 5e4) // 3,200 x 100
+    assert "5.65 GB" in printed  # a million times two observations of 348 float64, 17 actions and three more float32
+
+
+PUBLISHED = """\
+env_name: CartPole-v1
+reward: {name: clip, pretrained_model: ViT-B-32/laion2b_s34b_b79k, alpha: 0.0, batch_size: 800}
+rl: {n_steps: 30000, n_envs_per_worker: 8, episode_length: 200, learning_starts: 7500, train_freq: 200, batch_size: 64,
+     gradient_steps: 200, tau: 0.005, gamma: 0.99, learning_rate: 2.3e-3}
+"""
+
+
+def test_a_published_file_of_dqn_updates_its_target_network_at_every_step(tmp_path):
+    """There the interval is 1 unless the file says otherwise; Stable-Baselines3's DQN has 10,000, for tau 1."""
+    path = tmp_path / "config.yaml"
+    path.write_text(PUBLISHED)
+    file = read_config_file(path)
+    assert problems_of(file) == []
+    rl = with_defaults(file.config).rl
+    assert (rl.algorithm, rl.tau, rl.target_update_interval) == ("DQN", 0.005, 1)
+    assert rl.exploration_fraction is None
+
+
+NOISE = """\
+env_name: Humanoid-v4
+reward: {target_prompts: a robot}
+rl: {action_noise: {name: OrnsteinUhlenbeckActionNoise, mean: 0.5, sigma: 0.0, theta: 1.0, dt: 0.25}}
+"""
+
+
+def test_published_noise_with_a_negative_dt_is_refused(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(NOISE.replace("0.25", "-0.25"))
+    (problem,) = problems_of(read_config_file(path))
+    assert "sigma and dt are at least 0" in problem
+
+
+def test_published_noise_has_theta_and_dt(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(NOISE)
+    file = read_config_file(path)
+    assert problems_of(file) == []
+    config = with_defaults(file.config)
+    with contextlib.closing(make_vec_env("VLMRM/MountainCarContinuous-v0", 1)) as envs:
+        action_noise = algorithm_options(config, envs)["action_noise"]
+    # Without sigma it moves from 0 towards the mean: x += theta (mean - x) dt.
+    assert [action_noise().item() for _ in range(2)] == [0.125, 0.21875]

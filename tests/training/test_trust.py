@@ -1,0 +1,228 @@
+"""Code that a stranger's file names is not run without `--trust-code`."""
+
+import ctypes
+import os
+import pkgutil
+import shutil
+import subprocess
+import sys
+import types
+from contextlib import closing
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import torch
+import yaml
+
+import vlmrm_gym
+from vlmrm_gym.cli import main
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.rollouts.environments import make_unscored_env
+from vlmrm_gym.rollouts.play import run_actions
+from vlmrm_gym.training.checks import find_named_code
+from vlmrm_gym.training.config import Config, RewardConfig
+from vlmrm_gym.training.single_files import RunArgs, check_named_code
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+BEFORE = "vlmrm_gym:gym.spaces.box.np."
+TRAINING = {
+    "env_name": "VLMRM/CartPole-v1",
+    "rl": {"n_steps": 40, "n_envs_per_worker": 1, "episode_length": 10, "learning_starts": 20, "batch_size": 4},
+    "logging": {"video_freq": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a short run."""
+    path = tmp_path_factory.mktemp("runs")
+    (path / "config.yaml").write_text(yaml.safe_dump(TRAINING))
+    main(["train", str(path / "config.yaml"), "--base-path", str(path), "--run-name", "run"])
+    return path / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the run."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """What the examples of attacks have run."""
+    calls = []
+    monkeypatch.setattr(ctypes.CDLL, "__init__", lambda self, *arguments, **kwargs: calls.append(kwargs))
+    return calls
+
+
+def attacks(folder):
+    """Rewards that start a program and load a library."""
+    return {
+        "program": {"name": f"{BEFORE}f2py.subprocess.Popen", "kwargs": {"args": ["touch", str(folder / "made")]}},
+        "library": {"name": f"{BEFORE}ctypeslib.ctypes.CDLL", "kwargs": {"name": str(folder / "evil.so")}},
+        "views": {"camera": ["paper", "side"], "combine_views": f"{BEFORE}f2py.subprocess.Popen"},
+    }
+
+
+def refused(capsys, *arguments):
+    """What the command says when it refuses to go on."""
+    with pytest.raises(SystemExit) as raised:
+        main(list(map(str, arguments)))
+    output = capsys.readouterr().err
+    assert raised.value.code == 2, output
+    return output
+
+
+@pytest.mark.parametrize("attack", ["program", "library", "views"])
+@pytest.mark.parametrize("door", ["train", "evaluate", "resume"])
+def test_a_path_that_begins_in_this_package_runs_nothing(door, attack, run, tmp_path, ran, capsys):
+    """Its modules lead to all that they import."""
+    file = run / "config.yaml"
+    settings = yaml.safe_load(file.read_text())
+    settings["reward"] = attacks(tmp_path)[attack]
+    file.write_text(yaml.safe_dump(settings))
+    if door == "resume":
+        shutil.rmtree(run / "checkpoints")
+        (run / "learning_curve.png").unlink()  # a run that begins
+    base = ["--base-path", tmp_path / "runs"]
+    arguments = {"train": [file, *base], "evaluate": [run, "--no-video"], "resume": ["--resume", run]}[door]
+    output = refused(capsys, "evaluate" if door == "evaluate" else "train", *arguments)
+    key = "combine_views" if attack == "views" else "name"
+    assert f"`reward.{key}` names code that would be run. Received '{BEFORE}" in output
+    assert "pass --trust-code" in output
+    assert (ran, (tmp_path / "made").exists(), (tmp_path / "runs").exists()) == ([], False, False)
+
+
+@pytest.mark.parametrize("attack", ["program", "library", "views"])
+def test_a_runs_policy_is_played_without_its_reward(attack, run, tmp_path, ran):
+    file = run / "config.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "reward": attacks(tmp_path)[attack]}))
+    with closing(make_unscored_env(TRAINING["env_name"], None)) as env:
+        act = run_actions(run, env)
+        assert env.action_space.contains(act(env.reset(seed=0)[0]))
+    assert (ran, (tmp_path / "made").exists()) == ([], False)
+
+
+def reachable():
+    """A dotted path from a module of this package to every module that is reached from it, by what it imports."""
+    names = [one.name for one in pkgutil.walk_packages(vlmrm_gym.__path__, "vlmrm_gym.")]
+    waiting = [(import_module(name), f"{name}:") for name in ("vlmrm_gym", *names) if name != "vlmrm_gym.__main__"]
+    seen = {id(module) for module, _ in waiting}
+    for module, path in waiting:
+        yield module, path
+        for name, value in list(vars(module).items()):
+            if issubclass(type(value), types.ModuleType) and id(value) not in seen:
+                seen.add(id(value))
+                waiting.append((value, f"{path}{name}."))
+
+
+def test_no_dotted_path_from_our_modules_needs_no_trust():
+    """Everything that the modules of this package, and all those that they lead to, can be asked to call."""
+    found, count = {}, 0
+    for module, path in reachable():
+        found[module.__name__] = path
+        for name in [name for name, value in list(vars(module).items()) if callable(value)]:
+            reward = RewardConfig(name=path + name, combine_views=path + name)
+            problems = [".".join(problem.key) for problem in find_named_code(Config(reward=reward), Config())]
+            assert problems == ["reward.name", "reward.combine_views"], path + name
+            count += 1
+    assert found.keys() >= {"subprocess", "ctypes", "os", "importlib"}  # so the walk reaches what an attacker wants
+    assert count > 10_000
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (Config(env_name="evil:A-v0"), "env_name"),
+        (Config(env_name="vlmrm_gym:evil:A-v0"), "env_name"),
+        (Config(env_name="vlmrm_gym.audit:A-v0"), "env_name"),
+        (Config(env_name="A-v0", env_kwargs={"env_id": "evil:B-v0"}), "env_kwargs"),
+        (Config(env_name="A-v0", env_kwargs={"make_kwargs": [{"a": {"id": "evil:B-v0"}}]}), "env_kwargs"),
+        (Config(env_name="A-v0", env_kwargs={"evil:B-v0": 1}), "env_kwargs"),
+        (Config(reward=RewardConfig(ray_options={"runtime_env": {"pip": ["evil"]}})), "reward.ray_options"),
+        (Config(reward=RewardConfig(ray_options={"_metadata": {"runtime_env": {}}})), "reward.ray_options"),
+        (Config(reward=RewardConfig(ray_options={"num_gpus": 1, "runtime_env": {}})), "reward.ray_options"),
+    ],
+)
+def test_what_names_code_needs_trust_unless_a_flag_says_the_same(config, key):
+    (problem,) = find_named_code(config, Config())
+    assert ".".join(problem.key) == key
+    assert "names code that would be run" in problem.message
+    assert not list(find_named_code(config, config))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(env_name="vlmrm_gym:VLMRM/CartPole-v1"),
+        Config(env_name="Ant-v5", env_kwargs={"xml_file": "ant.xml", "terminate_when_unhealthy": False}),
+        Config(reward=RewardConfig(name="clip", combine_views="mean", camera=["paper", "side"])),
+        Config(reward=RewardConfig(ray_options={"num_gpus": 0.5, "resources": {"a": 1}})),
+    ],
+)
+def test_what_names_no_code_needs_no_trust(config):
+    assert not list(find_named_code(config, Config()))
+
+
+def test_keyword_arguments_that_name_code_reach_no_environment(tmp_path, capsys, monkeypatch):
+    made = []
+    file = tmp_path / "config.yaml"
+    file.write_text("env_name: Pendulum-v1\nenv_kwargs: {g: 'evil:B-v0'}\nreward: {prompt: a}\n")
+    with closing(make_unscored_env("Pendulum-v1", None)) as env, monkeypatch.context() as patch:
+        patch.setattr(gym, "make", lambda *arguments, **kwargs: made.append(kwargs))
+        assert "line 2: `env_kwargs` names code" in refused(capsys, "train", file)
+        with pytest.raises(InputError, match=r"`env_kwargs` names code that would be run.*pass --trust-code"):
+            run_actions(tmp_path, env)
+    assert made == []
+
+
+def test_a_flag_is_ones_own_word_also_beside_a_file_that_says_the_same(tmp_path, capsys):
+    """Another key of the file that names code is not trusted by it."""
+    file, name = tmp_path / "config.yaml", "vlmrm_gym:no_such_thing"
+    file.write_text(f"env_name: VLMRM/CartPole-v1\nreward: {{name: '{name}', combine_views: '{name}'}}\n")
+    output = refused(capsys, "train", file, "--reward.name", name)
+    assert "`reward.combine_views` names code" in output
+    assert "`reward.name` names code" not in output
+
+
+@dataclass
+class Args(RunArgs):
+    """Settings of a program that takes rewards."""
+
+    reward: str | None = None
+    combine_views: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("reward", f"{BEFORE}f2py.subprocess.Popen"), ("reward", {"kind": "import"}), ("env_id", "evil:A-v0")],
+)
+def test_a_checkpoint_of_a_single_file_names_no_code(name, value):
+    given = Args(exp_name="a", env_id="VLMRM/CartPole-v1")
+    saved = replace(given)
+    check_named_code(saved, given)
+    setattr(saved, name, value)
+    with pytest.raises(ValueError, match=f"`{name}` of the checkpoint names code that would be run"):
+        check_named_code(saved, given)
+    setattr(given, name, value)
+    check_named_code(saved, given)
+
+
+def test_resuming_a_single_file_with_a_strangers_checkpoint_runs_nothing(tmp_path):
+    """The program ends before it makes an environment."""
+    arguments = {"env_id": "VLMRM/CartPole-v1", "exp_name": "a", "reward": f"{BEFORE}f2py.subprocess.Popen"}
+    arguments["reward_kwargs"] = f'{{"args": ["touch", "{tmp_path / "made"}"]}}'
+    torch.save({"format": 2, "args": arguments}, tmp_path / "checkpoint.pt")
+    program = Path(__file__).parents[2] / "examples" / "sac_continuous.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, program, "--resume", tmp_path]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert "`reward` of the checkpoint names code that would be run" in done.stderr
+    assert not (tmp_path / "made").exists()

@@ -1,0 +1,271 @@
+"""Several cameras in configuration files, on the command line, in pictures and videos, and with Stable-Baselines3."""
+
+import json
+from contextlib import closing
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+from test_config_file import find_problems
+from test_own_rewards_and_ids import refused, write
+
+from vlmrm_gym import sb3
+from vlmrm_gym.cli import main
+from vlmrm_gym.cli.task_pictures import draw_task
+from vlmrm_gym.registration import make_env, make_vector_env
+from vlmrm_gym.scoring.random_views import RandomViews
+from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
+from vlmrm_gym.training.config_file import flatten, read_config_file, to_yaml
+from vlmrm_gym.training.evaluation import load_policy
+from vlmrm_gym.training.resumable import ResumableVecEnv
+from vlmrm_gym.training.run_folder import RunFolder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+STAND = "VLMRM/Humanoid-stand-v0"
+SIDE = {**PAPER_CAMERA, "azimuth": 90.0}
+MODULE = """\
+from pathlib import Path
+
+Path(__file__).with_name("imported").touch()
+
+
+class Brightness:
+    def __call__(self, frames):
+        return frames[..., 1].mean((1, 2)) / 255
+
+    def render_size(self, height, width):
+        return 24, 24
+
+
+def lowest(rewards):
+    return rewards.min(1)
+
+
+def best_of_all(rewards):
+    return rewards.max(keepdims=True)[0]
+
+
+def relative(rewards):
+    return rewards[:, 0] - rewards.mean()
+
+
+def of_three(rewards):
+    return rewards @ [0.5, 0.25, 0.25]
+"""
+
+
+@pytest.fixture
+def own(make_module):
+    """The folder of a module that can be imported."""
+    return make_module("own_views", MODULE)
+
+
+CAMERAS = ["track", 0, "paper", "side", "front-side", "around", SIDE, [SIDE], ["track", SIDE], ["paper", "track", SIDE]]
+
+
+@pytest.mark.parametrize("camera", CAMERAS, ids=str)
+@pytest.mark.parametrize("word", ["camera", "camera_config"])
+def test_cameras_are_read_from_files_and_written_again(camera, word, tmp_path):
+    """All forms, under both names."""
+    text = f"env_name: {STAND}\nreward: {{{word}: {json.dumps(camera)}}}\n"
+    assert find_problems(text, tmp_path) == []
+    file = read_config_file(write(tmp_path, text))
+    assert file.config.reward.camera == camera
+    assert flatten(read_config_file(write(tmp_path, to_yaml(file.config))).config) == flatten(file.config)
+
+
+@pytest.mark.parametrize("flag", ["--reward.camera", "--reward.camera-config"])
+def test_flags_take_cameras_as_yaml(flag, tmp_path, capsys):
+    """Over a file's, which stays as it is without the flag."""
+    file = write(tmp_path, f"env_name: {STAND}\nreward: {{camera: [track, {json.dumps(SIDE)}]}}\n")
+    for flags in ([], [flag, "front-side"], [flag, "0"], [flag, "[track, {azimuth: 90}]"]):
+        output = refused(capsys, "train", file, *flags, "--alpha", "2")
+        assert output.splitlines()[0].startswith("1 problem in ")
+        assert "`alpha` must be a number from 0 to 1" in output
+    assert "cannot be read" in refused(capsys, "train", file, flag, "[track")
+
+
+@pytest.mark.parametrize(
+    ("reward", "problem"),
+    [
+        ("camera: []", "`reward.camera` must be a camera's settings, its name or number, a named set, or a list of at"),
+        ("camera: [front-side, true]", "`reward.camera` must be a camera's settings, its name or number"),
+        ("camera: [[track]]", "`reward.camera` must be a camera's settings, its name or number"),
+        ("camera: 0.5", "`reward.camera` must be a camera's settings, its name or number"),
+        (
+            "camera: [track, track]",
+            "`reward.camera` is not valid: `camera` must have different cameras. Numbers 0 and 1",
+        ),
+        ("camera: [track, 0]", "`reward.camera` is not valid: `camera` must have different cameras. Numbers 0 and 1"),
+        ("camera: [paper, front-side]", "`reward.camera` is not valid: `camera` must have different cameras"),
+        (
+            "camera: front-back",
+            "`reward.camera` is not valid: `camera`: this model has no camera 'front-back'.",
+        ),
+        ("camera: [track, sidewards]", "`reward.camera` is not valid: `camera`: this model has no camera 'sidewards'"),
+        ("camera: [track, 7]", "`reward.camera` is not valid: `camera`: this model has no camera 7"),
+        ("camera: [track, {distnce: 2}]", "`reward.camera` is not valid: `camera` has no field 'distnce'"),
+        ("camera_config: [track, {distance: 2, distance: 3}]", "`reward.camera_config.1.distance` is given twice"),
+        ("camera: around, combine_views: max", '`reward.combine_views` must be min, mean, random or "package.module:'),
+        ("camera: around, combine_views: 3", "`reward.combine_views` must be a valid string. Received 3."),
+        ("combine_views: mean", "`reward.combine_views` is for several cameras. Set `reward.camera`"),
+        (
+            "camera: around, combine_views: 'no_such:f'",
+            "`reward.combine_views` must name a module that can be imported",
+        ),
+        (
+            "camera: around, combine_views: 'own_views:lowst'",
+            "`reward.combine_views` must exist. Received 'own_views:low",
+        ),
+        ("camera: around, combine_views: 'own_views:Path.x'", "`reward.combine_views` must exist"),
+        ("camera: around, combine_views: 'own_views:__name__'", "`reward.combine_views` must be a callable or a class"),
+        (
+            "camera: around, combine_views: 'own_views:best_of_all'",
+            "`reward.combine_views` must map the rewards of views",
+        ),
+        ("camera: around, combine_views: 'own_views:relative'", "`reward.combine_views` must map the rewards of views"),
+        (
+            "camera: front-side, combine_views: 'own_views:of_three'",
+            "`reward.combine_views` must map the rewards of vi",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused_with_their_line(reward, problem, own, tmp_path):
+    (message,) = find_problems(f"env_name: {STAND}\nreward: {{{reward}}}\n", tmp_path)
+    assert message.startswith(f"line 2: {problem}")
+
+
+@pytest.mark.parametrize("env_name", ["VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"])
+def test_several_cameras_are_refused_for_a_scene_that_has_one(env_name, tmp_path):
+    (message,) = find_problems(f"env_name: {env_name}\nreward: {{camera: front-side, combine_views: mean}}\n", tmp_path)
+    assert message.startswith(f"line 2: `reward.camera` is not for {env_name}, which has a fixed view")
+    with pytest.raises(
+        ValueError, match=r"`camera` is for MuJoCo environments\. Received \[0, 1\] for .* has one view"
+    ):
+        make_env(env_name, camera=[0, 1])
+
+
+def test_cameras_that_another_packages_environment_lacks_are_refused_before_the_training(tmp_path, capsys):
+    flags = ["--env-name", "Pendulum-v1", "--prompt", "a pole", "--base-path", tmp_path, "--run-name", "run"]
+    output = refused(capsys, "train", *flags, "--reward.camera", "[0, 1]")
+    assert "`camera` is for MuJoCo environments. Received [0, 1]" in output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_function_of_a_file_is_code(own, tmp_path, capsys):
+    """Nothing is imported before it is trusted."""
+    settings = "camera: front-side, combine_views: 'own_views:lowest'"
+    file = write(tmp_path, f"env_name: {STAND}\nreward: {{{settings}}}\n")
+    output = refused(capsys, "train", file)
+    assert "line 2: `reward.combine_views` names code that would be run. Received 'own_views:lowest'" in output
+    assert "--trust-code" in output
+    assert not (own / "imported").exists()
+
+
+TRAINING = [
+    "--rl.n-steps",
+    "20",
+    "--rl.n-envs-per-worker",
+    "2",
+    "--rl.episode-length",
+    "5",
+    "--logging.video-freq",
+    "0",
+]
+TRAINING += ["--rl.gradient-steps", "1", "--rl.batch-size", "4", "--rl.policy-kwargs", "{net_arch: [4]}"]
+TRAINING += ["--rl.learning-starts", "10", "--rl.train-freq", "5", "--reward.no-textured"]
+OWN = {"reward": "own_views:Brightness", "textured": False, "episode_length": 5}
+
+
+def rewards_of_single_cameras(policy, cameras, seed):
+    """Rewards (V, T) of one episode, from each camera alone."""
+    rewards = []
+    for camera in cameras:
+        with closing(make_env(STAND, camera=camera, **OWN)) as env:
+            observation, _ = env.reset(seed=seed)
+            steps = [env.step(policy.predict(observation, deterministic=True)[0])]
+            while not steps[-1][3]:
+                steps.append(env.step(policy.predict(steps[-1][0], deterministic=True)[0]))
+            rewards.append([step[1] for step in steps])
+    return np.array(rewards)
+
+
+@pytest.mark.parametrize("combine", ["min", "own_views:lowest"])
+def test_a_training_from_two_cameras_is_paid_the_minimum(combine, own, tmp_path, capsys):
+    """Its evaluation, too, and the video shows both views side by side."""
+    file = write(
+        tmp_path,
+        f"env_name: {STAND}\nreward:\n  name: own_views:Brightness\n  camera: [paper, {json.dumps(SIDE)}]\n"
+        f"  combine_views: {combine}\n",
+    )
+    main(["train", str(file), "--trust-code", *TRAINING, "--base-path", str(tmp_path), "--run-name", "run"])
+    folder = RunFolder(tmp_path / "run")
+    assert np.isfinite([row["vlm_return"] for row in folder.metrics()]).all()
+    assert "pass --trust-code" in refused(capsys, "evaluate", folder.path)
+    main(["evaluate", str(folder.path), "--episodes", "1", "--seed", "77", "--policy", "last", "--trust-code"])
+    result = json.loads((folder.path / "evaluation.json").read_text())
+    policy = load_policy(read_config_file(folder.config_file).config, folder.policy("last"))
+    single = rewards_of_single_cameras(policy, ["paper", SIDE], seed=77)
+    assert (single[0] != single[1]).all()
+    assert result["vlm_return"] == pytest.approx(single.min(0).sum(), abs=1e-5)
+    video = iio.imread(folder.path / "evaluation.mp4")
+    assert video.shape == (5, 480 + 72, 2 * 480, 3)
+    assert (video[:, :480, :480] != video[:, :480, 480:]).any()
+
+
+@pytest.mark.parametrize(("combine", "reduce"), [(None, np.min), ("mean", np.mean)])
+def test_stable_baselines3_gets_the_rewards_of_both_cameras(combine, reduce, own):
+    def rewards(**kwargs):
+        with closing(sb3.make_vec_env(STAND, 2, seed=3, **OWN, **kwargs)) as envs:
+            envs.reset()
+            for _ in range(5):
+                infos = envs.step(np.full((2, 17), 0.1, np.float32))[3]
+            return np.array([info["vlm_rewards"] for info in infos]), envs.render().shape
+
+    (both, picture), (front, _), (side, _) = (
+        rewards(camera=["paper", SIDE], combine_views=combine),
+        rewards(camera="paper"),
+        rewards(camera=SIDE),
+    )
+    np.testing.assert_allclose(both, reduce([front, side], axis=0), rtol=0, atol=1e-5)
+    assert picture == (2 * 480, 2 * 480, 3)  # two environments, one below the other
+
+
+def test_random_views_are_continued_where_a_training_was_saved(own):
+    """In the middle of the second episode; what is drawn depends on seed and step only."""
+
+    def make():
+        envs = make_vector_env(STAND, 2, autoreset_mode="SameStep", camera="around", combine_views="random", **OWN)
+        return ResumableVecEnv(envs, success_threshold=0.5)
+
+    def step(envs, number):
+        infos = [envs.step(np.full((2, 17), 0.1 * t, np.float32))[3] for t in range(number)]
+        return [[info["vlm_rewards"] for info in one] for one in infos if "vlm_rewards" in one[0]]
+
+    with closing(make()) as envs, closing(make()) as other:
+        envs.seed(4)
+        envs.reset()
+        step(envs, 7)
+        other.load_state_dict(envs.state_dict())
+        np.testing.assert_array_equal(step(other, 13), expected := step(envs, 13))
+        assert np.ptp(expected) > 0
+
+
+def test_a_state_of_other_environments_is_refused():
+    with pytest.raises(ValueError, match=r"must be of 2 environments\. Received 1"):
+        RandomViews(num_views=3, num_envs=2).restore([(1, 2)], np.zeros(2, dtype=np.int64))
+
+
+def test_pictures_of_tasks_show_all_views(tmp_path, capsys):
+    """The goal state below, each view side by side; tasks without a camera are shown as always."""
+    stand = next(task for task in TASKS if task.id == STAND)
+    picture, alone = draw_task(stand, "front-side"), draw_task(stand)
+    assert picture.shape == (2 * 480, 2 * 480, 3)
+    np.testing.assert_array_equal(np.concatenate([picture[:480, :480], picture[480:, :480]], axis=1), alone)
+    np.testing.assert_array_equal(draw_task(TASKS[0], "front-side"), draw_task(TASKS[0]))
+    assert "this model has no camera 'back'" in refused(capsys, "tasks", "--pictures", tmp_path, "--camera", "back")
+    assert "Pass --pictures FOLDER" in refused(capsys, "tasks", "--camera", "front-side")

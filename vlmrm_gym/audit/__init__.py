@@ -1,0 +1,1 @@
+"""Checks of a reward: what an agent that maximises it would find."""

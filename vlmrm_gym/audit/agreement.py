@@ -1,0 +1,144 @@
+"""How well a reward agrees with labels of success: AUC, EPIC distance, histograms, the best threshold."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vlmrm_gym.audit.bootstrap import Interval, auc_interval, epic_interval
+from vlmrm_gym.metrics import all_alike
+from vlmrm_gym.validation import check_positive_integer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """The threshold that separates successes from failures best."""
+
+    reward: float
+    """The lowest reward that counts as success."""
+    balanced_accuracy: float
+    """Mean of the fractions of successes and of failures that are told right, from 0.5 to 1.
+
+    On the same rewards that the threshold was chosen on, and so somewhat better than on others.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histograms:
+    """How the rewards of each class are distributed, in bins of equal width that both share."""
+
+    edges: NDArray[np.float64]
+    """float64 (bins + 1,), ascending."""
+    successes: NDArray[np.int64]
+    """int64 (bins,)."""
+    failures: NDArray[np.int64]
+    """int64 (bins,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Agreement of rewards with labels. The measures are None if there is nothing to measure; `problem` says why."""
+
+    problem: str | None
+    """Why there are no measures, as a sentence. None if there are."""
+    successes: int
+    """How many labels are True."""
+    failures: int
+    """How many are False."""
+    histograms: Histograms
+    auc: Interval | None = None
+    """How often a success has a higher reward than a failure, from 0 to 1; chance is 0.5."""
+    epic: Interval | None = None
+    """EPIC distance to the labels, of rewards of states alone, from 0 to 1; sqrt(1/2) is uncorrelated."""
+    threshold: Threshold | None = None
+    """What separates the classes best."""
+
+
+def measure_agreement(
+    reward: ArrayLike,
+    success: ArrayLike,
+    *,
+    groups: ArrayLike | None = None,
+    bins: int = 20,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Agreement:
+    """Compare the rewards of states with labels of success.
+
+    Args:
+        reward: float (N,), finite, not empty.
+        success: bool (N,).
+        groups: int (N,), the rollout that each state is from, if they are from rollouts: see `auc_interval`.
+        bins: How many bins the histograms have.
+        level: Of the intervals: see `auc_interval`.
+        resamples: Of the intervals: see `auc_interval`.
+        seed: Of the intervals: see `auc_interval`.
+
+    Returns:
+        Without measures and with a `problem` if the labels are all the same, or the rewards all alike.
+
+    Raises:
+        ValueError: Shapes or types differ from those above, a reward is not finite (which is said), or an option is out
+            of range.
+    """
+    rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
+    if rewards.ndim != 1 or not len(rewards) or rewards.shape != successes.shape or successes.dtype != bool:
+        raise ValueError(
+            "`reward` must be numbers (N,) and `success` bool (N,), with N at least 1. "
+            f"Received shapes {rewards.shape} and {successes.shape}, and {successes.dtype} as success."
+        )
+    if not np.isfinite(rewards).all():
+        index = int(np.argmin(np.isfinite(rewards)))
+        raise ValueError(f"`reward` must be finite. Received {rewards[index]} at index {index}.")
+    check_positive_integer("bins", bins)
+    counted = {
+        "successes": int(successes.sum()),
+        "failures": int((~successes).sum()),
+        "histograms": _histograms(rewards, successes, bins),
+    }
+    if problem := _problem(rewards, successes):
+        return Agreement(problem=problem, **counted)
+    options = {"groups": groups, "level": level, "resamples": resamples, "seed": seed}
+    return Agreement(
+        problem=None,
+        auc=auc_interval(rewards, successes, **options),
+        epic=epic_interval(rewards, successes, **options),
+        threshold=best_threshold(rewards, successes),
+        **counted,
+    )
+
+
+def best_threshold(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> Threshold:
+    """The threshold with the highest balanced accuracy; the lowest of them if several have it.
+
+    Args:
+        rewards: float (N,), finite.
+        successes: bool (N,), with both True and False.
+    """
+    levels, level = np.unique(rewards, return_inverse=True)
+    passed, wrongly_passed = (  # fractions of a class with at least this reward, float64 (different rewards,)
+        np.cumsum(np.bincount(level, of_class, len(levels))[::-1])[::-1] / of_class.sum()
+        for of_class in (successes, ~successes)
+    )
+    accuracy = (passed + 1 - wrongly_passed) / 2
+    best = int(np.argmax(accuracy))
+    return Threshold(reward=float(levels[best]), balanced_accuracy=float(accuracy[best]))
+
+
+def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str | None:
+    if successes.all() or not successes.any():
+        outcome, other = ("successes", "failures") if successes.all() else ("failures", "successes")
+        return f"All {len(successes)} states are {outcome}: without {other} there is nothing to compare them with."
+    if all_alike(rewards):
+        return f"All {len(rewards)} rewards are alike ({rewards[0]:g}): they do not separate successes from failures."
+    return None
+
+
+def _histograms(rewards: NDArray[np.float64], successes: NDArray[np.bool_], bins: int) -> Histograms:
+    low, high = rewards.min(), rewards.max()
+    if all_alike(rewards):  # so narrow a range cannot be divided into bins
+        low, high = low - max(abs(low), 1) / 2, high + max(abs(high), 1) / 2
+    of_successes, edges = np.histogram(rewards[successes], bins, (low, high))
+    of_failures, _ = np.histogram(rewards[~successes], bins, (low, high))
+    return Histograms(edges=edges, successes=of_successes, failures=of_failures)

@@ -1,0 +1,141 @@
+"""Numbers, settings and measures in the words that the report and the terminal share."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from vlmrm_gym.audit.bootstrap import Interval
+from vlmrm_gym.audit.results import Choice, Measures, Row
+
+MINUS = "\N{MINUS SIGN}"
+MISSING = "\N{EN DASH}"
+"""What a table shows where nothing was measured."""
+DOES_NOT_RANK = "does not rank"
+"""What is said of an AUC whose interval is not above its controls and chance."""
+
+SETTINGS = {
+    "prompt": "Prompt",
+    "baseline": "Baseline",
+    "alpha": "Alpha",
+    "model": "Model",
+    "look": "Look",
+    "camera": "Camera",
+    "combine_views": "Combine views",
+}
+"""Labels of the fields of `Choice`."""
+
+
+class MeasureText(NamedTuple):
+    """How a measure is called and read."""
+
+    name: str
+    short: str
+    """As the heading of a column."""
+    reading: str
+
+
+MEASURES = {
+    "auc": MeasureText(
+        "AUC", "AUC", "How often a success has a higher reward than a failure. 1 is perfect, 0.5 is chance."
+    ),
+    "epic": MeasureText("EPIC distance", "EPIC", "Distance to the labels. 0 is equivalent, 0.707 is uncorrelated."),
+    "control_auc": MeasureText(
+        "AUC of the best control",
+        "Control",
+        "The highest AUC of the controls, which should be at chance; 0.5 if chance explains it. A reward does not rank "
+        "if the interval of its AUC is not above it.",
+    ),
+    "cheat_excess": MeasureText(
+        "Cheat excess",
+        "Cheat",
+        "How far the best cheat is above the median success; 1 is the distance between the medians of successes and "
+        "failures. Above 0, the best cheat gets more than the median success.",
+    ),
+    "gap": MeasureText(
+        "Gap to the goal",
+        "Gap",
+        "How much of the way to the goal's reward untrained behaviour leaves. 1 leaves nothing to climb, 0 reaches it.",
+    ),
+    "noise": MeasureText(
+        "Noise",
+        "Noise",
+        "Mean change of the reward from step to step, divided by its range. 0.33 is like independent random numbers.",
+    ),
+}
+"""The fields of `Measures`."""
+
+
+def format_number(value: float | None) -> str:
+    """A number with three decimals, or with two digits if it is very small or large; a dash for None."""
+    if value is None:
+        return MISSING
+    size = abs(value)
+    if size < 1e-9:
+        return "0.000"
+    return (f"{value:.3f}" if 0.0005 <= size < 10_000 else f"{value:.2g}").replace("-", MINUS)
+
+
+def describe_measure(measures: Measures, name: str) -> list[str]:
+    """A measure in up to three lines: the number, its interval if it has one, and whether an AUC does not rank."""
+    value = getattr(measures, name)
+    if not isinstance(value, Interval):
+        return [format_number(value)]
+    lines = [format_number(value.value), f"{format_number(value.low)} to {format_number(value.high)}"]
+    return [*lines, DOES_NOT_RANK] if name == "auc" and not measures.ranks else lines
+
+
+def format_percent(fraction: float) -> str:
+    """A fraction as a percentage; not rounded to 0 or to 100 where it is not."""
+    percent = round(100 * fraction)
+    if fraction > 0 and percent == 0:
+        return "less than 1 %"
+    if fraction < 1 and percent == 100:
+        return "more than 99 %"
+    return f"{percent} %".replace("-", MINUS)
+
+
+def format_degrees(angle: float, unit: str = "°") -> str:
+    """An angle in degrees, such as "45°"."""
+    return f"{angle:g}{unit}".replace("-", MINUS)
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration, such as "0.4 s" or "3 min 20 s"."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def describe_difference(value: float, reference: float) -> str:
+    """How far a number is from another, such as "0.120 above"."""
+    if value == reference:
+        return "equal to"
+    return f"{format_number(abs(value - reference))} {'above' if value > reference else 'below'}"
+
+
+def describe_gap(gap: float) -> str:
+    """The gap of a signal as a sentence: see `vlmrm_gym.audit.signal.Signal`."""
+    if gap >= 1:
+        return "All rewards of the rollouts are alike and the goal's is higher: there is nothing to climb."
+    if gap > 0:
+        return f"Untrained behaviour leaves {format_percent(gap)} of the way to the goal's reward."
+    if gap == 0:
+        return "The best state of untrained behaviour has the goal's reward."
+    return "The best state of untrained behaviour has a higher reward than the goal."
+
+
+def setting(choice: Choice, name: str) -> str:
+    """The value of a field of `Choice` as text; "none" for None."""
+    value = getattr(choice, name)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def known_settings(choice: Choice) -> dict[str, str]:
+    """The settings by their labels; without the look and the combination of views where there is one of each."""
+    hidden = {name for name in ("look", "combine_views") if getattr(choice, name) is None}
+    return {label: setting(choice, name) for name, label in SETTINGS.items() if name not in hidden}
+
+
+def varying_settings(table: Sequence[Row]) -> list[str]:
+    """The fields of `Choice` in which rows differ, and the prompt."""
+    return [name for name in SETTINGS if name == "prompt" or len({getattr(row.choice, name) for row in table}) > 1]

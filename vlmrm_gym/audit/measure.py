@@ -1,0 +1,189 @@
+"""The numbers and the plots of one reward, from the states that a check has scored."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from vlmrm_gym.audit.agreement import Agreement, measure_agreement
+from vlmrm_gym.audit.bootstrap import Interval
+from vlmrm_gym.audit.controls import best_control
+from vlmrm_gym.audit.prompts import Column
+from vlmrm_gym.audit.results import (
+    CheatSearch,
+    ContactSheet,
+    Control,
+    Landscape,
+    Measures,
+    SignalCurves,
+)
+from vlmrm_gym.audit.samples import Sample, Samples
+from vlmrm_gym.audit.scene import Scene
+from vlmrm_gym.audit.signal import measure_signal
+from vlmrm_gym.envs.states import StatePath, TaskStates
+from vlmrm_gym.rewards.heads import Features
+
+SHEET = 12
+"""Frames of a contact sheet."""
+
+
+def agreements(samples: Samples, column: Column, seed: int) -> Mapping[str, Agreement]:
+    """Agreement with the judge, by where the states are from; empty if nothing says which states succeed."""
+    measured = {}
+    if samples.visited.success is not None:
+        rewards = column(samples.visited.features)
+        measured["rollouts"] = measure_agreement(rewards, samples.visited.success, groups=samples.groups, seed=seed)
+    if samples.around is not None and samples.around.success is not None:
+        measured["states around the goal"] = measure_agreement(
+            column(samples.around.features), samples.around.success, seed=seed
+        )
+    return measured
+
+
+def signal_curves(samples: Samples, column: Column) -> SignalCurves:
+    """Rewards along the rollouts, and the way from there to the goal's."""
+    along = samples.along(column(samples.visited.features))
+    behaviours = [rollout.behaviour for rollout in samples.rollouts]
+    untrained = [
+        rewards
+        for rewards, behaviour in zip(along, behaviours, strict=True)
+        if behaviour in ("random", "held") and len(rewards) > 1
+    ]
+    goal = None if samples.goals is None else column(samples.goals.features)
+    return SignalCurves(
+        rewards=np.stack([rewards[: min(map(len, along))] for rewards in along]),
+        behaviours=behaviours,
+        signal=None if goal is None or not untrained else measure_signal(untrained, goal),
+    )
+
+
+def landscapes(
+    task: TaskStates | None,
+    samples: Samples,
+    paths: Sequence[tuple[StatePath, Features]],
+    curves: Mapping[str, Column],
+    main: Column,
+) -> Sequence[Landscape]:
+    """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
+
+    Args:
+        task: The states of the task; None if states cannot be made.
+        samples: The rollouts.
+        paths: The lines of states, with their features.
+        curves: The rewards of plots with a line for each alpha, by label.
+        main: The reward of plots with a line for each path.
+    """
+    if task is not None and paths:
+        own = [
+            Landscape(
+                title=path.title,
+                axis=path.axis,
+                positions=path.positions,
+                curves={label: column(features) for label, column in curves.items()},
+                goal=task.succeeds(path.states) if task.has_judge else None,
+            )
+            for path, features in paths
+            if path.line is None
+        ]
+        return [*own, *_shared_plots(paths, main)]
+    shown = []
+    behaviours = [rollout.behaviour for rollout in samples.rollouts]
+    for behaviour in dict.fromkeys(behaviours):
+        own = samples.groups == behaviours.index(behaviour)
+        success = samples.visited.success
+        shown.append(
+            Landscape(
+                title=f"Along a rollout: {behaviour} actions",
+                axis="step",
+                positions=np.arange(1.0, own.sum() + 1),
+                curves={label: column(samples.visited.features[own]) for label, column in curves.items()},
+                goal=None if success is None else success[own],
+            )
+        )
+    return shown
+
+
+def _shared_plots(paths: Sequence[tuple[StatePath, Features]], main: Column) -> Sequence[Landscape]:
+    """Plots of which every path is a line."""
+    shared = [(path, features) for path, features in paths if path.line is not None]
+    titles = dict.fromkeys(path.title for path, _ in shared)
+    grouped = [[(path, features) for path, features in shared if path.title == title] for title in titles]
+    return [
+        Landscape(
+            title=lines[0][0].title,
+            axis=lines[0][0].axis,
+            positions=lines[0][0].positions,
+            curves={str(path.line): main(features) for path, features in lines},
+            goal=None,
+        )
+        for lines in grouped
+    ]
+
+
+def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:
+    """The frames with the highest and with the lowest rewards."""
+    sample = _thinned(samples.visited) if samples.around is None else samples.around
+    rewards = column(sample.features)
+    order = np.argsort(-rewards, kind="stable")
+    chosen = {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}
+    sheets = []
+    for title, numbers in chosen.items():
+        mask = np.isin(np.arange(len(sample)), numbers)
+        frames = scene.draw(sample.states[mask])
+        rank = np.argsort(np.argsort(numbers))
+        drawn = np.concatenate(list(frames.swapaxes(0, 1)), axis=2)[rank]
+        success = None if sample.success is None else sample.success[numbers]
+        sheets.append(ContactSheet(title=title, frames=drawn, rewards=rewards[numbers], success=success))
+    return sheets
+
+
+def summarise(
+    samples: Samples,
+    column: Column,
+    agreed: Mapping[str, Agreement],
+    cheats: CheatSearch,
+    signal: SignalCurves,
+    controls: Sequence[Control],
+) -> Measures:
+    """The numbers of one combination of settings."""
+    compared = [agreed[name] for name in ("states around the goal", "rollouts") if name in agreed]
+    best = next((own for own in compared if own.successes and own.failures), None)
+    return Measures(
+        auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
+        epic=None if best is None else best.epic,
+        control_auc=best_control(controls),
+        cheat_excess=_excess(samples, column, cheats),
+        gap=None if signal.signal is None else signal.signal.gap,
+        noise=None if signal.signal is None else signal.signal.noise,
+    )
+
+
+def _excess(samples: Samples, column: Column, cheats: CheatSearch) -> float | None:
+    judged = samples.judged
+    if not cheats.judged or not cheats.cheats or not len(cheats.true_rewards):
+        return None
+    assert judged.success is not None
+    if judged.success.all():
+        return None
+    success, failure = np.median(cheats.true_rewards), np.median(column(judged.features)[~judged.success])
+    if success <= failure:
+        return None
+    return float((cheats.cheats[0].reward - success) / (success - failure))
+
+
+def _thinned(sample: Sample) -> Sample:
+    """Every fifth state: successive frames are alike."""
+    mask = np.arange(len(sample)) % 5 == 0
+    success = None if sample.success is None else sample.success[mask]
+    return Sample(sample.states[mask], sample.features[mask], success)
+
+
+def median_excess(cheats: CheatSearch) -> float | None:
+    """The highest reward of a cheat minus the median reward of successes."""
+    if not cheats.cheats or not len(cheats.true_rewards):
+        return None
+    return cheats.cheats[0].reward - float(np.median(cheats.true_rewards))
+
+
+def paths_features(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, Features]]:
+    """The task's lines of states, with their features."""
+    return [] if task is None else [(path, scene.features(path.states)) for path in task.paths()]

@@ -1,0 +1,180 @@
+"""The report's charts: rewards of both classes, along lines of states and along rollouts, and the place of a cheat."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from vlmrm_gym.audit.agreement import Agreement
+from vlmrm_gym.audit.formatting import format_number
+from vlmrm_gym.audit.report.plot import Plot, padded
+from vlmrm_gym.audit.results import CheatSearch, Landscape, SignalCurves, Viewpoints
+
+SERIES = 6
+"""How many lines the style sheet tells apart, by colour and by dashes."""
+MAX_LINES = 20
+"""How many rollouts of one behaviour are drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart with the text around it."""
+
+    title: str
+    svg: Markup
+    axis: str
+    """What the horizontal axis is."""
+    legend: tuple[tuple[str, str], ...] = ()
+    """Class of the style sheet and label of each kind of mark."""
+    caption: str = ""
+
+
+def draw_histograms(source: str, agreement: Agreement) -> Chart:
+    """The rewards of successes above the axis, those of failures below, each as fractions of its class."""
+    histograms = agreement.histograms
+    above = histograms.successes / max(agreement.successes, 1)
+    below = histograms.failures / max(agreement.failures, 1)
+    edges = histograms.edges
+    plot = Plot(
+        (edges[0], edges[-1]),
+        padded(-below.max(), above.max()),
+        y_format=lambda value: f"{abs(100 * value):.3g} %",
+    )
+    plot.bars(edges, above, "success fill")
+    plot.bars(edges, -below, "failure fill")
+    plot.horizontal(0, "axis")
+    legend = []
+    if agreement.successes:
+        legend.append(("success fill", f"{agreement.successes:,} successes (above the line)"))
+    if agreement.failures:
+        legend.append(("failure fill", f"{agreement.failures:,} failures (below the line)"))
+    description = f"Histograms of the rewards of {agreement.successes} successes and {agreement.failures} failures."
+    if agreement.threshold is not None:
+        plot.vertical(agreement.threshold.reward, "reference dashed")
+        legend.append(("reference dashed", f"best threshold, {format_number(agreement.threshold.reward)}"))
+        description += f" The best threshold is {format_number(agreement.threshold.reward)}."
+    return Chart(title=source, svg=plot.svg(description), axis="reward", legend=tuple(legend))
+
+
+def draw_landscape(landscape: Landscape) -> Chart:
+    """One line per curve over the positions; the states that succeed are shaded."""
+    rewards = np.concatenate(list(landscape.curves.values()))
+    plot = Plot((landscape.positions[0], landscape.positions[-1]), padded(rewards.min(), rewards.max()))
+    legend = [(f"series-{number % SERIES + 1}", label) for number, label in enumerate(landscape.curves)]
+    caption = "Which of these states succeed is unknown."
+    if landscape.goal is not None:
+        caption = "" if landscape.goal.any() else "None of these states succeeds."
+        for low, high in goal_spans(landscape.positions, landscape.goal):
+            plot.span(low, high, "goal fill")
+        if landscape.goal.any():
+            legend.append(("goal fill", "success"))
+    for (css, _), values in zip(legend, landscape.curves.values(), strict=False):
+        plot.line(landscape.positions, values, css)
+    ends = (f"{label}: from {_low_to_high(values)}" for label, values in landscape.curves.items())
+    description = f"Reward over {landscape.axis}. {'; '.join(ends)}."
+    return Chart(
+        title=landscape.title, svg=plot.svg(description), axis=landscape.axis, legend=tuple(legend), caption=caption
+    )
+
+
+def goal_spans(positions: NDArray[np.float64], goal: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """The ranges of positions that succeed. A range ends halfway to the next position that does not.
+
+    Args:
+        positions: float64 (N,), ascending.
+        goal: bool (N,).
+    """
+    halfway = (positions[1:] + positions[:-1]) / 2
+    edges = np.concatenate([positions[:1], halfway, positions[-1:]])
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], goal, [False]]).astype(np.int8)))
+    return [(float(edges[first]), float(edges[end])) for first, end in changes.reshape(-1, 2)]
+
+
+def draw_signal(curves: SignalCurves) -> list[Chart]:
+    """The rewards along rollouts, one chart per behaviour, all over the same range."""
+    if not curves.rewards.size:
+        return []
+    goal = None if curves.signal is None else curves.signal.goal
+    shown = curves.rewards if goal is None else np.append(curves.rewards, goal)
+    steps = np.arange(curves.rewards.shape[1])
+    charts = []
+    for behaviour in dict.fromkeys(curves.behaviours):
+        own = curves.rewards[[name == behaviour for name in curves.behaviours]]
+        drawn = own[np.linspace(0, len(own) - 1, min(len(own), MAX_LINES)).round().astype(int)]
+        plot = Plot((0, max(len(steps) - 1, 1)), padded(float(shown.min()), float(shown.max())))
+        for rewards in drawn:
+            plot.line(steps, rewards, "rollout")
+        legend = [("rollout", "a rollout")]
+        description = f"Rewards along {len(own)} rollouts ({behaviour}), from {_low_to_high(own)}."
+        if goal is not None:
+            plot.horizontal(goal, "success dashed")
+            legend.append(("success dashed", f"median of the goal states, {format_number(goal)}"))
+            description += f" The goal's reward is {format_number(goal)}."
+        charts.append(
+            Chart(
+                title=behaviour,
+                svg=plot.svg(description),
+                axis="step",
+                legend=tuple(legend),
+                caption=f"{len(drawn)} of {len(own)} rollouts are drawn." if len(drawn) < len(own) else "",
+            )
+        )
+    return charts
+
+
+def median_of(rewards: NDArray[np.float64]) -> float | None:
+    """The median of rewards, (N,). None if there are none."""
+    return float(np.median(rewards)) if len(rewards) else None
+
+
+def draw_strips(found: CheatSearch) -> list[Markup]:
+    """For each cheat: its reward beside the rewards of true successes, all over the same range; empty without these."""
+    median = median_of(found.true_rewards)
+    if median is None:
+        return []
+    rewards = [*found.true_rewards.tolist(), *(cheat.reward for cheat in found.cheats)]
+    ends = padded(min(rewards), max(rewards))
+    counts, edges = np.histogram(found.true_rewards, 40, ends)
+    strips = []
+    for cheat in found.cheats:
+        plot = Plot(ends, (0, 1.1 * counts.max()), height=84, x_ticks=5, y_ticks=0)
+        plot.bars(edges, counts, "success fill")
+        plot.vertical(median, "success dashed")
+        plot.vertical(cheat.reward, "cheat")
+        strips.append(
+            plot.svg(
+                f"Histogram of the rewards of {len(found.true_rewards)} successes, with the median at "
+                f"{format_number(median)} and the cheat at {format_number(cheat.reward)}."
+            )
+        )
+    return strips
+
+
+@dataclass(frozen=True)
+class Extreme:
+    """The viewpoint with the highest or the lowest AUC."""
+
+    name: Literal["best", "worst"]
+    place: tuple[int, int]
+    """Row and column."""
+    azimuth: float
+    elevation: float
+    auc: float
+
+
+def extreme_viewpoints(viewpoints: Viewpoints) -> tuple[Extreme, Extreme]:
+    """The best and the worst viewpoint. `auc` must not be empty."""
+    best, worst = int(viewpoints.auc.argmax()), int(viewpoints.auc.argmin())
+    return _viewpoint(viewpoints, "best", best), _viewpoint(viewpoints, "worst", worst)
+
+
+def _viewpoint(viewpoints: Viewpoints, name: Literal["best", "worst"], index: int) -> Extreme:
+    row, column = divmod(index, viewpoints.auc.shape[1])
+    azimuth, elevation = float(viewpoints.azimuths[column]), float(viewpoints.elevations[row])
+    return Extreme(name, (row, column), azimuth, elevation, float(viewpoints.auc[row, column]))
+
+
+def _low_to_high(values: NDArray[np.float64]) -> str:
+    return f"{format_number(float(values.min()))} to {format_number(float(values.max()))}"

@@ -1,0 +1,204 @@
+"""What a check of a reward finds, as data.
+
+`vlmrm_gym.audit.measure` measures it, and `vlmrm_gym.audit.report` shows it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.audit.agreement import Agreement
+from vlmrm_gym.audit.bootstrap import Interval
+from vlmrm_gym.audit.signal import Signal
+
+Frame = NDArray[np.uint8]
+"""RGB, uint8 (H, W, 3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One combination of settings that makes a reward."""
+
+    prompt: str
+    baseline: str | None
+    alpha: float
+    model: str
+    look: str | None
+    """"textured" or "plain"; None if the environment has one look."""
+    camera: str
+    """The camera or cameras, as the user named them; "own" for the environment's."""
+    combine_views: str | None
+    """None if there is one view."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landscape:
+    """Rewards along a line of states (the paper's figure 2)."""
+
+    title: str
+    axis: str
+    """What `positions` are, with their unit."""
+    positions: NDArray[np.float64]
+    """float64 (N,), ascending."""
+    curves: Mapping[str, NDArray[np.float64]]
+    """Rewards, float64 (N,), by the label of the line."""
+    goal: NDArray[np.bool_] | None
+    """bool (N,): which states succeed; None if that is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cheat:
+    """A state that fails the task and is rewarded highly; without a judge, one that is rewarded highly."""
+
+    reward: float
+    frames: NDArray[np.uint8]
+    """The view of every camera, uint8 (V, H, W, 3)."""
+    failed: Mapping[str, float]
+    """The conditions that the state fails, with how far, in units of each condition's margin (above 0); the worst
+    first. Empty if there is no judge that has conditions."""
+    reached: float | None = None
+    """The highest reward of the failing states, closest to this one, that a search over actions reached from an initial
+    state. None: there was no such search, or it reached no failing state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheatSearch:
+    """What a search for failing states with high rewards found."""
+
+    left_out: str | None = None
+    """Why there was no search, as a sentence; the other fields are then empty."""
+    judged: bool = False
+    """Whether failures were searched for. Otherwise nothing judges states: the search is for high rewards."""
+    cheats: Sequence[Cheat] = ()
+    """The best distinct ones, the highest reward first."""
+    true_rewards: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """Rewards of states that succeed, float64 (G,)."""
+    true_frames: NDArray[np.uint8] | None = None
+    """The state that succeeds with the median reward, from every camera: uint8 (V, H, W, 3)."""
+    near_miss: float | None = None
+    """The highest reward of a state that fails by a near miss only."""
+    scored: int = 0
+    """How many failing states were scored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Viewpoints:
+    """How well the reward separates successes from failures, the cheats among them, from cameras all around."""
+
+    left_out: str | None = None
+    """Why this was left out, as a sentence; the other fields are then empty."""
+    azimuths: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """In degrees, float64 (A,)."""
+    elevations: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """In degrees, float64 (E,); negative looks down."""
+    auc: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
+    """float64 (E, A)."""
+    best_frame: Frame | None = None
+    """A success from the best viewpoint."""
+    worst_frame: Frame | None = None
+    """The same from the worst one."""
+    pair: tuple[tuple[float, float], tuple[float, float]] | None = None
+    """The two viewpoints, (azimuth, elevation), whose minimum gives cheats the lowest rewards beside successes."""
+    pair_excess: float | None = None
+    """Under that pair: the highest reward of a cheat minus the median reward of successes."""
+    single_excess: float | None = None
+    """The same under the camera that was checked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignalCurves:
+    """Rewards along the rollouts, and what there is to learn from in those of untrained behaviour."""
+
+    rewards: NDArray[np.float64]
+    """float64 (N, T): the first T steps of all rollouts, as many as the shortest one has."""
+    behaviours: Sequence[str]
+    """What made each of the N rollouts: "random", "held" or the name of a run."""
+    signal: Signal | None
+    """Of the random and the held actions only. None if there is no such rollout of at least 2 steps, or no known state
+    that reaches the goal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control:
+    """The same measure for a reward that should be at chance."""
+
+    name: str
+    auc: float
+    """0.5 if its rewards are all alike."""
+    chance: float
+    """The highest AUC that chance explains, given how few the states are: see `vlmrm_gym.audit.controls`."""
+    explanation: str
+    """What it would mean if this did as well as the reward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContactSheet:
+    """Frames in the order of their rewards."""
+
+    title: str
+    frames: NDArray[np.uint8]
+    """uint8 (N, H, W, 3); several views are side by side."""
+    rewards: NDArray[np.float64]
+    """float64 (N,)."""
+    success: NDArray[np.bool_] | None
+    """bool (N,); None if unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """The numbers of one combination of settings. None: it could not be measured."""
+
+    auc: Interval | None = None
+    """How often a success has a higher reward than a failure."""
+    epic: Interval | None = None
+    """EPIC distance to the labels."""
+    control_auc: float | None = None
+    """The highest AUC of the controls that chance does not explain; 0.5 if it explains all."""
+    cheat_excess: float | None = None
+    """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
+    rewards of successes and of failures. Above 0: the best cheat gets more than the median success."""
+    gap: float | None = None
+    """How much of the way to the goal's reward untrained behaviour leaves: see `vlmrm_gym.audit.signal.Signal`."""
+    noise: float | None = None
+    """Noise of the reward along rollouts: see `vlmrm_gym.audit.signal.Signal`."""
+
+    @property
+    def ranks(self) -> bool | None:
+        """Whether the whole interval of the AUC is above chance and above the best control; None without an AUC."""
+        return None if self.auc is None else self.auc.low > (self.control_auc or 0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One combination of settings in the table."""
+
+    choice: Choice
+    measures: Measures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything that a check found. Sections other than `table` are about the first combination of settings."""
+
+    subject: str
+    """The environment's ID or name."""
+    choice: Choice
+    measures: Measures
+    landscapes: Sequence[Landscape]
+    agreements: Mapping[str, Agreement]
+    """Agreement with success, by where the states are from: "rollouts", "states around the goal"."""
+    cheats: CheatSearch
+    viewpoints: Viewpoints
+    signal: SignalCurves
+    controls: Sequence[Control]
+    sheets: Sequence[ContactSheet]
+    table: Sequence[Row]
+    """All combinations, the highest AUC first."""
+    notes: Sequence[str]
+    """What was left out, and why; warnings."""
+    seconds: Mapping[str, float]
+    """Time of each part, in the order in which they ran."""
+    command: str
+    """The command that makes this report again."""

@@ -1,0 +1,83 @@
+"""One environment, seen from one or several cameras: the features and the frames of its states."""
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.audit.prompts import open_queue
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.rendering import Quality, States
+from vlmrm_gym.rewards import RewardModel
+from vlmrm_gym.rewards.heads import Features
+from vlmrm_gym.scoring.requests import Request
+
+BATCH = 32
+"""States that are drawn while those before them are encoded."""
+
+
+class Scene:
+    """An environment, its cameras and the model that encodes what they see: each state is drawn and encoded once.
+
+    Args:
+        env: The environment, made with `render_mode="rgb_array"`.
+        encoder: The loaded model, with `encode` and `head`.
+        camera: One camera or several: see `vlmrm_gym.VLMReward`.
+        quality: See `vlmrm_gym.VLMReward`.
+        progress: Called with the number of states after every batch that was encoded.
+
+    Raises:
+        ValueError: A camera does not exist, or the environment does not take cameras.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        encoder: RewardModel,
+        camera: Any = None,
+        quality: Quality = "fast",
+        progress: Callable[[int], object] = lambda states: None,
+    ) -> None:
+        self.env, self._progress = env, progress
+        self.view = StateView(env, camera, quality)
+        """Captures the environment's states."""
+        self._queue = open_queue(encoder, self.view.make_renderer, self.num_views)
+        self._queue.batch_size = min(BATCH, self._queue.batch_size)
+
+    @property
+    def num_views(self) -> int:
+        """Number of cameras, V."""
+        return self.view.num_views
+
+    def features(self, states: States | NDArray[np.float64]) -> Features:
+        """The features of N states from every camera, float32 (N, V, D)."""
+        every, size = _as_states(states), self._queue.batch_size
+        parts = [every[start : start + size] for start in range(0, len(every), size)]
+        requests = [Request(part, np.arange(len(part)), "features") for part in parts]
+        self._queue.submit(*requests)
+        for request in requests:
+            if error := request.error():
+                raise error
+            self._progress(len(request))
+        return np.concatenate([request.values for request in requests])
+
+    def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Draw states from every camera at the environment's own size: uint8 (N, V, H, W, 3)."""
+        return self._queue.frames(_as_states(states), self.view.size)
+
+    def close(self) -> None:
+        """Free the graphics resources. The environment stays open."""
+        self._queue.close()
+        self.view.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _as_states(states: States | NDArray[np.float64]) -> States:
+    return states if isinstance(states, States) else States(states)

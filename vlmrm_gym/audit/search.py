@@ -1,0 +1,192 @@
+"""Search for states with high rewards although they fail: what an agent that maximises it may find.
+
+Knows nothing about environments, rendering or models: arrays in, arrays out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from vlmrm_gym.rollouts.random_streams import Seed
+from vlmrm_gym.validation import check_positive_integer
+
+Rows = NDArray[np.float64]
+"""States, float64 (N, S)."""
+
+RUNS = 8
+"""How many runs of CMA-ES share the states that a search makes, if none of them ends early."""
+STEPS = (4.0, 2.0, 1.0, 0.5)
+"""Standard deviations of the first offsets of successive runs, which begin at a start and at one of the best states
+found in turn; then from the beginning again."""
+DISTANCE = 1.5
+"""Distinct states differ in some value by more than this, in units of that value's spread among all states found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures:
+    """The failing states that a search has scored, the highest score first."""
+
+    states: Rows
+    """float64 (F, S)."""
+    scores: NDArray[np.float64]
+    """float64 (F,)."""
+
+    @classmethod
+    def best_first(cls, states: Rows, scores: NDArray[np.float64]) -> "Failures":
+        """Sort states, float64 (N, S), by scores (N,), without those of minus infinity: they do not fail."""
+        order = np.argsort(-scores, kind="stable")
+        order = order[scores[order] > -np.inf]
+        return cls(states=states[order], scores=scores[order])
+
+    def distinct(self, count: int) -> Rows:
+        """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
+        if not len(self.states):
+            return self.states
+        kept = [self.states[0]]
+        spread = _spread(self.states)
+        for state in self.states:
+            if len(kept) < count and _differs(state[None], kept, spread)[0]:
+                kept.append(state)
+        return np.stack(kept)
+
+
+def search(
+    score: Callable[[Rows], ArrayLike],
+    is_failure: Callable[[Rows], ArrayLike],
+    starts: ArrayLike,
+    perturb: Callable[[Rows, NDArray[np.float64]], Rows],
+    *,
+    dimensions: int,
+    evaluations: int,
+    seed: Seed = 0,
+) -> Failures:
+    """Look for failing states with a high score, by CMA-ES with restarts (Hansen 2016, arXiv 1604.00772).
+
+    Runs of CMA-ES begin in turn at the best of the starts and at the best of all states found so far, each time at one
+    that is distinct from those where earlier runs began. A run varies the offsets that change this state, each with a
+    standard deviation of its own, until it converges or has used its share of the evaluations. States that do not fail
+    are never scored, and rank below all that do.
+
+    Args:
+        score: States, float64 (N, S), to numbers (N,): the reward.
+        is_failure: States, float64 (N, S), to bool (N,): whether they fail the task.
+        starts: float64 (P, S), failing or not.
+        perturb: `(states, offsets)`, float64 (N, S) and (N, D), to changed states, float64 (N, S); must not write to
+            its arguments.
+        dimensions: D, at least 1.
+        evaluations: How many states are looked at, the starts among them: no more than this.
+        seed: The same seed gives the same result.
+
+    Returns:
+        Every failing state that was scored. Empty if there was none.
+
+    Raises:
+        ValueError: `starts` is empty, not two-dimensional or not finite, `dimensions` or `evaluations` is below 1, or
+            one of the functions returns another shape or scores that are NaN.
+    """
+    import cma  # pyright: ignore[reportMissingImports] (extra "train")
+
+    check_positive_integer("dimensions", dimensions)
+    check_positive_integer("evaluations", evaluations)
+    states = np.array(starts, dtype=np.float64)
+    if states.ndim != 2 or 0 in states.shape or not np.isfinite(states).all():
+        raise ValueError(
+            f"`starts` must be finite numbers of shape (P, S), with at least one state. Received shape {states.shape}."
+        )
+    rng = np.random.default_rng(seed)
+    states = states[:evaluations]
+    scores = _score_failures(score, is_failure, states)
+    seen = [(states, scores)]
+    left = evaluations - len(states)
+    share = max(1, left // RUNS)
+    begun: list[NDArray[np.float64]] = []
+    for run in count():
+        # CMA-ES refuses one dimension; a second one that changes nothing costs little. A full covariance matrix would
+        # take longer to adapt than a run lasts.
+        options = random_options(rng) | {"CMA_diagonal": True}
+        strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[run % len(STEPS)], options)
+        if left < strategy.popsize:
+            break
+        start = _next_start(*_join(seen if run % 2 else seen[:1]), begun)
+        end = max(0, left - share)
+        while left > end and left >= strategy.popsize and not strategy.stop():
+            asked = strategy.ask()
+            offsets = np.stack(asked)[:, :dimensions]
+            repeated = np.repeat(start[None], len(offsets), axis=0)
+            states = np.asarray(perturb(repeated, offsets), dtype=np.float64)
+            if states.shape != repeated.shape:
+                raise ValueError(f"`perturb` must return states of shape {repeated.shape}. Received {states.shape}.")
+            scores = _score_failures(score, is_failure, states)
+            seen.append((states, scores))
+            strategy.tell(asked, list(_losses(scores)))
+            left -= len(states)
+    return Failures.best_first(*_join(seen))
+
+
+def random_options(rng: np.random.Generator) -> dict[str, Any]:
+    """Options of CMA-ES: it draws from this generator instead of NumPy's global one, and prints nothing."""
+    return {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size), "verbose": -9}
+
+
+def _join(seen: Sequence[tuple[Rows, NDArray[np.float64]]]) -> tuple[Rows, NDArray[np.float64]]:
+    """All states, float64 (N, S), and their scores (N,)."""
+    return np.concatenate([states for states, _ in seen]), np.concatenate([scores for _, scores in seen])
+
+
+def _losses(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What CMA-ES minimises, float64 (N,): worse than that of all that fail for what does not."""
+    failing = np.isfinite(scores)
+    worst = scores[failing].min() if failing.any() else 0.0
+    return np.where(failing, -scores, 1.0 - worst)
+
+
+def _next_start(states: Rows, scores: NDArray[np.float64], begun: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The best state that is distinct from those where runs have begun, float64 (S,); noted in `begun`.
+
+    If there is none, all are forgotten, and it is the best state.
+    """
+    ranked = states[np.argsort(-scores, kind="stable")]
+    differing = np.flatnonzero(_differs(ranked, begun, _spread(ranked)))
+    if not len(differing):
+        begun.clear()
+    start = ranked[differing[0] if len(differing) else 0]
+    begun.append(start)
+    return start
+
+
+def _differs(states: Rows, others: Sequence[NDArray[np.float64]], spread: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which states are distinct from all others: bool (N,)."""
+    differing = np.ones(len(states), dtype=bool)
+    for other in others:
+        differing &= np.abs((states - other) / spread).max(axis=1) > DISTANCE
+    return differing
+
+
+def _spread(states: Rows) -> NDArray[np.float64]:
+    """By how much each value varies, at least a little: float64 (S,)."""
+    return np.maximum(states.std(axis=0), 1e-6)
+
+
+def _score_failures(
+    score: Callable[[Rows], ArrayLike], is_failure: Callable[[Rows], ArrayLike], states: Rows
+) -> NDArray[np.float64]:
+    """The scores of states, float64 (N,); minus infinity for those that do not fail."""
+    failing = np.asarray(is_failure(states))
+    if failing.shape != (len(states),) or failing.dtype != bool:
+        raise ValueError(
+            f"`is_failure` must return bool of shape ({len(states)},). Received {failing.dtype}, {failing.shape}."
+        )
+    scores = np.full(len(states), -np.inf)
+    if failing.any():
+        own = np.asarray(score(states[failing]), dtype=np.float64)
+        if own.shape != (failing.sum(),) or np.isnan(own).any():
+            raise ValueError(
+                f"`score` must return numbers of shape ({failing.sum()},), none of them NaN. "
+                f"Received shape {own.shape}."
+            )
+        scores[failing] = own
+    return scores

@@ -1,0 +1,60 @@
+"""A report's summary in the terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from vlmrm_gym.audit.formatting import MEASURES, SETTINGS, describe_measure, setting, varying_settings
+from vlmrm_gym.audit.results import Choice, Report
+from vlmrm_gym.terminal import printable
+
+MAX_ROWS = 12
+"""How many combinations are listed; the report has all."""
+
+
+def print_summary(report: Report, console: Console, path: Path | None) -> None:
+    """Print the measures of all combinations, and where the report is.
+
+    Args:
+        report: What was found.
+        console: Where to print.
+        path: The report's file; None if it could not be written.
+    """
+    console.print(_text(f'{report.subject}: "{report.choice.prompt}"'))
+    if report.measures.auc is None:
+        console.print(Text("AUC was not measured: success is unknown, or the same for all states."))
+    if report.table:
+        console.print(_combinations(report))
+    left = len(report.table) - MAX_ROWS
+    if left > 0:
+        console.print(_text(f"{left} more combination{'s are' if left > 1 else ' is'} in the report."))
+    if path is not None:
+        console.print(_text(f"Report: {path}"), soft_wrap=True)
+
+
+def _text(text: str) -> Text:
+    return Text(printable(text))
+
+
+def _combinations(report: Report) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("Settings", min_width=12)
+    for measure in MEASURES.values():
+        table.add_column(measure.short, justify="right", no_wrap=True)
+    names = varying_settings(report.table)
+    for row in report.table[:MAX_ROWS]:
+        table.add_row(
+            _text(_describe(row.choice, names)),
+            *("\n".join(describe_measure(row.measures, name)) for name in MEASURES),
+        )
+    return table
+
+
+def _describe(choice: Choice, names: Sequence[str]) -> str:
+    """The prompt, and other settings that are not None with their labels."""
+    others = [name for name in names if name != "prompt" and getattr(choice, name) is not None]
+    return ", ".join([choice.prompt, *(f"{SETTINGS[name].lower()} {setting(choice, name)}" for name in others)])

@@ -1,0 +1,1 @@
+"""Datasets of rollouts with rewards, as Minari has them, and their labels."""

@@ -1,0 +1,1 @@
+"""Rollouts of untrained behaviour and of trained policies."""

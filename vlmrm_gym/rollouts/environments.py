@@ -1,0 +1,85 @@
+"""Environments that a command line names, with their own rewards."""
+
+import difflib
+from typing import Any
+
+import gymnasium as gym
+
+from vlmrm_gym.capture.state_view import check_renders
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env
+from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.tasks import Task
+from vlmrm_gym.training.external_envs import read_traits
+from vlmrm_gym.validation import check_env, find_time_limit, short_repr, truncate
+
+
+def make_unscored_env(
+    id: str | None, function: str | None, episode_length: int | None = None, *, textured: bool | None = None
+) -> gym.Env[Any, Any]:
+    """Make the environment that a user names, without a reward of a model.
+
+    Args:
+        id: A registered ID; "module:ID" imports the module first.
+        function: "package.module:attribute", a function without arguments that returns an environment, or a class.
+        episode_length: Steps after which an episode is truncated, instead of the ID's own time limit. It is not for
+            `function`.
+        textured: The look, for tasks of this package that have two; None: the task's own.
+
+    Raises:
+        InputError: Not exactly one of `id` and `function` is given, or the environment cannot be made or does not
+            render arrays.
+    """
+    if (id is None) == (function is None):
+        received = "neither" if id is None else "both"
+        raise InputError(f"Either an ID or `env` must be given. Received {received}. `vlmrm-gym tasks` lists IDs.")
+    if function is not None:
+        return _call(function)
+    assert id is not None
+    task, look = find_named_task(id), {} if textured is None else {"textured": textured}
+    try:
+        if task is not None:
+            return make_base_env(task, episode_length or task.episode_length, **look)
+        read_traits(id)
+        return make_external_env(id, episode_length)
+    except Exception as error:  # as may the environment's constructor
+        reason = truncate(str(error) or repr(error), 1_000)
+        raise InputError(f"The environment {short_repr(id)} cannot be used: {reason}") from error
+
+
+def find_named_task(id: str) -> Task | None:
+    """The record of the ID that a user names; None for IDs without one.
+
+    Raises:
+        InputError: The ID is not registered.
+    """
+    try:
+        task = find_task(id)
+        if task is None:
+            find_spec(id)
+    except Exception as error:  # importing a module may raise anything
+        near = difflib.get_close_matches(truncate(id), gym.registry, 1)
+        advice = f"Did you mean {near[0]!r}?" if near else "`vlmrm-gym tasks` lists those of this package."
+        reason = "" if isinstance(error, gym.error.Error) else f" Importing it raised {truncate(repr(error))}."
+        raise InputError(
+            f"The ID must be a registered one, or module:ID. Received {short_repr(id)}.{reason} {advice}"
+        ) from error
+    return task
+
+
+def time_limit(id: str | None, env: gym.Env[Any, Any]) -> int | None:
+    """Steps after which the environment truncates an episode, as far as its ID, spec or `TimeLimit` wrappers say."""
+    if id is not None and (task := find_task(id)) is not None:
+        return task.episode_length
+    return find_time_limit(env)
+
+
+def _call(function: str) -> gym.Env[Any, Any]:
+    try:
+        env = find_callable(function, "env")()
+        check_env(env)
+        check_renders(env)
+    except Exception as error:
+        reason = truncate(str(error) or repr(error), 1_000)
+        raise InputError(f"The environment of {short_repr(function)} cannot be used: {reason}") from error
+    return env

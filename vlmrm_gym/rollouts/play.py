@@ -1,0 +1,236 @@
+"""Rollouts of untrained behaviour and of trained policies, in one environment that is not scored."""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.rendering.states import SceneChange, States
+from vlmrm_gym.validation import check_positive_integer, short_repr
+
+Policy = Callable[[Any], Any]
+"""From an observation to an action."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rollout:
+    """One episode of T steps, T at least 1."""
+
+    behaviour: str
+    """What chose the actions: "random", "held" or the name of a run."""
+    states: States
+    """The T states that the steps led to."""
+    initial: States
+    """The state after the reset: one."""
+    observations: Any
+    """(T + 1, ...): the reset's and those of the steps, stacked; see `stack_values`."""
+    actions: Any
+    """(T, ...), stacked in the same way."""
+    task_rewards: NDArray[np.float64]
+    """float64 (T,): the environment's own rewards."""
+    terminated: NDArray[np.bool_]
+    """bool (T,)."""
+    truncated: NDArray[np.bool_]
+    """bool (T,). The last one is true if the number of steps ended the episode."""
+    success: NDArray[np.bool_] | None
+    """bool (T,): `info["success"]` of each step; None unless every step has it."""
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, steps: int, behaviour: str) -> Rollout:
+    """Play one episode and capture its states.
+
+    Args:
+        env: An environment made with `render_mode="rgb_array"`, with its own reward.
+        view: The environment's view.
+        act: Chooses the actions.
+        seed: Seed of the reset.
+        steps: Maximum number of steps. The rollout is shorter if the environment ends the episode.
+        behaviour: What chooses the actions.
+
+    Raises:
+        InputError: The environment changed to a model or an appearance that its states cannot describe, or its frames
+            are not uint8 (H, W, 3).
+        ValueError: `steps` is not an integer of at least 1.
+    """
+    check_positive_integer("steps", steps)
+    observation, _ = env.reset(seed=seed)
+    view.reset()
+    observations, captured = [copy.deepcopy(observation)], [capture_state(view)]
+    actions: list[Any] = []
+    infos: list[dict[str, Any]] = []
+    results: list[tuple[float, bool, bool]] = []
+    for _ in range(steps):
+        action = act(observation)
+        actions.append(copy.deepcopy(action))
+        observation, reward, terminated, truncated, info = env.step(action)
+        observations.append(copy.deepcopy(observation))  # the environment may reuse its arrays
+        captured.append(capture_state(view))
+        infos.append(info)
+        results.append((float(reward), bool(terminated), bool(truncated)))
+        if terminated or truncated:
+            break
+    task_rewards, terminations, truncations = (np.array(column) for column in zip(*results, strict=True))
+    truncations[-1] |= not terminations[-1]
+    states = _stack_states(captured)
+    says_success = all("success" in info for info in infos)
+    success = np.array([bool(info["success"]) for info in infos]) if says_success else None
+    return Rollout(
+        behaviour=behaviour,
+        states=states[1:],
+        initial=states[:1],
+        observations=stack_values(env.observation_space, observations),
+        actions=stack_values(env.action_space, actions),
+        task_rewards=task_rewards,
+        terminated=terminations,
+        truncated=truncations,
+        success=success,
+    )
+
+
+def capture_state(view: StateView) -> tuple[NDArray[Any], SceneChange | None]:
+    """The environment's current state; see `StateView.capture`.
+
+    Raises:
+        InputError: Its frames are stored, and not uint8 (H, W, 3).
+    """
+    try:
+        return view.capture()
+    except ValueError as error:
+        raise InputError(f"The environment cannot be used: {error}") from error
+
+
+def _stack_states(captured: Sequence[tuple[NDArray[Any], SceneChange | None]]) -> States:
+    rows, changes = zip(*captured, strict=True)
+    if any(change is not None and change.frame is not None for change in changes):
+        raise InputError(
+            "The environment changed to a model or an appearance that its states cannot describe. Pass an environment "
+            "that keeps its own."
+        )
+    return States(np.stack(rows), None if all(change is None for change in changes) else changes)
+
+
+def stack_values(space: gym.Space[Any], values: Sequence[Any]) -> Any:
+    """Stack N elements of a space.
+
+    Returns:
+        Arrays (N, ...) of the space's dtype, in dicts for `Dict` and in tuples for `Tuple`. A list for spaces whose
+        elements are not arrays.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: stack_values(own, [value[key] for value in values]) for key, own in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(stack_values(own, [value[i] for value in values]) for i, own in enumerate(space.spaces))
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return np.stack([np.asarray(value, dtype=space.dtype) for value in values])
+    return list(values)
+
+
+def random_actions(space: gym.Space[Any], rng: np.random.Generator) -> Policy:
+    """A policy that draws every action anew.
+
+    Args:
+        space: The actions. The space itself is not changed.
+        rng: Seeds the actions.
+    """
+    space = _seeded_copy(space, rng)
+    return lambda observation: space.sample()
+
+
+def held_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int | None = None) -> Policy:
+    """A policy that holds an action.
+
+    Each coordinate of an action in a `Box` is uniform within its bounds or, as often, at one of them. Actions of other
+    spaces are drawn by `space.sample`.
+
+    Args:
+        space: The actions. The space itself is not changed.
+        rng: Draws the actions.
+        hold: Number of steps for which an action is held; None: the whole episode.
+
+    Raises:
+        ValueError: `hold` is neither None nor an integer of at least 1.
+    """
+    if hold is not None:
+        check_positive_integer("hold", hold)
+    space, held, num_acted = _seeded_copy(space, rng), None, 0
+
+    def act(observation: Any) -> Any:
+        nonlocal held, num_acted
+        if num_acted == 0 or (hold is not None and num_acted % hold == 0):
+            held = _draw_with_extremes(space, rng)
+        num_acted += 1
+        return held
+
+    return act
+
+
+def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, trust_code: bool = False) -> Policy:
+    """The deterministic policy of a trained run: the best by its reward, else the last.
+
+    Only the weights are read, and the run's environment is made. Its reward is not.
+
+    Args:
+        folder: The run's folder.
+        env: The environment to act in.
+        id: Its registered ID, if it has one.
+        trust_code: Whether to run code that the run's configuration names. `id` needs no trust.
+
+    Raises:
+        InputError: The run is of another environment, or its configuration is damaged or names code.
+        RunError: The folder is not a run's, or has no policy that can be read.
+    """
+    from vlmrm_gym.training.checks import find_named_code, validate
+    from vlmrm_gym.training.config import Config, RewardConfig
+    from vlmrm_gym.training.config_file import read_config_file
+    from vlmrm_gym.training.defaults import with_defaults
+    from vlmrm_gym.training.evaluation import load_policy
+    from vlmrm_gym.training.run_folder import RunFolder
+
+    run = RunFolder.open(folder)
+    file = read_config_file(run.config_file)
+    config = replace(file.config, track=False, reward=RewardConfig(name="ground_truth"))
+    problems = list(file.problems)
+    if not problems and id is not None and config.id.removeprefix("vlmrm_gym:") != id.removeprefix("vlmrm_gym:"):
+        raise InputError(
+            f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}. Pass another run."
+        )
+    if not trust_code:
+        problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
+    if problems := problems or list(validate(config)):
+        raise InputError(f"The run {folder} cannot be used. {run.config_file}: {problems[0].message}")
+    config = with_defaults(config)
+    model = load_policy(config, run.policy("best"))
+    for name in ("observation_space", "action_space"):
+        theirs, ours = getattr(model, name), getattr(env, name)
+        if theirs != ours:
+            raise InputError(
+                f"The run {folder} must have been trained in the same environment. Its {name.replace('_', ' ')} is "
+                f"{theirs}, and this environment's is {ours}. Pass another run."
+            )
+    return lambda observation: model.predict(observation, deterministic=True)[0]
+
+
+def _seeded_copy(space: gym.Space[Any], rng: np.random.Generator) -> gym.Space[Any]:
+    space = copy.deepcopy(space)
+    space.seed(int(rng.integers(2**31)))
+    return space
+
+
+def _draw_with_extremes(space: gym.Space[Any], rng: np.random.Generator) -> Any:
+    action = space.sample()
+    if not isinstance(space, spaces.Box):
+        return action
+    bounds = np.where(rng.random(space.shape) < 0.5, space.low, space.high)
+    at_bound = (rng.random(space.shape) < 0.5) & np.isfinite(bounds)
+    return np.where(at_bound, bounds, action).astype(space.dtype)
