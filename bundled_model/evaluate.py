@@ -6,8 +6,8 @@ Humanoid, for each task: with the paper's prompt, the AUC (probability that a su
 failure) and the EPIC distance (VLM-RM, appendix A) of the reward to the 0/1 labels; with the held-out prompts in
 tests/bundled_model/heldout/tasks.json, which no training caption contains, the mean and the
 lowest AUC; from several azimuths, the AUC of each view and of the minimum and mean of front and side. Mountain car:
-Spearman's correlation of the reward with the position on the right slope, and the position of the highest reward. How well it
-resists a search for wrong states is measured by `python -m bundled_model.evaluate_search`, which takes longer.
+Spearman's correlation of the reward with the position on the right slope, and the position of the highest reward.
+How well it resists a search for wrong states is measured by `python -m bundled_model.evaluate_search`.
 """
 
 import json

@@ -11,8 +11,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorRewardWrapper, VectorWrapper
 from numpy.typing import NDArray
 
-from vlmrm_gym.errors import InputError
-
 SCORED_KEY = "vlm_scored"
 """In the metadata of environments whose rewards are replaced: the name of the class that replaces them."""
 
@@ -203,11 +201,3 @@ def truncate(text: str, max_length: int = 200) -> str:
         return text
     words = text[: max_length - 2].rpartition(" ")[0].rstrip()
     return f"{words if 2 * len(words) >= max_length else text[: max_length - 3]}..."
-
-
-def check_values(name: str, values: Sequence[object], *, may_be_empty: bool = False) -> None:
-    """Raise an InputError if a flag that takes several values has none, or the same one twice."""
-    if not values and not may_be_empty:
-        raise InputError(f"`{name}` must have at least one value. Received none. Leave the flag out.")
-    if len(set(values)) < len(values):
-        raise InputError(f"Each `{name}` must be a different one. Received {', '.join(map(repr, values))}.")

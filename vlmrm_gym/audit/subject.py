@@ -17,7 +17,7 @@ from vlmrm_gym.audit.results import Choice
 from vlmrm_gym.audit.unjudged import Unjudged
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.states import TaskStates
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import CLIP
@@ -25,7 +25,7 @@ from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.spec_fields import spec_settings
-from vlmrm_gym.validation import check_positive_integer, check_values, short_repr, truncate
+from vlmrm_gym.validation import check_positive_integer, short_repr, truncate
 
 if TYPE_CHECKING:
     from vlmrm_gym.cli.check import Check

@@ -273,7 +273,3 @@ def _evaluate(command: Evaluate) -> None:
     if command.video:
         record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed, progress=True)
         say(f"Video: {folder.path / 'evaluation.mp4'}")
-
-
-if __name__ == "__main__":
-    main()

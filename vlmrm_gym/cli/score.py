@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vlmrm_gym.audit.prompts import Column, load_prompts, open_queue
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.media.drawing import plot_rewards, reward_video
 from vlmrm_gym.media.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.rendering import States
@@ -26,7 +26,6 @@ from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
-from vlmrm_gym.validation import check_values
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
