@@ -133,7 +133,10 @@ def test_ctrl_c_never_prints_a_traceback(config, tmp_path, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    for command, interrupted in (("train", "vlmrm_gym.cli._configure"), ("tasks", "vlmrm_gym.cli.list_tasks")):
+    for command, interrupted in (
+        ("train", "vlmrm_gym.cli.train.configure"),
+        ("tasks", "vlmrm_gym.cli.tasks.list_tasks"),
+    ):
         monkeypatch.setattr(interrupted, interrupt)
         with pytest.raises(SystemExit) as raised:
             main([command])
@@ -150,7 +153,7 @@ def test_sigterm_prints_one_sentence(config, tmp_path, monkeypatch, capsys):
 
     usual = signal.getsignal(signal.SIGTERM)
     for interrupted, message in (
-        ("vlmrm_gym.cli._configure", "Terminated.\n"),
+        ("vlmrm_gym.cli.train.configure", "Terminated.\n"),
         ("vlmrm_gym.training.run.make_envs", "Stopped before the training began.\n"),
     ):
         with monkeypatch.context() as patch:

@@ -13,6 +13,7 @@ import pytest
 
 import vlmrm_gym
 from vlmrm_gym import cli, sb3
+from vlmrm_gym.cli import train
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.defaults import with_defaults
@@ -26,6 +27,7 @@ import gymnasium as gym
 import numpy as np
 import vlmrm_gym
 from vlmrm_gym import CLIP, cli, sb3
+from vlmrm_gym.cli import train
 from vlmrm_gym.training.environments import make_video_env
 
 built = []
@@ -43,8 +45,8 @@ gym.make("VLMRM/CartPole-v1", sharpness=0.25)
 gym.make_vec("VLMRM/CartPole-v1", 1, sharpness=0.375).close()
 sb3.make_vec_env("VLMRM/CartPole-v1", sharpness=0.5).close()
 gym.make("VLMRM/CartPole-v1", reward={"kind": "clip", "prompt": "a", "sharpness": 0.625})
-make_video_env(cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "0.75"]))
-make_video_env(cli._configure(pathlib.Path("file.yaml"), []))
+make_video_env(train.configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "0.75"]))
+make_video_env(train.configure(pathlib.Path("file.yaml"), []))
 assert built == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875], built
 vlmrm_gym.CLIPReward(prompt="a pole", sharpness=0.5)
 for call in (lambda: CLIP(prompt="a", sharpness=2), lambda: vlmrm_gym.CLIPReward(prompt="a", sharpness=2)):
@@ -55,7 +57,7 @@ for call in (lambda: CLIP(prompt="a", sharpness=2), lambda: vlmrm_gym.CLIPReward
     else:
         raise AssertionError("it was accepted")
 try:
-    cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "2"])
+    train.configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "2"])
 except cli.ConfigError as error:
     assert "`reward.sharpness` must be a number from 0 to 1. Received 2." in str(error)
 else:
@@ -156,16 +158,16 @@ def first_reward(envs):
 def test_a_registered_kind_is_named_in_files_without_trusting_code(flat, tmp_path):
     file = tmp_path / "file.yaml"
     file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {value: 4}}\n")
-    assert first_reward(make_video_env(cli._configure(file, []))) == 4.0
+    assert first_reward(make_video_env(train.configure(file, []))) == 4.0
     file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {valeu: 4}}\n")
     with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `valeu` is not a field"):
-        cli._configure(file, [])
+        train.configure(file, [])
 
 
 def test_files_name_no_kind_that_would_run_code():
     arguments = ["--env-name", "VLMRM/CartPole-v1", "--reward.name", "import", "--reward.kwargs", "{path: 'os:getcwd'}"]
     with pytest.raises(cli.ConfigError, match=r"`reward.name` must be clip, ground_truth or \"package.module:att"):
-        cli._configure(None, arguments)
+        train.configure(None, arguments)
 
 
 MODULE = """\
@@ -192,11 +194,11 @@ def test_a_specification_of_ones_own_is_named_in_files(make_module, tmp_path):
     text = "env_name: VLMRM/CartPole-v1\nreward: {{name: 'own_levels:Level', kwargs: {{scale: {}}}}}\n"
     file.write_text(text.format(0.5))
     with pytest.raises(cli.ConfigError, match=r"line 2: `reward.name` names code that would be run"):
-        cli._configure(file, [])
-    assert first_reward(make_video_env(cli._configure(file, [], trust_code=True))) == 127.5
+        train.configure(file, [])
+    assert first_reward(make_video_env(train.configure(file, [], trust_code=True))) == 127.5
     file.write_text(text.format(-1))
     with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `scale` must be above 0. Rec"):
-        cli._configure(file, [], trust_code=True)
+        train.configure(file, [], trust_code=True)
 
 
 def test_the_tasks_baseline_is_checked_against_the_prompt():
@@ -204,6 +206,6 @@ def test_the_tasks_baseline_is_checked_against_the_prompt():
     baseline = "pole and cart"
     assert baseline == next(task.baseline for task in vlmrm_gym.TASKS if task.id == "VLMRM/CartPole-v1")
     with pytest.raises(cli.ConfigError, match=r"`reward.baseline` must differ from `reward.prompt`"):
-        cli._configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.prompt", baseline, "--reward.alpha", "1"])
+        train.configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.prompt", baseline, "--reward.alpha", "1"])
     config = Config(env_name="VLMRM/CartPole-v1", reward=RewardConfig(alpha=0.5))
     assert with_defaults(config).reward.baseline == [baseline]
