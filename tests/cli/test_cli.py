@@ -200,8 +200,8 @@ def test_cache_dir_is_used_for_weights(config, tmp_path):
 def test_models_are_looked_up_after_cache_dir_is_set(config, tmp_path):
     """Only the name is checked; nothing is downloaded."""
     program = (
-        "import sys; from pathlib import Path; from vlmrm_gym.cli import _configure; "
-        "_configure(Path(sys.argv[1]), []); import open_clip, huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
+        "import sys; from pathlib import Path; from vlmrm_gym.cli.train import configure; "
+        "configure(Path(sys.argv[1]), []); import open_clip, huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
     )
     reward = f"reward:\n  cache_dir: {tmp_path / 'cache'}\n  pretrained_model: ViT-B-32/openai"
     config.write_text(config.read_text().replace("reward:", reward))
