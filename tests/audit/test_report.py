@@ -222,7 +222,7 @@ def test_the_wheel_has_the_templates():
     setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     package = ROOT / "vlmrm_gym"
     included = {path for pattern in setup["package-data"]["vlmrm_gym"] for path in package.glob(pattern)}
-    templates = set((package / "check" / "report" / "templates").iterdir())
+    templates = set((package / "audit" / "report" / "templates").iterdir())
     assert len(templates) == 4
     assert templates <= included
 
