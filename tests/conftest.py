@@ -1,5 +1,6 @@
 """Shared by all tests. Nothing here or below may download anything."""
 
+import gc
 import os
 import shutil
 import signal
@@ -27,6 +28,15 @@ TASK_PROMPT = "pole vertically upright on top of the cart"
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def no_collection():
+    """A viewer of Gymnasium's that is collected spoils the frames of another: MuJoCo frees by number."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

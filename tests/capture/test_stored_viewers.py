@@ -1,7 +1,5 @@
 """Stored frames of environments that render with Gymnasium's viewer: the viewer's OpenGL context."""
 
-import gc
-
 import gymnasium as gym
 import mujoco
 import numpy as np
@@ -10,16 +8,10 @@ from changing_env import ChangingEnv
 
 import vlmrm_gym
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def no_collection():
-    """A viewer of Gymnasium's that is collected spoils the frames of another: MuJoCo frees by number."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = [
+    pytest.mark.usefixtures("no_collection"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 
 class Containing(gym.Env):

@@ -1,7 +1,5 @@
 """Environments that show more than their state in Gymnasium's viewer: the frame that is scored is the one they show."""
 
-import gc
-
 import mujoco
 import numpy as np
 import pytest
@@ -15,18 +13,12 @@ from vlmrm_gym.rendering import States
 from vlmrm_gym.rendering.env_cameras import find_cameras
 from vlmrm_gym.rendering.stored import FrameStore
 
-pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("no_collection"),
+    pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning"),
+]
 NEAR = {"distance": 3.0, "lookat": [0.0, 0.0, 0.5], "elevation": -30.0, "azimuth": 20.0}
 SITES = '<site name="far" pos="1 0 .4"/></body><body pos="0 0 0"><geom size=".01"/><site name="fixed" pos="-.6 0 1.2"/>'
-
-
-@pytest.fixture(autouse=True)
-def no_collection():
-    """A viewer of Gymnasium's that is collected spoils the frames of another: MuJoCo frees by number."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def viewer(env):

@@ -17,16 +17,10 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering.opengl import make_context
 
 PROMPT = "an ant robot on its back"
-pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def no_collection():
-    """A viewer of Gymnasium's that is collected spoils the frames of another: MuJoCo frees by number."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+pytestmark = [
+    pytest.mark.usefixtures("no_collection"),
+    pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning"),
+]
 
 
 def ant(**kwargs):
