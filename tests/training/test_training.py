@@ -432,7 +432,8 @@ def test_truncated_lines_are_ignored(tmp_path):
         assert folder.metrics() == [row, row]
         folder.rewind(None)
         folder.append_metrics([row, row])
-    assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *[",".join(["1.5"] * 7)] * 2]
+    rows = [",".join(["1.5"] * len(METRICS))] * 2
+    assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *rows]
 
 
 def test_ctrl_c_on_a_full_disk_is_an_error_and_keeps_the_previous_checkpoint(tmp_path, monkeypatch):

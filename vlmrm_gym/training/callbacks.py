@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
@@ -111,6 +112,8 @@ class RunCallback(BaseCallback):
         """What could not be written at the last attempt."""
         self._recent_success: deque[float] = deque(maxlen=32)
         self._started = time.monotonic() - self.progress.seconds
+        self._scored: list[NDArray[np.bool_]] = []
+        """Which rewards were scored, of those that have arrived since the last row."""
 
     def _on_rollout_start(self) -> None:
         resumed, self._resumed = self._resumed, None
@@ -134,6 +137,7 @@ class RunCallback(BaseCallback):
     def _on_step(self) -> bool:
         self._bar.update(self.training_env.num_envs)
         infos = self.locals["infos"]
+        self._scored += [info["vlm_scored"] for info in infos if "vlm_scored" in info]
         if episodes := [info["episode"] for info in infos if "episode" in info]:
             self._log_episodes(episodes)
         return True
@@ -200,6 +204,9 @@ class RunCallback(BaseCallback):
                 "success_fraction": fractions.mean(),
                 "success": (fractions >= self.envs.success_threshold).mean(),
             }
+        if self.config.reward.is_sparse:
+            means["scored"] = np.concatenate(self._scored).mean() if self._scored else np.nan
+            self._scored.clear()
         seconds = time.monotonic() - self._started
         counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}
         row = {**counts, **{name: float(value) for name, value in means.items()}}
@@ -237,6 +244,8 @@ class RunCallback(BaseCallback):
                 continue
             if not np.isnan(value := np.mean([row[name] for row in rows])):
                 self.logger.record(f"rollout/{name}", value)
+        if not np.isnan(error := getattr(self.envs.envs, "score_error", np.nan)):
+            self.logger.record("rollout/score_error", error)
         self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
         with self._warn_on_oserror("TensorBoard events"):
             self.logger.dump(self.model.num_timesteps)
