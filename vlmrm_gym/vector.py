@@ -179,6 +179,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
+            # A part of the memory is for the queue, one for states that have not been submitted to it, and with a
+            # tolerance one for states between two rounds.
+            share = max_pending_bytes // (2 if sparse is None or sparse.tolerance is None else 3)
             queue = self._scorer = make_scoring_queue(
                 partial(build_reward, specification.build, num_views, combine, return_features=return_features),
                 self._capture.make_renderer,
@@ -187,7 +190,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 ray_options=ray_options,
                 devices=devices,
                 device=device,
-                max_pending_bytes=max_pending_bytes // 2,
+                max_pending_bytes=share,
                 timeouts=timeouts,
             )
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
@@ -200,11 +203,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             info, draws_views = queue.info.features, combine is not None and combine.is_random
             self.feature_shape = None if info is None else info.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
-            # One half of the memory is for the queue, the other for states that have not been submitted to it.
             self._delivery = RewardDelivery(
                 queue,
                 self.num_envs,
-                max_pending_bytes // 2,
+                share,
                 overlap=overlap,
                 random_views=RandomViews(num_views, self.num_envs) if draws_views else None,
                 head=None if info is None else NewestHead(info.head, info.fingerprint),

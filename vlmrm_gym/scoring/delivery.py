@@ -70,7 +70,7 @@ class RewardDelivery:
     @property
     def nbytes(self) -> int:
         """Memory of all states without rewards, in bytes."""
-        return self._queue.pending_bytes + sum(pending.nbytes for pending in self._pending)
+        return self._queue.pending_bytes + sum(pending.nbytes + pending.kept_nbytes for pending in self._pending)
 
     @property
     def view_state(self) -> ViewState | None:

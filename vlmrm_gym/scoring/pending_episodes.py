@@ -56,6 +56,12 @@ class _Chunk:
         wanted = (sparse and sparse.wanted()) or (states, keys)
         self.request = Request(*wanted, output, sparse.nbytes if sparse else 0)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states that are kept while no request is in the queue."""
+        is_queued = self.request.submitted and not self.request.done()
+        return 0 if self._sparse is None or self.scored is not None or is_queued else self._sparse.nbytes
+
     def add_values(self, make_rewards: MakeRewards) -> bool:
         """Take the values of the request. Returns whether there is another request."""
         values = self.request.values
@@ -127,6 +133,11 @@ class PendingEpisodes:
     def nbytes(self) -> int:
         """Bytes of the states that are not in a request yet."""
         return self._offsets.nbytes + (0 if self._states is None else self._states.nbytes) + self._changes_nbytes
+
+    @property
+    def kept_nbytes(self) -> int:
+        """Bytes of the states that may be scored in another round and are not in the queue."""
+        return sum(chunk.nbytes for episode in self._episodes for chunk in episode.chunks)
 
     def append(self, state: NDArray[Any], change: SceneChange | None, offset: float) -> None:
         """Add a transition: its next state, the scene change, and the offset of its reward.
