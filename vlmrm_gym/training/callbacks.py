@@ -112,8 +112,6 @@ class RunCallback(BaseCallback):
         """What could not be written at the last attempt."""
         self._recent_success: deque[float] = deque(maxlen=32)
         self._started = time.monotonic() - self.progress.seconds
-        self._scored: list[NDArray[np.bool_]] = []
-        """Which rewards were scored, of those that have arrived since the last row."""
 
     def _on_rollout_start(self) -> None:
         resumed, self._resumed = self._resumed, None
@@ -137,9 +135,8 @@ class RunCallback(BaseCallback):
     def _on_step(self) -> bool:
         self._bar.update(self.training_env.num_envs)
         infos = self.locals["infos"]
-        self._scored += [info["vlm_scored"] for info in infos if "vlm_scored" in info]
         if episodes := [info["episode"] for info in infos if "episode" in info]:
-            self._log_episodes(episodes)
+            self._log_episodes(episodes, [info["vlm_scored"] for info in infos if "vlm_scored" in info])
         return True
 
     def _on_training_end(self) -> None:
@@ -190,8 +187,8 @@ class RunCallback(BaseCallback):
         else:
             self.progress.checkpoint = step
 
-    def _log_episodes(self, episodes: list[dict[str, float]]) -> None:
-        """Log episodes that have been scored."""
+    def _log_episodes(self, episodes: list[dict[str, float]], scored: list[NDArray[np.bool_]]) -> None:
+        """Log episodes that have been scored, and which of the rewards that arrived with them are not interpolated."""
         has_vlm, has_success = self.config.reward.name != "ground_truth", self.config.has_success
         mean_return = np.mean([episode["r"] for episode in episodes])
         means = {
@@ -205,8 +202,7 @@ class RunCallback(BaseCallback):
                 "success": (fractions >= self.envs.success_threshold).mean(),
             }
         if self.config.reward.is_sparse:
-            means["scored"] = np.concatenate(self._scored).mean() if self._scored else np.nan
-            self._scored.clear()
+            means["scored"] = np.concatenate(scored).mean() if scored else np.nan
         seconds = time.monotonic() - self._started
         counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}
         row = {**counts, **{name: float(value) for name, value in means.items()}}
