@@ -5,6 +5,7 @@
     python benchmarks/fps.py --env VLMRM/CartPole-v1 --json cartpole.json
     python benchmarks/fps.py --backend ray --no-reference                   # workers are actors of a Ray cluster
     python benchmarks/fps.py --views only                                   # two views against one
+    python benchmarks/fps.py --sparse only                                  # some of the states against all
 
 Rates are frames/s; every transition has one frame. With a set of cameras (`--camera`) they are states/s. Each row runs
 in a fresh process, after an untimed warm-up pass (OpenGL contexts, textures, allocators, threads). Actions are random
@@ -25,6 +26,8 @@ workers. On a CPU they share the cores: 1 / (1/physics + 1/rendering + 1/scoring
 
 Two views / one view: humanoids drawn from the front and from a side ("front-side"), and from the front. The two
 alternate; the ratio is that of the times of a state, by the medians. Rates are of states, with one reward each.
+
+Some states / all states: whole episodes with and without `score_every` or `score_tolerance`, in turns; as above.
 
 Ray / processes: with `--backend ray`, whole episodes are also scored by as many worker processes. The two alternate;
 the ratio is that of the medians.
@@ -76,6 +79,13 @@ ROUNDS = 3
 """Turns, where two ways are compared."""
 TWO_VIEWS = "front-side"
 """The camera of the rows of two views."""
+SPARSE: dict[str, dict[str, Any]] = {
+    "all states": {},
+    "every 2nd state": {"score_every": 2},
+    "every 4th state": {"score_every": 4},
+    "within 0.02": {"score_tolerance": 0.02},
+    "within 0.05": {"score_tolerance": 0.05},
+}
 
 
 @dataclass(frozen=True)
@@ -106,6 +116,8 @@ def all_rows(args: Args, do: Callable[..., Any]) -> list[Row]:
     many, one = (f"{n} worker{'s' * (n != 1)}" for n in (args.num_workers, 1))
     if args.views == "only":
         return compare_views(args, do, stand_in, many)
+    if args.sparse == "only":
+        return compare_sparse(args, do, many)
     encoded: Encoding = do("encode_image and CLIPReward", encoding, args)
     rates: dict[str, float] = {}
 
@@ -150,7 +162,8 @@ def all_rows(args: Args, do: Callable[..., Any]) -> list[Row]:
         memory.append(Row("memory", f"{name}: bytes for each transition that waits", theirs.pending))
         memory += peak_rows(name, "environments' processes", theirs.peaks)
     views = compare_views(args, do, stand_in, many) if args.views == "also" and args.is_humanoid else []
-    return [*(Row("frames/s", name, value) for name, value in rates.items()), *views, *ratios, *memory]
+    sparse = compare_sparse(args, do, many) if args.sparse == "also" else []
+    return [*(Row("frames/s", name, value) for name, value in rates.items()), *views, *sparse, *ratios, *memory]
 
 
 def in_turns(do: Callable[..., Any], ways: dict[str, tuple[Any, ...]]) -> dict[str, float]:
@@ -191,6 +204,19 @@ def compare_views(args: Args, do: Callable[..., Any], stand_in: MakeReward, many
         two, one = medians.values()
         ratios.append(Row("ratios", f"time of two views / one view: {stage}", one / two, at_most=at_most))
     return rates + ratios
+
+
+def compare_sparse(args: Args, do: Callable[..., Any], many: str) -> list[Row]:
+    """Whole episodes of which all states are scored, or some."""
+    call = whole_episodes, args, args.reward, args.num_workers, False
+    medians = in_turns(do, {f"end to end, {many}, {name} in turns": (*call, own) for name, own in SPARSE.items()})
+    rates = dict(zip(SPARSE, medians.values(), strict=True))
+    every = rates.pop("all states")
+    goal = {"every 4th state": 2.2}
+    ratios = [
+        Row("ratios", f"transitions/s: {name} / all states", own / every, goal.get(name)) for name, own in rates.items()
+    ]
+    return [*(Row("frames/s", name, value) for name, value in medians.items()), *ratios]
 
 
 def best_reference_pipeline(

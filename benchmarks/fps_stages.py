@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -47,6 +47,8 @@ class Args:
     """humanoids: a camera of the model, or a named set of several, such as front-side; None: the paper's"""
     views: Literal["also", "only", "off"] = "also"
     """humanoids: also measure two views against one; or only this"""
+    sparse: Literal["also", "only", "off"] = "also"
+    """also measure whole episodes of which some states are scored; or only this"""
     seconds: float = 8.0
     """approximate time per row; episodes are completed, so it can take longer"""
     reference: bool = True
@@ -128,8 +130,11 @@ def physics(args: Args, stand_in: MakeReward) -> Measured:
         envs.close()
 
 
-def whole_episodes(args: Args, make_reward: MakeReward, workers: int, overlap: bool = False) -> Measured:
-    envs, actions = make_envs(args, make_reward, num_workers=workers, overlap=overlap, **backend_of(args, workers))
+def whole_episodes(
+    args: Args, make_reward: MakeReward, workers: int, overlap: bool = False, sparse: Mapping[str, Any] | None = None
+) -> Measured:
+    options = {"num_workers": workers, "overlap": overlap, **backend_of(args, workers), **(sparse or {})}
+    envs, actions = make_envs(args, make_reward, **options)
 
     def count(infos: dict[str, Any]) -> int:
         return sum(len(rewards) for rewards in infos["vlm_rewards"][infos["_vlm_rewards"]])

@@ -24,6 +24,8 @@ class CountingWithSuccess(Counting):
 
 FEATURES = {"vlm_features", "vlm_task_rewards", "vlm_reward_version"}
 """What there is with `return_features=True` only."""
+SPARSE = {"vlm_scored"}
+"""What there is where rewards are interpolated only."""
 
 
 def make(mode, *, reward="PixelReward", **kwargs):
@@ -33,10 +35,11 @@ def make(mode, *, reward="PixelReward", **kwargs):
 
 @pytest.mark.parametrize("mode", [*AutoresetMode])
 @pytest.mark.parametrize("features", [set(), FEATURES], ids=["rewards", "features"])
-def test_vector_infos_have_the_listed_keys_and_dtypes(mode, features):
-    envs = make(mode, reward="TwoFeatures", return_features=bool(features))
-    late = {"vlm_rewards", "vlm_reward_start", "vlm_episode_index"} | features
-    listed = {key: line for key, line in VECTOR.items() if key not in FEATURES - features}
+@pytest.mark.parametrize("sparse", [set(), SPARSE], ids=["all", "sparse"])
+def test_vector_infos_have_the_listed_keys_and_dtypes(mode, features, sparse):
+    envs = make(mode, reward="TwoFeatures", return_features=bool(features), score_every=2 if sparse else 1)
+    late = {"vlm_rewards", "vlm_reward_start", "vlm_episode_index"} | features | sparse
+    listed = {key: line for key, line in VECTOR.items() if key not in (FEATURES | SPARSE) - features - sparse}
     assert listed.keys() == late | {"vlm_step_index", "task_reward"}
     _, infos = envs.reset(seed=0)
     assert {key for key in infos if key[0] != "_"} == late
@@ -59,14 +62,16 @@ def test_infos_without_late_rewards(features):
 
 
 @pytest.mark.parametrize("features", [set(), {*FEATURES, "vlm_fingerprint"}], ids=["rewards", "features"])
-def test_vec_env_infos_have_the_listed_keys(features):
-    envs = VLMVecEnv(make(AutoresetMode.SAME_STEP, reward="TwoFeatures", return_features=bool(features)))
+@pytest.mark.parametrize("sparse", [set(), SPARSE], ids=["all", "sparse"])
+def test_vec_env_infos_have_the_listed_keys(features, sparse):
+    options = {"return_features": bool(features), "score_every": 2 if sparse else 1}
+    envs = VLMVecEnv(make(AutoresetMode.SAME_STEP, reward="TwoFeatures", **options))
     envs.reset()
     seen = set()
     for _ in range(3):
         seen |= {key for info in envs.step(np.zeros(2, dtype=int))[3] for key in info}
     of_stable_baselines3 = {"TimeLimit.truncated", "terminal_observation"}
-    assert seen - of_stable_baselines3 == SB3.keys() - ({*FEATURES, "vlm_fingerprint"} - features)
+    assert seen - of_stable_baselines3 == SB3.keys() - ({*FEATURES, "vlm_fingerprint", *SPARSE} - features - sparse)
     envs.close()
 
 

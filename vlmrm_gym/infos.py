@@ -9,6 +9,8 @@ Key                   dtype       Element
                                   None where no rewards have arrived.
 `vlm_reward_start`    int64       The `vlm_step_index` of the transition that the first of these rewards belongs to.
 `vlm_episode_index`   int64       The episode of the first of these rewards, counted per environment from 0.
+`vlm_scored`          object      bool (T,), where these rewards were scored: False where they are interpolated. With
+                                  `score_every` above 1 or a `score_tolerance` only.
 `vlm_step_index`      int64       The transition of this step, counted per environment from 0.
 `task_reward`         float64     The environment's own reward.
 `vlm_features`        object      float32 (T, V, D), features that the rewards were made of; V is 1 where one view of a
@@ -39,6 +41,7 @@ Key                   Value
 `vlm_env_uid`         str, unique to this `VLMVecEnv`: tells its transitions from those of another one.
 `vlm_rewards`         float32 (T,), rewards of the oldest unscored transitions; absent if none have arrived.
 `vlm_reward_start`    int, the `vlm_step_index` of the first of these rewards; absent if none have arrived.
+`vlm_scored`          bool (T,), see above.
 `vlm_features`        float32 (T, V, D), see above. This and the next three with `return_features=True`, where rewards
                       have arrived.
 `vlm_task_rewards`    float32 (T,), see above.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Transition = tuple[Any, ...]
 """The fields of a transition: arrays without a batch dimension, and numbers."""
-LATE = ("vlm_rewards", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
+LATE = ("vlm_rewards", "vlm_scored", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
 """The entries of infos that belong to transitions of earlier steps, too; see `vlmrm_gym.infos`."""
 
 

@@ -25,6 +25,7 @@ from vlmrm_gym.scoring import ScoringQueue, Timeouts, check_backend, make_scorin
 from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
+from vlmrm_gym.scoring.sparse import SparseScoring
 from vlmrm_gym.validation import (
     SCORED_KEY,
     check_autoreset_mode,
@@ -80,6 +81,11 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         quality: MuJoCo environments only; see `VLMReward`.
         task_reward_weight: Weight of the environments' own rewards, which are added to the model's.
         scoring: "episode" or "step".
+        score_every: Draw and encode the first, every so manyth and the last state of an episode (and of each part of
+            one that is scored for itself), and interpolate the rewards of the others linearly.
+            `infos["vlm_scored"]` says which were scored. Needs `scoring="episode"`.
+        score_tolerance: Begin with every 8th state, or `score_every`, and halve the intervals whose middle is off by
+            more than this, in units of the reward. Also scored are the states next to changes of the scene.
         num_workers: Number of workers that draw and score. 0: this process.
         backend: Where workers run: "process" on this machine, "ray" on a Ray cluster (that of `RAY_ADDRESS`, or the one
             that `ray.init` has connected to, or else a local one that ends with this environment).
@@ -120,6 +126,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         quality: Quality = "fast",
         task_reward_weight: float = 0.0,
         scoring: ScoringMode = "episode",
+        score_every: int = 1,
+        score_tolerance: float | None = None,
         num_workers: int = 0,
         backend: str = "process",
         ray_options: Mapping[str, Any] | None = None,
@@ -142,6 +150,14 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             raise ValueError(
                 '`overlap` needs scoring="episode": the reward of a step cannot come later. Received "step".'
             )
+        sparse = SparseScoring(score_every, score_tolerance)
+        if sparse.every == 1:
+            sparse = None
+        elif scoring == "step":
+            raise ValueError(
+                f'`{sparse.parameter}` needs scoring="episode": rewards are interpolated between later ones. '
+                'Received "step".'
+            )
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         timeouts = Timeouts.of(worker_timeouts)
         check_backend(backend, ray_options)
@@ -163,6 +179,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
+            # A part of the memory is for the queue, one for states that have not been submitted to it, and with a
+            # tolerance one for states between two rounds.
+            share = max_pending_bytes // (2 if sparse is None or sparse.tolerance is None else 3)
             queue = self._scorer = make_scoring_queue(
                 partial(build_reward, specification.build, num_views, combine, return_features=return_features),
                 self._capture.make_renderer,
@@ -171,25 +190,28 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 ray_options=ray_options,
                 devices=devices,
                 device=device,
-                max_pending_bytes=max_pending_bytes // 2,
+                max_pending_bytes=share,
                 timeouts=timeouts,
             )
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
             self._stop_scoring = weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 check_clip_fits(queue.info.clip, self._capture.time_limit)
+                if sparse is not None:
+                    sparse.check(queue.info)
+            self._sparse = sparse
             info, draws_views = queue.info.features, combine is not None and combine.is_random
             self.feature_shape = None if info is None else info.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
-            # One half of the memory is for the queue, the other for states that have not been submitted to it.
             self._delivery = RewardDelivery(
                 queue,
                 self.num_envs,
-                max_pending_bytes // 2,
+                share,
                 overlap=overlap,
                 random_views=RandomViews(num_views, self.num_envs) if draws_views else None,
                 head=None if info is None else NewestHead(info.head, info.fingerprint),
                 recorder=None if episode_log is None else EpisodeRecorder(episode_log, self.num_envs),
+                sparse=sparse,
             )
             self._capture.attach()  # last: an exception above leaves the environments unchanged
 
@@ -298,6 +320,15 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     @view_state.setter
     def view_state(self, state: ViewState | None) -> None:
         self._delivery.view_state = state
+
+    @property
+    def score_error(self) -> float:
+        """An estimate of by how much interpolated rewards are off, from the newest episodes; NaN without a tolerance.
+
+        The mean over the middles of all intervals that were not halved, of their distance from the line between the
+        interval's ends. They were scored: the states around them are off by less.
+        """
+        return np.nan if self._sparse is None else self._sparse.error
 
     @property
     def pending_bytes(self) -> int:

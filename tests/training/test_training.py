@@ -177,6 +177,18 @@ def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path,
     np.testing.assert_array_equal(*actions)
 
 
+def test_resuming_with_interpolated_rewards(tmp_path, monkeypatch):
+    """The same states are scored, and the share is logged; PPO scores parts of episodes."""
+    for algorithm in ("SAC", "PPO"):
+        assert assert_resuming_changes_nothing(
+            lambda name, algorithm=algorithm: small(algorithm, tmp_path, f"{algorithm}-{name}", score_every=3),
+            monkeypatch,
+        )
+        rows = RunFolder.open(tmp_path / f"{algorithm}-broken").metrics()
+        assert rows
+        assert all(0.3 < row["scored"] <= 1 for row in rows)
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_resuming_after_a_signal_at_any_point(name, tmp_path, monkeypatch):
     number = getattr(signal, name)
@@ -432,7 +444,8 @@ def test_truncated_lines_are_ignored(tmp_path):
         assert folder.metrics() == [row, row]
         folder.rewind(None)
         folder.append_metrics([row, row])
-    assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *[",".join(["1.5"] * 7)] * 2]
+    rows = [",".join(["1.5"] * len(METRICS))] * 2
+    assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *rows]
 
 
 def test_ctrl_c_on_a_full_disk_is_an_error_and_keeps_the_previous_checkpoint(tmp_path, monkeypatch):

@@ -72,6 +72,9 @@ class RewardModel(Protocol):
     episode, `clip_stride` steps apart and the newest last. The first state that an action led to is repeated while the
     episode is younger than a clip. `batch_size` counts clips.
 
+    A model whose rewards say nothing of the states in between, such as one that counts events, has the attribute
+    `interpolate = False`: environments then refuse `score_every` and `score_tolerance`.
+
     A reward that is a cheap function of expensive features says so, by two more attributes. With `return_features=True`
     environments return the features too, and replay buffers make all rewards anew when the head changes:
 
@@ -139,7 +142,7 @@ class CheckedReward:
 
     def __init__(self, function: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> None:
         self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
-        for attribute in ("encode", "head", "feature_size", "fingerprint"):
+        for attribute in ("encode", "head", "feature_size", "fingerprint", "interpolate"):
             if hasattr(function, attribute):
                 setattr(self, attribute, getattr(function, attribute))
         self.batch_size: int = getattr(function, "batch_size", RewardModel.batch_size)

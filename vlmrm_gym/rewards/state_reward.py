@@ -21,6 +21,8 @@ class RewardInfo:
     """What the reward of a state is of."""
     features: FeatureInfo | None = None
     """What the features are, if they are asked for."""
+    interpolate: bool = True
+    """Whether rewards may be interpolated between those of other states."""
 
 
 class StateReward:
@@ -61,7 +63,8 @@ class StateReward:
         """States per interruptible call."""
         self.render_size: RenderSize = model.render_size
         features = self._describe_features(per_state) if return_features else None
-        self.info = RewardInfo(clip=clip, features=features)
+        interpolate = bool(getattr(model, "interpolate", True))
+        self.info = RewardInfo(clip=clip, features=features, interpolate=interpolate)
 
     def _describe_features(self, per_state: int) -> FeatureInfo:
         if not hasattr(self._model, "encode") or not hasattr(self._model, "head"):

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from vlmrm_gym.episode_log import EpisodeRecorder
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
 from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.scoring.scorer import Output, transition_keys
+from vlmrm_gym.scoring.scorer import Output, Values, transition_keys
+from vlmrm_gym.scoring.sparse import SparseScoring
 
 Mask = NDArray[np.bool_]
 
@@ -32,6 +34,7 @@ class RewardDelivery:
         random_views: Draws the view of each state; None: all of its views are scored.
         head: Makes the rewards, of features that are scored and returned; None: rewards are scored.
         recorder: Remembers the states.
+        sparse: Which states are scored; None: all.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class RewardDelivery:
         random_views: RandomViews | None,
         head: NewestHead | None = None,
         recorder: EpisodeRecorder | None = None,
+        sparse: SparseScoring | None = None,
     ) -> None:
+        self._sparse = sparse
         self._queue, self._random_views, self.head, self._recorder = queue, random_views, head, recorder
         self._output: Output = "rewards" if head is None else "features"
         # Counts of transitions in each environment. `_num_returned` are rewards in the infos of the last call. Only the
@@ -54,16 +59,18 @@ class RewardDelivery:
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
         self._num_nonblocking_episodes = 2 if overlap else 0
         self._failure: BaseException | None = None
-        share, chunk_size = max(1, max_bytes // num_envs), queue.batch_size if overlap else None
+        share, chunk_size = max(1, max_bytes // num_envs), None
+        if overlap:
+            chunk_size = queue.batch_size * (1 if sparse is None else sparse.every)
         self._pending = [
-            PendingEpisodes(index, share, chunk_size, random_views, self._output, queue.info.clip)
+            PendingEpisodes(index, share, chunk_size, random_views, self._output, queue.info.clip, sparse)
             for index in range(num_envs)
         ]
 
     @property
     def nbytes(self) -> int:
         """Memory of all states without rewards, in bytes."""
-        return self._queue.pending_bytes + sum(pending.nbytes for pending in self._pending)
+        return self._queue.pending_bytes + sum(pending.nbytes + pending.kept_nbytes for pending in self._pending)
 
     @property
     def view_state(self) -> ViewState | None:
@@ -221,32 +228,42 @@ class RewardDelivery:
 
     def _collect(self, *, keep_newest: int) -> None:
         """Submit all closed chunks, and collect rewards. Exceptions of signal handlers pass through."""
-        self._queue.submit(*(request for pending in self._pending for request in pending.unsubmitted))
-        for pending in self._pending:
-            pending.unsubmitted.clear()
-        for pending in self._pending:
-            self._failure = pending.collect(keep_newest=keep_newest) or self._failure
+        while True:
+            self._queue.submit(*(request for pending in self._pending for request in pending.unsubmitted))
+            for pending in self._pending:
+                pending.unsubmitted.clear()
+            for pending in self._pending:
+                error = pending.collect(keep_newest=keep_newest, make_rewards=self._make_rewards)
+                self._failure = error or self._failure
+            if self._failure is not None or not any(pending.unsubmitted for pending in self._pending):
+                return
+
+    def _make_rewards(self, values: Values, of: str = "") -> Rewards:
+        return values if self.head is None else self.head(values, of)
 
     def _infos(self, peek: Callable[[PendingEpisodes], Scored | None]) -> dict[str, Any]:
         """Infos with what `peek` finds of each environment. The next call raises an exception of the head."""
         num_envs = len(self._pending)
         scored = np.zeros(num_envs, dtype=np.bool_)
-        rewards, features, offsets = np.full((3, num_envs), None, dtype=object)
+        rewards, features, offsets, exact = np.full((4, num_envs), None, dtype=object)
         episodes, start = np.zeros(num_envs, dtype=np.int64), self._num_delivered.copy()
         self._num_peeked = np.zeros(num_envs, dtype=np.int64)
         for i, pending in enumerate(self._pending):
             if (found := peek(pending)) is None:
                 continue
             try:
-                made = found.values if self.head is None else self.head(found.values, f"environment {i}")
+                made = self._make_rewards(found.values, f"environment {i}")
             except ValueError as error:
                 self._failure = error
                 continue
             scored[i], episodes[i], self._num_peeked[i] = True, found.episode, len(found)
             rewards[i], features[i], offsets[i] = made + found.offsets, found.values, found.offsets
+            exact[i] = found.exact
             if self._recorder is not None:
                 self._recorder.add_rewards(i, int(start[i]), rewards[i], self._version)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
+        if self._sparse is not None:
+            infos["vlm_scored"] = exact
         if self.head is not None:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
             infos["vlm_reward_version"] = np.full(num_envs, self.head.version)

@@ -3,7 +3,7 @@
 import sys
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Keys, Output, Values, transition_keys
+from vlmrm_gym.scoring.sparse import MakeRewards, SparseChunk, SparseScoring
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,18 +29,63 @@ class Scored:
     """Rewards, float32 (T,), or features, float32 (T, V, D)."""
     offsets: Rewards
     """float32 (T,), to be added to the rewards."""
+    exact: NDArray[np.bool_]
+    """bool (T,): False where the values are interpolated."""
 
     def __len__(self) -> int:
         return len(self.offsets)
 
 
+class _Chunk:
+    """Successive transitions of an episode.
+
+    Args:
+        states: T states.
+        keys: int64 (T,).
+        offsets: float32 (T,), to add to the rewards.
+        output: What is made of the states.
+        sparse: Chooses states; None: all are scored.
+    """
+
+    def __init__(
+        self, states: States, keys: Keys, offsets: Rewards, output: Output, sparse: SparseChunk | None
+    ) -> None:
+        self.offsets, self._sparse = offsets, sparse
+        self.scored: tuple[Values, Rewards, NDArray[np.bool_]] | None = None
+        """Values, offsets, and where the values are exact; None before all that is wanted is scored."""
+        wanted = (sparse and sparse.wanted()) or (states, keys)
+        self.request = Request(*wanted, output, sparse.nbytes if sparse else 0)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states that are kept while no request is in the queue."""
+        is_queued = self.request.submitted and not self.request.done()
+        return 0 if self._sparse is None or self.scored is not None or is_queued else self._sparse.nbytes
+
+    def add_values(self, make_rewards: MakeRewards) -> bool:
+        """Take the values of the request. Returns whether there is another request."""
+        values = self.request.values
+        if self._sparse is None:
+            self.scored = values, self.offsets, np.full(len(values), True)
+            return False
+        self._sparse.add(values, make_rewards)
+        if (wanted := self._sparse.wanted()) is None:
+            values, exact = self._sparse.result()
+            self.scored = values, self.offsets, exact
+            return False
+        self.request = Request(*wanted, self.request.output, self._sparse.nbytes)
+        return True
+
+
 @dataclass
 class _Episode:
     number: int
-    scored: list[tuple[Values, Rewards]] = field(default_factory=list)
-    """Of its oldest transitions: values and offsets of each chunk."""
-    chunks: deque[tuple[Request, Rewards]] = field(default_factory=deque)
-    """Chunks not collected yet, each with the offsets, float32 (T,), to add to its rewards."""
+    scored: list[tuple[Values, Rewards, NDArray[np.bool_]]] = field(default_factory=list)
+    """Of its oldest transitions: values and offsets of each chunk, and where the values are exact."""
+    chunks: deque[_Chunk] = field(default_factory=deque)
+    """Chunks not collected yet."""
+    length: int = 0
+    """Of its chunks, and of those delivered."""
     begun: bool = False
     ended: bool = False
 
@@ -54,6 +100,7 @@ class PendingEpisodes:
         random_views: Draws the view of each state; None: all of its views are scored.
         output: What is made of the states.
         clip: What the reward of a state is of.
+        sparse: Which states are scored; None: all.
     """
 
     def __init__(
@@ -64,7 +111,9 @@ class PendingEpisodes:
         random_views: RandomViews | None = None,
         output: Output = "rewards",
         clip: ClipShape | None = None,
+        sparse: SparseScoring | None = None,
     ) -> None:
+        self._sparse = sparse
         self.clips = EpisodeClips(clip or ClipShape())
         self._output: Output = output
         self._env_index, self._num_steps, self._random_views = env_index, 0, random_views
@@ -84,6 +133,11 @@ class PendingEpisodes:
     def nbytes(self) -> int:
         """Bytes of the states that are not in a request yet."""
         return self._offsets.nbytes + (0 if self._states is None else self._states.nbytes) + self._changes_nbytes
+
+    @property
+    def kept_nbytes(self) -> int:
+        """Bytes of the states that may be scored in another round and are not in the queue."""
+        return sum(chunk.nbytes for episode in self._episodes for chunk in episode.chunks)
 
     def append(self, state: NDArray[Any], change: SceneChange | None, offset: float) -> None:
         """Add a transition: its next state, the scene change, and the offset of its reward.
@@ -114,6 +168,8 @@ class PendingEpisodes:
         episode = self._episodes[-1]
         if not episode.begun:
             return
+        if self._sparse is not None:
+            self._sparse.end_episode(episode.length)
         if episode.chunks or episode.scored:
             episode.ended = True
         else:  # a flush has delivered everything
@@ -126,34 +182,47 @@ class PendingEpisodes:
             assert self._states is not None
             self._usual_length = self._length
             self._resize(self._length)
-            keys = self._next_keys()
-            views = self._random_views(keys) if self._random_views else None
-            states = self.clips.extend(States(self._states, self._changes or None, views))
-            request = Request(states, keys, self._output)
-            self._episodes[-1].chunks.append((request, self._offsets))
-            self.unsubmitted.append(request)
+            keys, offsets, episode = self._next_keys(), self._offsets, self._episodes[-1]
+            states, sparse = States(self._states, self._changes or None), None
+            if self._sparse is not None:
+                sparse = SparseChunk(states, keys, self._sparse, self._random_views)
+            elif self._random_views is not None:
+                states = replace(states, views=self._random_views(keys))
+            chunk = _Chunk(self.clips.extend(states), keys, offsets, self._output, sparse)
+            episode.chunks.append(chunk)
+            episode.length += len(offsets)
+            self.unsubmitted.append(chunk.request)
             self._states, self._offsets, self._length = None, np.empty(0, dtype=np.float32), 0
             self._changes, self._changes_nbytes = [], 0
 
-    def collect(self, *, keep_newest: int) -> BaseException | None:
-        """Collect the rewards that have arrived; block on all episodes but the `keep_newest` newest.
+    def collect(self, *, keep_newest: int, make_rewards: MakeRewards) -> BaseException | None:
+        """Collect what has arrived; block on all episodes but the `keep_newest` newest.
 
-        Returns the error of a failed request, which is then in `unsubmitted` again, or None. Raises only exceptions of
-        signal handlers.
+        A chunk of which more states are to be scored has another request in `unsubmitted`: submit it, and collect
+        again. Raises only exceptions of signal handlers.
+
+        Args:
+            keep_newest: Number of episodes.
+            make_rewards: Makes rewards of what is scored.
+
+        Returns:
+            The error of a failed request, which is then in `unsubmitted` again, or None.
         """
         for number, episode in enumerate(self._episodes):
             wait = number < len(self._episodes) - keep_newest
-            while episode.chunks and (wait or episode.chunks[0][0].done()):
-                request, offsets = episode.chunks[0]
-                error = request.error()
-                with defer_signals():
-                    if error is None:
-                        episode.scored.append((request.values, offsets))
-                        episode.chunks.popleft()
-                    elif request not in self.unsubmitted:
-                        self.unsubmitted.append(request)
-                if error is not None:
-                    return error
+            for chunk in tuple(episode.chunks):
+                request = chunk.request
+                if chunk.scored is None and (wait or request.done()) and request not in self.unsubmitted:
+                    error = request.error()
+                    with defer_signals():
+                        if error is not None:
+                            self.unsubmitted.append(request)
+                            return error
+                        if chunk.add_values(make_rewards):
+                            self.unsubmitted.append(chunk.request)
+                if chunk.scored is not None and chunk is episode.chunks[0]:
+                    episode.scored.append(chunk.scored)
+                    episode.chunks.popleft()
         return None
 
     def peek_episode(self) -> Scored | None:
@@ -204,5 +273,5 @@ def _join(episodes: Iterable[_Episode]) -> Scored | None:
     collected = [(episode.number, *scored) for episode in episodes for scored in episode.scored]
     if not collected:
         return None
-    numbers, values, offsets = zip(*collected, strict=True)
-    return Scored(numbers[0], np.concatenate(values), np.concatenate(offsets))
+    numbers, *columns = zip(*collected, strict=True)
+    return Scored(numbers[0], *map(np.concatenate, columns))

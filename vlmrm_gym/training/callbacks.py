@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
@@ -135,7 +136,7 @@ class RunCallback(BaseCallback):
         self._bar.update(self.training_env.num_envs)
         infos = self.locals["infos"]
         if episodes := [info["episode"] for info in infos if "episode" in info]:
-            self._log_episodes(episodes)
+            self._log_episodes(episodes, [info["vlm_scored"] for info in infos if "vlm_scored" in info])
         return True
 
     def _on_training_end(self) -> None:
@@ -186,8 +187,8 @@ class RunCallback(BaseCallback):
         else:
             self.progress.checkpoint = step
 
-    def _log_episodes(self, episodes: list[dict[str, float]]) -> None:
-        """Log episodes that have been scored."""
+    def _log_episodes(self, episodes: list[dict[str, float]], scored: list[NDArray[np.bool_]]) -> None:
+        """Log episodes that have been scored, and which of the rewards that arrived with them are not interpolated."""
         has_vlm, has_success = self.config.reward.name != "ground_truth", self.config.has_success
         mean_return = np.mean([episode["r"] for episode in episodes])
         means = {
@@ -200,6 +201,8 @@ class RunCallback(BaseCallback):
                 "success_fraction": fractions.mean(),
                 "success": (fractions >= self.envs.success_threshold).mean(),
             }
+        if self.config.reward.is_sparse:
+            means["scored"] = np.concatenate(scored).mean() if scored else np.nan
         seconds = time.monotonic() - self._started
         counts = {"step": self.model.num_timesteps, "seconds": round(seconds, 3), "episodes": len(episodes)}
         row = {**counts, **{name: float(value) for name, value in means.items()}}
@@ -237,6 +240,8 @@ class RunCallback(BaseCallback):
                 continue
             if not np.isnan(value := np.mean([row[name] for row in rows])):
                 self.logger.record(f"rollout/{name}", value)
+        if not np.isnan(error := getattr(self.envs.envs, "score_error", np.nan)):
+            self.logger.record("rollout/score_error", error)
         self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
         with self._warn_on_oserror("TensorBoard events"):
             self.logger.dump(self.model.num_timesteps)

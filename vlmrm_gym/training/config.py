@@ -87,6 +87,11 @@ class RewardConfig(_RewardFields):
     """MuJoCo only: fast leaves out shadows, reflections and antialiasing; faithful draws them"""
     task_reward_weight: Number = 0.0
     """adds this many times the environment's own reward"""
+    score_every: Count = 1
+    """draws and encodes the first, every so manyth and the last state of an episode; rewards in between are
+    interpolated"""
+    score_tolerance: Positive | None = None
+    """begins with every 8th state, or score_every, and halves intervals whose middle is off by more than this"""
     device: Device = "auto"
     """where the model runs: auto, cpu, cuda, cuda:1, mps"""
     num_workers: Processes = 0
@@ -110,6 +115,11 @@ class RewardConfig(_RewardFields):
     def is_own(self) -> bool:
         """Whether the reward is of another kind than CLIP, and not the environment's."""
         return self.name not in ("clip", "ground_truth")
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether some rewards are interpolated."""
+        return self.score_every > 1 or self.score_tolerance is not None
 
     @property
     def clip_fields(self) -> dict[str, Any]:

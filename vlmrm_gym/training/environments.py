@@ -26,7 +26,7 @@ class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
 
 def make_envs(
-    config: Config, num_envs: int, *, overlap: bool = False, start_near_goal: float = 0.0
+    config: Config, num_envs: int, *, overlap: bool = False, sparse: bool = False, start_near_goal: float = 0.0
 ) -> VectorEnv[Any, Any, Any]:
     """Vector environments for a `VLMVecEnv`, from a configuration with defaults filled in.
 
@@ -34,6 +34,7 @@ def make_envs(
         config: The configuration.
         num_envs: Number of environments.
         overlap: Whether they step on while episodes are scored.
+        sparse: Whether rewards may be interpolated, as the configuration says; not for evaluation.
         start_near_goal: See `Humanoid`; 0 for evaluation.
 
     Raises:
@@ -43,7 +44,8 @@ def make_envs(
     curriculum: dict[str, Any] = {"start_near_goal": start_near_goal} if start_near_goal else {}
     if config.reward.name == "ground_truth":
         return TaskRewardVectorEnv(_make_unscored(config, num_envs, curriculum, AutoresetMode.SAME_STEP))
-    options = {name: getattr(config.reward, name) for name in _SCORING} | _options(config) | curriculum
+    scoring = (*_SCORING, *(_SPARSE if sparse else ()))
+    options = {name: getattr(config.reward, name) for name in scoring} | _options(config) | curriculum
     return make_vector_env(config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **options)
 
 
@@ -63,6 +65,8 @@ def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
 
 _SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
 """Keyword arguments of vector environments only."""
+_SPARSE = ("score_every", "score_tolerance")
+"""And those that choose which states are scored."""
 
 
 def _make_unscored(

@@ -180,9 +180,12 @@ def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any
     for tracker in own["trackers"]:
         check_form("trackers", {**tracker, "new_rewards": []}, like)
         for late in tracker["new_rewards"]:
-            if not isinstance(late, Mapping) or late.keys() != {"vlm_rewards"}:  # trainings ask for no features
+            # Trainings ask for no features.
+            if not isinstance(late, Mapping) or late.keys() - {"vlm_scored"} != {"vlm_rewards"}:
                 raise ValueError(f"new_rewards must be rewards. Received {short_repr(late)}.")
             check_tensor("new_rewards", late["vlm_rewards"], torch.float32, (None,))
+            if "vlm_scored" in late:
+                check_tensor("new_rewards", late["vlm_scored"], torch.bool, tuple(late["vlm_rewards"].shape))
         if not tracker["episodes"] or any(episode["scored"] > episode["steps"] for episode in tracker["episodes"]):
             raise ValueError(f"trackers must have episodes. Received {short_repr(tracker['episodes'])}.")
     for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):

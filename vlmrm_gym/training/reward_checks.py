@@ -10,6 +10,7 @@ from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.scoring.sparse import SparseScoring
 from vlmrm_gym.scoring.timeouts import Timeouts
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import Key, Problem
@@ -29,11 +30,11 @@ def check_reward(config: Config, wrong: Collection[Key] = ()) -> Iterator[Proble
     elif reward.is_own:
         yield from _check_unused_clip_fields(reward)
         yield from _check_own(reward)
-    elif reward.task_reward_weight or reward.num_workers or reward.overlap:
+    elif reward.task_reward_weight or reward.num_workers or reward.overlap or reward.is_sparse:
         yield Problem.of(
             "reward.name",
-            "ground_truth is the environment's own reward: task_reward_weight, num_workers and overlap are for other "
-            "rewards. Leave them out.",
+            "ground_truth is the environment's own reward: task_reward_weight, num_workers, overlap, score_every and "
+            "score_tolerance are for other rewards. Leave them out.",
         )
     if reward.kwargs and not reward.is_own:
         yield Problem.of("reward.kwargs", f"is not for {reward.name}, which has keys of its own.")
@@ -45,6 +46,10 @@ def check_reward(config: Config, wrong: Collection[Key] = ()) -> Iterator[Proble
         Timeouts.of(reward.worker_timeouts)
     except ValueError as error:
         yield _renamed("worker_timeouts", error)
+    try:
+        SparseScoring(reward.score_every, reward.score_tolerance)
+    except ValueError as error:
+        yield _renamed("score_every", error)
 
 
 def _check_backend(reward: RewardConfig) -> Iterator[Problem]:

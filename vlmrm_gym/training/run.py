@@ -132,7 +132,11 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
         )
     with _as_run_error(config):
         envs = make_envs(
-            config, config.num_envs, overlap=config.reward.overlap, start_near_goal=config.rl.start_near_goal
+            config,
+            config.num_envs,
+            overlap=config.reward.overlap,
+            sparse=True,
+            start_near_goal=config.rl.start_near_goal,
         )
         envs = ResumableVecEnv(
             envs, success_threshold=config.success_threshold, lockstep=config.task is not None and config.task.lockstep

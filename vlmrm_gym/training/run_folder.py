@@ -27,10 +27,14 @@ from filelock import FileLock, Timeout
 from vlmrm_gym.training.files import atomic_write, naming, sync
 from vlmrm_gym.validation import short_repr
 
-METRICS: tuple[str, ...] = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success")
+METRICS: tuple[str, ...] = (
+    *("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success"),
+    "scored",
+)
 """Columns of metrics.csv: steps and seconds so far, the number of episodes scored, and their means.
 
 `success_fraction` is per step, `success` per episode; both are omitted if the task does not define success.
+`scored` is the fraction of rewards that are not interpolated; omitted where all are scored.
 """
 
 BEST = ("best.zip", "best.json")

@@ -1,0 +1,98 @@
+"""How far interpolated rewards are off, against the share of the states that are scored.
+
+    python benchmarks/sparse.py
+    python benchmarks/sparse.py --tasks VLMRM/Humanoid-kneel-v0 --runs runs/Humanoid-kneel-v0__SAC__0__1700000000
+
+For each task, episodes of random actions, of one action for a whole episode ("constant") and of trained runs are played
+once, and all of their states are scored. Each setting of `score_every` and `score_tolerance` then chooses among these
+states: its error is that of all rewards, interpolated or not. Writes a table in Markdown.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import tyro
+from numpy.typing import NDArray
+
+import vlmrm_gym  # noqa: F401 (registers the IDs)
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.rollouts.environments import make_unscored_env
+from vlmrm_gym.rollouts.play import Policy, Rollout, held_actions, play, random_actions, run_actions
+from vlmrm_gym.scoring.sparse import SparseChunk, SparseScoring
+from vlmrm_gym.tasks import TASKS
+
+SETTINGS: dict[str, SparseScoring] = {
+    **{f"every {every}": SparseScoring(every) for every in (2, 4, 8)},
+    **{f"within {tolerance:g}": SparseScoring(tolerance=tolerance) for tolerance in (0.02, 0.05)},
+}
+
+
+@dataclass(frozen=True)
+class Args:
+    tasks: tuple[str, ...] = tuple(task.id for task in TASKS if task.prompt)
+    """registered IDs"""
+    episodes: int = 6
+    """episodes of each task and behaviour"""
+    runs: tuple[Path, ...] = ()
+    """folders of `vlmrm-gym train`, each of one of the tasks"""
+    camera: str | None = None
+    """humanoids: a named set of cameras, such as front-side; None: the paper's camera"""
+    model: str = "tiny"
+    """as in CLIPReward"""
+    seed: int = 0
+    """of the first episode"""
+
+
+def behaviours(args: Args, task_id: str, env: gym.Env[Any, Any]) -> Iterator[tuple[str, Callable[[int], Policy]]]:
+    """Names of behaviours, and what makes the policy of an episode from its seed."""
+    space = env.action_space
+    yield "random", lambda seed: random_actions(space, np.random.default_rng(seed))
+    yield "constant", lambda seed: held_actions(space, np.random.default_rng(seed))
+    for folder in args.runs:
+        if task_id.removeprefix("VLMRM/") in folder.name:
+            policy = run_actions(folder, env, task_id)
+            yield "trained", lambda seed, policy=policy: policy
+
+
+def choose(sparse: SparseScoring, rollout: Rollout, rewards: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
+    """The rewards of a setting, and how many states it has scored."""
+    chunk, count = SparseChunk(rollout.states, np.arange(len(rollout)), sparse, None), 0
+    while (wanted := chunk.wanted()) is not None:
+        count += len(wanted[1])
+        chunk.add(rewards[wanted[1]], lambda values: values)
+    return chunk.result()[0], count
+
+
+def main(args: Args) -> None:
+    """Measure, and print a row for each task and behaviour."""
+    titles = ["task", "behaviour", "std", *(f"{name}: share, error, 99%" for name in SETTINGS)]
+    print("|", " | ".join(titles), "|")
+    print("|" + "---|" * len(titles))
+    camera = {} if args.camera is None else {"camera": args.camera}
+    for task_id in args.tasks:
+        options: dict[str, Any] = {"model": args.model, **(camera if "Humanoid" in task_id else {})}
+        envs: Any = gym.make_vec(task_id, 1, **options)
+        with closing(make_unscored_env(task_id, None)) as env, closing(envs):
+            view = StateView(env, options.get("camera"))
+            for name, policy in behaviours(args, task_id, env):
+                played = []
+                for seed in range(args.seed, args.seed + args.episodes):
+                    rollout = play(env, view, policy(seed), seed=seed, steps=1_000, behaviour=name)
+                    played.append((rollout, envs.scorer.rewards(rollout.states)))
+                always = np.concatenate([rewards for _, rewards in played])
+                cells = []
+                for sparse in SETTINGS.values():
+                    chosen, counts = zip(*(choose(sparse, *own) for own in played), strict=True)
+                    error = np.abs(np.concatenate(chosen) - always)
+                    cells.append(f"{sum(counts) / len(always):.0%}, {error.mean():.3f}, {np.quantile(error, 0.99):.3f}")
+                row = [task_id.removeprefix("VLMRM/"), name, f"{always.std():.2f}", *cells]
+                print("|", " | ".join(row), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))

@@ -1,0 +1,308 @@
+"""`score_every` and `score_tolerance` at the doors: what is drawn, what is interpolated, and what is refused."""
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting_env import Counting
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reward_models import WavyReward, wavy
+
+import vlmrm_gym
+from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
+
+
+def make(bases, reward="WavyReward", **kwargs):
+    functions = [lambda base=base: base for base in bases]
+    batch_size = kwargs.pop("batch_size", None)
+    reward_kwargs = {"batch_size": batch_size}
+    return vlmrm_gym.VLMRewardVectorEnv(
+        functions, reward=f"reward_models:{reward}", reward_kwargs=reward_kwargs, autoreset_mode="SameStep", **kwargs
+    )
+
+
+def play(envs, steps, flush_at=()):
+    """Step with zeros and flush at some steps, and at the end: for each environment the arrays that have arrived."""
+    arrived = [[] for _ in range(envs.num_envs)]
+
+    def take(infos):
+        for i in np.flatnonzero(infos["_vlm_rewards"]):
+            arrived[i].append({key: infos[key][i] for key in infos if key[:4] == "vlm_"})
+
+    envs.reset(seed=0)
+    for step in range(steps):
+        take(envs.step(np.zeros(envs.num_envs, dtype=int))[4])
+        if step in flush_at:
+            take(envs.flush())
+    take(envs.flush())
+    assert envs.pending_bytes == 0
+    return arrived
+
+
+def joined(arrived, key):
+    return [np.concatenate([infos[key] for infos in own]) for own in arrived]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.lists(st.integers(6, 25), min_size=1, max_size=3), min_size=1, max_size=3),
+    every=st.integers(2, 5),
+    flush_at=st.sets(st.integers(0, 40)),
+)
+def test_every_kth_state_of_what_is_scored_together_is_drawn(lengths, every, flush_at):
+    """Its first and its last too, and no other; rewards between them are linear."""
+    WavyReward.scored.clear()
+    bases = [Counting(own, first=10_000 * number) for number, own in enumerate(lengths)]
+    envs = make(bases, score_every=every)
+    arrived = play(envs, 40, flush_at)
+    envs.close()
+    drawn = []
+    for base, own in zip(bases, arrived, strict=True):
+        numbers = np.array(base.expected_rewards)
+        assert sum(len(infos["vlm_rewards"]) for infos in own) == len(numbers)
+        for infos in own:
+            count, start = len(infos["vlm_rewards"]), infos["vlm_reward_start"]
+            chosen = np.unique([*range(0, count, every), count - 1])
+            assert infos["vlm_scored"].dtype == bool
+            assert np.flatnonzero(infos["vlm_scored"]).tolist() == chosen.tolist()
+            always = wavy(numbers[start : start + count])
+            assert infos["vlm_rewards"].dtype == np.float32
+            assert infos["vlm_rewards"][chosen].tobytes() == always[chosen].tobytes()
+            expected = np.interp(np.arange(count), chosen, always[chosen])
+            np.testing.assert_allclose(infos["vlm_rewards"], expected, rtol=1e-6)
+            drawn += numbers[start + chosen].tolist()
+    assert sorted(WavyReward.scored) == sorted(drawn)
+
+
+@pytest.mark.parametrize("options", [{"score_every": 4}, {"score_tolerance": 3.0}, {"score_every": 3}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"overlap": True},
+        {"batch_size": 3},
+        {"batch_size": 16, "overlap": True},
+        {"num_workers": 2},
+        {"num_workers": 2, "overlap": True},
+        {"return_features": True, "reward": "WavyFeatures"},
+    ],
+    ids=str,
+)
+def test_where_rewards_are_scored_never_changes_what_is_interpolated(options, how):
+    """Workers, batches and overlap: the same states are scored."""
+    results = []
+    for own in ({}, how):
+        if "reward" in how and not own:
+            own = {"reward": how["reward"], "return_features": True, "num_workers": 1}
+        envs = make([Counting([29, 40], first=1000 * i) for i in range(2)], **options, **own)
+        arrived = play(envs, 80)
+        results.append([*joined(arrived, "vlm_rewards"), *joined(arrived, "vlm_scored")])
+        assert np.isfinite(envs.score_error) == ("score_tolerance" in options)
+        envs.close()
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_tolerance_scores_where_the_reward_bends():
+    """Its fall at once is found, and what is left is within twice the tolerance: see the tests of `Refinement`."""
+    base = Counting([60])
+    envs = make([base], score_tolerance=1.0)
+    (arrived,) = play(envs, 60)
+    envs.close()
+    (infos,) = arrived
+    scored, error = infos["vlm_scored"], np.abs(infos["vlm_rewards"] - wavy(base.expected_rewards))
+    assert (error[scored] == 0).all()
+    assert error.max() <= 2
+    assert scored.mean() < 0.5
+    assert scored[[0, -1]].all()
+
+
+def test_without_it_nothing_changes():
+    WavyReward.scored.clear()
+    envs = make([Counting([9])], score_every=1, score_tolerance=None)
+    (arrived,) = play(envs, 9)
+    assert "vlm_scored" not in arrived[0]
+    assert len(WavyReward.scored) == 9
+    assert np.isnan(envs.score_error)
+    envs.close()
+
+
+def test_the_environments_own_reward_is_added_step_by_step():
+    class Own(Counting):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, float(self.count % 3), *rest
+
+    arrived = []
+    for weight in (0.0, 10.0):
+        envs = make([Own([20])], score_every=6, task_reward_weight=weight)
+        arrived.append(joined(play(envs, 20), "vlm_rewards")[0])
+        envs.close()
+    np.testing.assert_allclose(arrived[1] - arrived[0], 10 * (np.arange(2, 22) % 3), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"score_every": 4}, {"score_tolerance": 3.0}])
+def test_features_are_interpolated_and_rewards_are_the_heads(options):
+    """So a relabelling makes the same rewards of what a buffer keeps. The tolerance is that of the reward."""
+    base = Counting([41])
+    envs = make([base], "WavyFeatures", return_features=True, **options)
+    ((infos,),) = play(envs, 41)
+    head = envs.head
+    envs.close()
+    chosen, states = np.flatnonzero(infos["vlm_scored"]), np.arange(41)
+    roots = np.array(base.expected_rewards) % 40 / 4
+    expected = np.interp(states, chosen, roots[chosen])
+    np.testing.assert_allclose(infos["vlm_features"][:, 0, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(infos["vlm_rewards"], expected**2, rtol=1e-5)
+    np.testing.assert_array_equal(infos["vlm_rewards"], head(infos["vlm_features"]))
+    assert infos["vlm_scored"].mean() < 0.6
+
+
+def test_before_the_first_head_the_grid_is_scored():
+    """There is no reward yet whose middles could be off."""
+    envs = make([Counting([33])], "WavyFeatures", return_features=True, score_tolerance=0.1)
+    envs.head.head = None
+    ((infos,),) = play(envs, 33)
+    envs.close()
+    assert np.isnan(infos["vlm_rewards"]).all()
+    assert np.flatnonzero(infos["vlm_scored"]).tolist() == list(range(0, 33, 4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scoring": "step", "score_every": 2}, '`score_every` needs scoring="episode"'),
+        ({"scoring": "step", "score_tolerance": 0.1}, '`score_tolerance` needs scoring="episode"'),
+        (
+            {"reward": "EventReward", "score_every": 3},
+            "`score_every` is not for this reward: it says",
+        ),
+        ({"reward": "EventReward", "score_tolerance": 3}, "`score_tolerance` is not for this reward: .* Received 3"),
+        ({"reward": "ClipsOfTwo", "score_every": 3}, "`score_every` is not for this reward: it is of clips"),
+        ({"score_every": 0}, "`score_every` must be an integer of at least 1"),
+        ({"score_tolerance": -1}, "`score_tolerance` must be a finite number above 0"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_interpolated_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make([Counting([9])], **options)
+
+
+def test_rewards_that_cannot_be_interpolated_are_scored_without_it():
+    envs = make([Counting([9])], "EventReward")
+    assert joined(play(envs, 9), "vlm_rewards")[0].tolist() == list(range(2, 11))
+    envs.close()
+
+
+def test_episodes_of_which_only_the_ends_are_scored_are_warned_of_once():
+    envs = make([Counting([5, 9])], score_every=8)
+    with pytest.warns(UserWarning, match="`score_every` is 8, and an episode had 5 steps") as caught:
+        (arrived,) = play(envs, 28)
+    assert len(caught) == 1
+    envs.close()
+    assert [infos["vlm_scored"].tolist() for infos in arrived[:1]] == [[True, False, False, False, True]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        envs = make([Counting([9])], score_every=8)
+        play(envs, 18, flush_at=[4, 8])  # parts of an episode are not episodes
+        envs.close()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_states_between_rounds_are_bounded(overlap):
+    """A frame has 12 bytes. States that may be scored in another round count as long as they are kept."""
+    envs = make(
+        [Counting([200], first=1000 * i) for i in range(2)],
+        overlap=overlap,
+        score_tolerance=20.0,
+        max_pending_bytes=600,
+    )
+    envs.reset(seed=0)
+    rewards = [0, 0]
+    for _ in range(400):
+        infos = envs.step(np.zeros(2, dtype=int))[4]
+        assert envs.pending_bytes <= 600
+        for i in np.flatnonzero(infos["_vlm_rewards"]):
+            rewards[i] += len(infos["vlm_rewards"][i])
+    infos = envs.flush()
+    for i in np.flatnonzero(infos["_vlm_rewards"]):
+        rewards[i] += len(infos["vlm_rewards"][i])
+    assert rewards == [400, 400]
+    envs.close()
+
+
+@pytest.mark.parametrize("options", [{"score_every": 5}, {"score_tolerance": 0.05, "score_every": 4}])
+def test_scoring_that_fails_is_repeated(options, tmp_path):
+    """In the first round, or in a later one: no reward is lost, and none arrives twice. The 7th state fails."""
+    mark = tmp_path / "repaired"
+    base = Counting([25])
+    envs = vlmrm_gym.VLMRewardVectorEnv(
+        [lambda: base],
+        reward="reward_models:FaultyWavyReward",
+        reward_kwargs={"prompt": str(mark)},
+        autoreset_mode="SameStep",
+        **options,
+    )
+    envs.reset(seed=0)
+    for _ in range(25):
+        *_, infos = envs.step(np.zeros(1, dtype=int))
+    assert not infos["_vlm_rewards"][0]
+    with pytest.raises(ArithmeticError, match="seven"):
+        envs.flush()
+    mark.touch()
+    infos = envs.flush()
+    scored = infos["vlm_scored"][0]
+    assert scored[5]
+    np.testing.assert_array_equal(infos["vlm_rewards"][0][scored], wavy(base.expected_rewards)[scored])
+    assert len(scored) == 25
+    assert not envs.flush()["_vlm_rewards"][0]
+    envs.close()
+
+
+def test_replay_buffers_keep_interpolated_rewards():
+    """Through Stable-Baselines3: `vlm_scored` is in the infos of an environment, beside `vlm_rewards`."""
+    base = Counting([12])
+    envs = VLMVecEnv(make([base], score_every=4))
+    buffer = DeferredReplayBuffer(100, envs.observation_space, envs.action_space, device="cpu", n_envs=1)
+    observation, scored = envs.reset(), []
+    for _ in range(24):
+        following, rewards, dones, infos = envs.step(np.zeros(1, dtype=int))
+        buffer.add(observation, following, np.zeros((1, 1)), rewards, dones, infos)
+        observation = following
+        scored += [own for info in infos for own in info.get("vlm_scored", [])]
+    envs.close()
+    grid = [0, 4, 8, 11]
+    always = wavy(base.expected_rewards).reshape(2, 12)
+    expected = [np.interp(np.arange(12), grid, own[grid]) for own in always]
+    np.testing.assert_allclose(buffer.rewards[:24, 0], np.concatenate(expected), rtol=1e-6)
+    assert np.flatnonzero(scored).tolist() == [*grid, *(12 + np.array(grid))]
+
+
+@pytest.mark.parametrize("combine_views", ["min", "mean", "random"])
+def test_views_of_a_humanoid(combine_views):
+    """All views of the states that are chosen, or one view for an interval: scored states have their usual reward."""
+    scored = []
+    for options in ({}, {"score_every": 3}, {"score_every": 4, "score_tolerance": 0.02}):
+        envs = gym.make_vec(
+            "VLMRM/Humanoid-kneel-v0",
+            num_envs=1,
+            episode_length=13,
+            camera="front-side",
+            combine_views=combine_views,
+            **options,
+        )
+        envs.reset(seed=0)
+        envs.action_space.seed(0)
+        for _ in range(13):
+            *_, infos = envs.step(envs.action_space.sample())
+        scored.append((infos["vlm_rewards"][0], infos.get("vlm_scored", [None])[0]))
+        envs.close()
+    (always, _), (thirds, exact), (fine, within) = scored
+    assert np.flatnonzero(exact).tolist() == [0, 3, 6, 9, 12]
+    np.testing.assert_allclose(thirds[exact], always[exact], atol=1e-5)
+    assert within[[0, 4, 8, 12]].all()
+    np.testing.assert_allclose(fine[[0, 4, 8, 12]], always[[0, 4, 8, 12]], atol=1e-5)
+    if combine_views != "random":
+        assert np.abs(fine - always).max() < 0.1
