@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rollouts.environments import make_unscored_env
-from vlmrm_gym.rollouts.play import Policy, Rollout, held_actions, play, random_actions, run_actions
+from vlmrm_gym.rollouts.play import Policy, Rollout, constant_actions, play, random_actions, run_actions
 from vlmrm_gym.scoring.sparse import SparseChunk, SparseScoring
 from vlmrm_gym.tasks import TASKS
 
@@ -52,7 +52,7 @@ def behaviours(args: Args, task_id: str, env: gym.Env[Any, Any]) -> Iterator[tup
     """Names of behaviours, and what makes the policy of an episode from its seed."""
     space = env.action_space
     yield "random", lambda seed: random_actions(space, np.random.default_rng(seed))
-    yield "constant", lambda seed: held_actions(space, np.random.default_rng(seed))
+    yield "constant", lambda seed: constant_actions(space, np.random.default_rng(seed))
     for folder in args.runs:
         if task_id.removeprefix("VLMRM/") in folder.name:
             policy = run_actions(folder, env, task_id)

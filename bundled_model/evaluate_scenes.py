@@ -2,7 +2,7 @@
 
     python -m bundled_model.evaluate_scenes
 
-Own scenes: episodes of all registered IDs, of random, held and goal behaviour and of any states; each is drawn in a
+Own scenes: episodes of all registered IDs, of random, constant and goal behaviour and of any states; each is drawn in a
 random look, from a random side of "around", in a random quality and size, and scored in one of the resize modes that
 differ, at 480 pixels half of the time as recorded (`scenes.recorded`). Of an episode, about 12 frames are looked at,
 the first two among them. Other scenes: environments of Gymnasium, cart-poles in other colours, and pictures; an episode
@@ -32,12 +32,12 @@ from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRen
 from vlmrm_gym.rendering.renderer import Renderer
 from vlmrm_gym.rewards.preprocessing import Preprocessing
 from vlmrm_gym.rollouts.environments import make_unscored_env
-from vlmrm_gym.rollouts.play import held_actions, play, random_actions
+from vlmrm_gym.rollouts.play import constant_actions, play, random_actions
 from vlmrm_gym.tasks import TASKS, Task
 from vlmrm_gym.tiny import scenes
 
-BEHAVIOURS = ("random", "held", "goal", "any")
-"""Of episodes: random actions, one action held for ten steps, states of the goal, and states of the training data."""
+BEHAVIOURS = ("random", "constant", "goal", "any")
+"""Of episodes: random actions, an action constant for ten steps, goal states, and states of the training data."""
 FAITHFUL_SHARE = 0.05
 """Fraction of humanoid episodes drawn in the quality "faithful"."""
 GYMNASIUM = (
@@ -106,7 +106,9 @@ def _states(name: str, task: Task, behaviour: str, rng: np.random.Generator) -> 
         return goals if len(goals) else DOMAINS[name].sample_states(12, rng)
     with closing(make_unscored_env(task.id, None)) as env, closing(StateView(env)) as view:
         act = (
-            random_actions(env.action_space, rng) if behaviour == "random" else held_actions(env.action_space, rng, 10)
+            random_actions(env.action_space, rng)
+            if behaviour == "random"
+            else constant_actions(env.action_space, rng, 10)
         )
         rows = play(
             env, view, act, seed=int(rng.integers(2**31)), steps=task.episode_length, behaviour=behaviour

@@ -14,7 +14,7 @@ from reports import draw_frames, minimal_report
 from vlmrm_gym.audit.agreement import measure_agreement
 from vlmrm_gym.audit.report import charts, pictures, render
 from vlmrm_gym.audit.report.plot import Plot
-from vlmrm_gym.audit.results import CheatSearch, Landscape, SignalCurves
+from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves
 
 
 def test_embedded_pictures_keep_their_looks_and_their_limits():
@@ -75,9 +75,9 @@ def test_every_behaviour_has_a_chart_over_the_same_range():
 def test_rewards_that_are_all_alike_are_drawn(value):
     curves = SignalCurves(rewards=np.full((2, 5), value), behaviours=["random"] * 2, signal=None)
     landscape = Landscape(title="x", axis="x", positions=np.zeros(1), curves={"a": np.full(1, value)}, goal=None)
-    found = CheatSearch(judged=True, true_rewards=np.full(4, value), scored=1)
+    found = AdversarialSearch(knows_success=True, true_rewards=np.full(4, value), scored=1)
     agreement = measure_agreement([value] * 4, [True, False] * 2)
     report = dataclasses.replace(
-        minimal_report(), signal=curves, landscapes=[landscape], cheats=found, agreements={"x": agreement}
+        minimal_report(), signal=curves, landscapes=[landscape], exploits=found, agreements={"x": agreement}
     )
     assert not re.search(r'"[^"]*\b(nan|inf)\b', render(report))

@@ -18,7 +18,7 @@ from vlmrm_gym.audit.agreement import measure_agreement
 from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.formatting import MEASURES, MINUS
 from vlmrm_gym.audit.report import render, write_report
-from vlmrm_gym.audit.results import Cheat, CheatSearch, Landscape, Measures
+from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
@@ -90,7 +90,7 @@ def test_sections_are_in_order(page):
     assert [section["id"] for section in page.all("section")] == [
         "settings",
         "measures",
-        "cheats",
+        "exploits",
         "agreement",
         "landscape",
         "signal",
@@ -117,10 +117,10 @@ def test_links_lead_to_headings_of_the_page(page):
             ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "one of 12 combinations"],
         ),
         ("measures", ["0.950 0.930 to 0.970", "0.200 0.180 to 0.220", "0.610", "0.300", "0.520", "0.071"]),
-        ("cheats", ["12,800", "0.740", "Cheat 5", "torso upright 6.310", "reward of 0.690"]),
+        ("exploits", ["12,800", "0.740", "Exploit 5", "torso upright 6.310", "reward of 0.690"]),
         ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
         ("landscape", ["Leaning to a side", "alpha 0.5", "angle of the torso (degrees)", "succeed is unknown"]),
-        ("signal", ["random", "held", "20 of 30 rollouts", "median of the goal states"]),
+        ("signal", ["random", "constant", "20 of 30 rollouts", "median of the goal states"]),
         ("viewpoints", [f"azimuth 180°, elevation {MINUS}60°", "0.030 below", "0.120 above"]),
         ("controls", ["another prompt 0.610 The", "robot 0.530 (chance)", "The background would decide."]),
         ("sheets", ["Rollouts of a run", "success", "failure"]),
@@ -145,8 +145,8 @@ def test_a_reward_that_does_not_rank_is_called_so_beside_its_auc(page):
 def test_what_was_left_out_is_explained():
     page = Page(render(minimal_report()))
     shown = [section["id"] for section in page.all("section")]
-    assert shown == ["settings", "measures", "cheats", "agreement", "viewpoints", "command"]
-    assert "The states cannot be set" in page.texts["cheats"]
+    assert shown == ["settings", "measures", "exploits", "agreement", "viewpoints", "command"]
+    assert "The states cannot be set" in page.texts["exploits"]
     assert "The environment has one view." in page.texts["viewpoints"]
     assert page.texts["measures"].count("not measured") == len(MEASURES)
 
@@ -178,30 +178,30 @@ def test_a_prompt_that_is_not_unicode_can_be_written(tmp_path):
 
 
 def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
-    """5 cheats of 2 views and 2 contact sheets of 24 frames, all noise."""
+    """5 exploits of 2 views and 2 contact sheets of 24 frames, all noise."""
     write_report(full_report(noise=1.0), tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
-def test_without_a_judge_the_cheats_are_the_states_with_the_highest_rewards():
-    cheat = Cheat(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8)
-    page = Page(render(dataclasses.replace(minimal_report(), cheats=CheatSearch(cheats=[cheat], scored=1))))
-    assert "States with the highest rewards" in page.texts["cheats"]
-    assert "State 1" in page.texts["cheats"]
-    assert "fail" not in page.texts["cheats"]
+def test_without_a_judge_the_exploits_are_the_states_with_the_highest_rewards():
+    exploit = Exploit(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8)
+    page = Page(render(dataclasses.replace(minimal_report(), exploits=AdversarialSearch(exploits=[exploit], scored=1))))
+    assert "States with the highest rewards" in page.texts["exploits"]
+    assert "State 1" in page.texts["exploits"]
+    assert "fail" not in page.texts["exploits"]
     assert len(page.all("img")) == 1
 
 
-def test_a_search_without_cheats_says_so():
-    found = CheatSearch(judged=True, true_rewards=np.array([0.5, 0.7]), scored=10)
-    page = Page(render(dataclasses.replace(minimal_report(), cheats=found)))
-    assert "The search found no cheat." in page.texts["cheats"]
+def test_a_search_without_exploits_says_so():
+    found = AdversarialSearch(knows_success=True, true_rewards=np.array([0.5, 0.7]), scored=10)
+    page = Page(render(dataclasses.replace(minimal_report(), exploits=found)))
+    assert "The search found no exploit." in page.texts["exploits"]
 
 
 def test_pictures_say_what_they_are(page):
     descriptions = [image["alt"] or "" for image in page.all("img")]
     assert len(descriptions) == 6 * 2 + 2 + 2 * 24
-    assert "Cheat 2, with a reward of 0.800, view 1 of 2" in descriptions
+    assert "Exploit 2, with a reward of 0.800, view 1 of 2" in descriptions
     assert "Frame 24 of 24, failure" in descriptions
     assert len(set(descriptions)) > 50
     assert all(chart["aria-label"] for chart in page.all("svg") if "aria-hidden" not in chart)

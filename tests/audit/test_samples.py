@@ -9,7 +9,7 @@ import pytest
 from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.measure import agreements, summarise
 from vlmrm_gym.audit.prompts import Column
-from vlmrm_gym.audit.results import CheatSearch, Measures, SignalCurves
+from vlmrm_gym.audit.results import AdversarialSearch, Measures, SignalCurves
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.envs import CartPole
@@ -30,7 +30,7 @@ def samples(visited, around):
 
 
 def measures(own):
-    return summarise(own, COLUMN, agreements(own, COLUMN, 0), CheatSearch(), NOTHING, [])
+    return summarise(own, COLUMN, agreements(own, COLUMN, 0), AdversarialSearch(), NOTHING, [])
 
 
 @pytest.mark.parametrize("outcome", [True, False])
@@ -38,10 +38,10 @@ def test_without_successes_and_failures_around_the_goal_the_rollouts_decide(outc
     """A rare success may be in no state that was drawn from the rollouts."""
     visited = sample([0.1, 0.3, 0.2, 0.4], [False, False, True, True])
     own = samples(visited, sample([0.1, 0.2], [outcome, outcome]))
-    assert own.judged is visited
+    assert own.labelled is visited
     assert measures(own).auc.value == 0.75  # of four pairs one is wrong
     both = samples(visited, sample([0.1, 0.2], [False, True]))
-    assert both.judged is both.around
+    assert both.labelled is both.around
     assert measures(both).auc.value == 1
 
 

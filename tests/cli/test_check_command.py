@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import TASK_PROMPT
 
-from vlmrm_gym.audit import cheats, samples, scene_check
+from vlmrm_gym.audit import exploits, samples, scene_check
 from vlmrm_gym.audit.prompts import Column, load_prompts
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.cli import main
@@ -27,7 +27,7 @@ POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
 FEWER = [
     (scene_check, {"ROLLOUTS": 2, "STEPS": 25, "REACH_ROLLOUTS": 20}),
     (samples, {"AROUND": 60, "GOALS": 12}),
-    (cheats, {"STARTS": 16, "EVALUATIONS": 110}),
+    (exploits, {"STARTS": 16, "EVALUATIONS": 110}),
 ]
 """Sizes of a check that takes seconds."""
 
@@ -103,15 +103,15 @@ def test_the_measures_tell_the_tasks_prompt_from_another_one(four):
     assert in_order == sorted(in_order, reverse=True)
 
 
-def test_cheats_fail_a_condition_by_more_than_a_near_miss(four):
+def test_exploits_fail_a_condition_by_more_than_a_near_miss(four):
     measures, _ = four
-    rewards = [cheat["reward"] for cheat in measures["cheats"]]
+    rewards = [exploit["reward"] for exploit in measures["exploits"]]
     assert 1 <= len(rewards) <= 5
     assert rewards == sorted(rewards, reverse=True)
-    for cheat in measures["cheats"]:
-        assert max(cheat["failed"].values()) > 0.5
-        assert cheat["failed"].keys() <= {"pole upright", "cart on its track"}
-        assert cheat["reached"] is None
+    for exploit in measures["exploits"]:
+        assert max(exploit["failed"].values()) > 0.5
+        assert exploit["failed"].keys() <= {"pole upright", "cart on its track"}
+        assert exploit["reached"] is None
 
 
 def test_a_combination_has_the_same_measures_alone(four, tmp_path):
@@ -120,8 +120,8 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
     (alone,) = measures["table"]
     (among,) = (row for row in four[0]["table"] if row["choice"] == alone["choice"])
     assert numbers(alone) == pytest.approx(numbers(among), abs=1e-5)
-    cheats, others = ([cheat["reward"] for cheat in one["cheats"]] for one in (measures, four[0]))
-    assert cheats == pytest.approx(others, abs=1e-5)
+    exploits, others = ([exploit["reward"] for exploit in one["exploits"]] for one in (measures, four[0]))
+    assert exploits == pytest.approx(others, abs=1e-5)
 
 
 def test_another_seed_draws_other_states(four, tmp_path):
@@ -148,7 +148,7 @@ def test_states_are_scored_as_the_environment_is_rewarded():
 
 def test_reach_searches_for_actions(tmp_path):
     measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--reach")
-    reached = [cheat["reached"] for cheat in measures["cheats"] if cheat["reached"] is not None]
+    reached = [exploit["reached"] for exploit in measures["exploits"] if exploit["reached"] is not None]
     assert reached  # poles fall
     assert max(reached) <= 1
 
@@ -159,8 +159,8 @@ def test_another_packages_environment_with_a_success_function(tmp_path):
     measures, report = check(tmp_path / "out", "Ant-v5", *flags)
     (row,) = measures["table"]
     assert 0 <= numbers(row)["auc"] <= 1
-    assert row["measures"]["cheat_excess"] is None or np.isfinite(row["measures"]["cheat_excess"])
-    assert all(cheat["failed"] == {} for cheat in measures["cheats"])  # a function has no conditions
+    assert row["measures"]["exploit_excess"] is None or np.isfinite(row["measures"]["exploit_excess"])
+    assert all(exploit["failed"] == {} for exploit in measures["exploits"])  # a function has no conditions
     assert "data:image" in report
 
 
@@ -172,8 +172,8 @@ def test_without_a_judge_it_shows_the_states_with_the_highest_rewards(tmp_path):
     (row,) = measures["table"]
     assert numbers(row) == {}
     assert row["ranks"] is None
-    assert measures["cheats"]
-    assert all(cheat["failed"] == {} for cheat in measures["cheats"])
+    assert measures["exploits"]
+    assert all(exploit["failed"] == {} for exploit in measures["exploits"])
 
 
 def test_a_camera_that_sees_nothing_is_named_beside_one_that_does(tmp_path):
@@ -188,7 +188,7 @@ def test_a_success_function_that_all_rollouts_meet_is_no_error(tmp_path):
     measures, report = check(tmp_path / "out", *PENDULUM, "--success", "check_subjects:is_nearly_upright")
     (row,) = measures["table"]
     assert row["measures"]["auc"] is None
-    assert row["measures"]["cheat_excess"] is None
+    assert row["measures"]["exploit_excess"] is None
     assert "states are successes: without failures there is nothing to compare them with" in report
 
 
@@ -196,7 +196,7 @@ def test_frames_that_an_environment_renders_itself_leave_the_search_out(tmp_path
     flags = ["--env", "check_subjects:framed_cart_pole", *POLES]
     measures, report = check(tmp_path / "out", *flags)
     assert "There was no search: it needs states that can be made and drawn." in report
-    assert measures["cheats"] == []
+    assert measures["exploits"] == []
     assert measures["subject"] == "check_subjects:framed_cart_pole"
     (row,) = measures["table"]
     assert row["measures"]["auc"] is not None  # its steps say success
@@ -207,10 +207,10 @@ def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
     flags = ["--env", "check_subjects:recoloured", "--prompt", TASK_PROMPT, "--success", "check_subjects:is_turned"]
     measures, report = check(tmp_path / "out", *flags)
     assert "There was no search: the environment changes its scene" in report
-    assert measures["cheats"] == []
+    assert measures["exploits"] == []
     (row,) = measures["table"]
     assert row["measures"]["auc"] is not None  # the function judges the states of the rollouts
-    assert row["measures"]["cheat_excess"] is None
+    assert row["measures"]["exploit_excess"] is None
 
 
 def test_episodes_of_one_step_are_no_error(tmp_path):
@@ -267,11 +267,11 @@ def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
     opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
     auc = [numbers(one["table"][0])["auc"] for one in (labelled, opposite)]
     assert auc[0] == pytest.approx(1 - auc[1])
-    assert any(cheat["failed"] for cheat in judged["cheats"])
+    assert any(exploit["failed"] for exploit in judged["exploits"])
     for one in (labelled, opposite):  # nothing says which other states fail
-        assert one["cheats"]
-        assert not any(cheat["failed"] for cheat in one["cheats"])
-        assert one["table"][0]["measures"]["cheat_excess"] is None
+        assert one["exploits"]
+        assert not any(exploit["failed"] for exploit in one["exploits"])
+        assert one["table"][0]["measures"]["exploit_excess"] is None
 
 
 @pytest.mark.parametrize(("value", "all_are"), [("1", "successes"), ("0", "failures")])
@@ -302,8 +302,8 @@ def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     for row in measures["table"]:
         assert numbers(row)["auc"] > 0.8
     assert "azimuth" in report.lower()
-    for cheat in measures["cheats"]:
-        assert max(cheat["failed"].values()) > 0.5
+    for exploit in measures["exploits"]:
+        assert max(exploit["failed"].values()) > 0.5
 
 
 def fails(capsys, *arguments):

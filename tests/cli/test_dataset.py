@@ -195,7 +195,7 @@ def test_a_complete_dataset_is_left_alone(poles, tmp_path, monkeypatch):
     ("flags", "name"),
     [
         (["--seed", "1"], "seed"),
-        (["--policy", "held"], "policy"),
+        (["--policy", "constant"], "policy"),
         (["--alpha", "0.5"], "alpha"),
         (["--prompt", "a pole"], "prompt"),
         (["--episodes", "5", "--steps", "9"], "episodes"),
@@ -226,7 +226,7 @@ def test_a_kill_before_the_settings_were_written_does_not_matter(tmp_path):
 
 
 def test_two_views_of_a_humanoid_are_combined_as_in_training(tmp_path):
-    flags = ["--policy", "held", "--camera", "front-side", "--episodes", "1", "--steps", "3", "--frames"]
+    flags = ["--policy", "constant", "--camera", "front-side", "--episodes", "1", "--steps", "3", "--frames"]
     (episode,) = record(tmp_path / "out", "VLMRM/Humanoid-kneel-v0", *flags)
     np.testing.assert_array_equal(episode.actions, episode.actions[:1].repeat(3, axis=0))
     with closing(gym.make("VLMRM/Humanoid-kneel-v0", camera="front-side")) as env:

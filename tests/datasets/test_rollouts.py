@@ -11,7 +11,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
 from vlmrm_gym.rollouts.environments import time_limit
-from vlmrm_gym.rollouts.play import held_actions, play, random_actions, run_actions, stack_values
+from vlmrm_gym.rollouts.play import constant_actions, play, random_actions, run_actions, stack_values
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.run_folder import RunError
 
@@ -27,7 +27,7 @@ def cartpole():
 
 
 def play_held(env, view, action, **kwargs):
-    return play(env, view, lambda observation: action, **{"seed": 3, "steps": 30, "behaviour": "held"} | kwargs)
+    return play(env, view, lambda observation: action, **{"seed": 3, "steps": 30, "behaviour": "constant"} | kwargs)
 
 
 def test_a_rollout_records_what_a_loop_over_the_environment_sees(cartpole):
@@ -123,9 +123,9 @@ def test_seeds_decide_the_episode_and_the_actions(cartpole):
     np.testing.assert_array_equal(first, observe(1))  # whatever was played in between
 
 
-def test_held_actions_reach_the_bounds_and_the_interior():
+def test_constant_actions_reach_the_bounds_and_the_interior():
     space = gym.spaces.Box(np.array([-2.0, 0.0]), np.array([1.0, np.inf]), dtype=np.float64)
-    drawn = np.array([held_actions(space, np.random.default_rng(seed))(None) for seed in range(400)])
+    drawn = np.array([constant_actions(space, np.random.default_rng(seed))(None) for seed in range(400)])
     assert all(space.contains(action) for action in drawn)
     bounded, half_bounded = drawn.T
     for bound in (-2.0, 1.0):  # a quarter each; 5 standard deviations are 0.11
@@ -136,9 +136,9 @@ def test_held_actions_reach_the_bounds_and_the_interior():
 
 
 @pytest.mark.parametrize(("hold", "changes"), [(None, []), (4, [4, 8]), (1, [*range(1, 12)])])
-def test_held_actions_are_held(hold, changes):
+def test_constant_actions_are_held(hold, changes):
     space = gym.spaces.Box(-np.ones(8), np.ones(8), dtype=np.float64)
-    act = held_actions(space, np.random.default_rng(0), hold)
+    act = constant_actions(space, np.random.default_rng(0), hold)
     actions = np.array([act(None) for _ in range(12)])
     assert [step for step in range(1, 12) if (actions[step] != actions[step - 1]).any()] == changes
 
@@ -148,7 +148,7 @@ def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is
     space.seed(0)
     expected = [space.sample() for _ in range(5)]
     space.seed(0)
-    held = [held_actions(space, np.random.default_rng(seed)) for seed in range(40)]
+    held = [constant_actions(space, np.random.default_rng(seed)) for seed in range(40)]
     assert {int(act(None)) for act in held} == {5, 6, 7}
     assert all(act(None) == act(None) for act in held)
     assert [space.sample() for _ in range(5)] == expected
@@ -174,7 +174,7 @@ def test_a_rollout_has_at_least_one_step(steps, cartpole):
 
 def test_an_action_is_held_for_at_least_one_step():
     with pytest.raises(ValueError, match="`hold` must be an integer of at least 1"):
-        held_actions(gym.spaces.Discrete(2), np.random.default_rng(0), 0)
+        constant_actions(gym.spaces.Discrete(2), np.random.default_rng(0), 0)
 
 
 def test_a_run_plays_its_deterministic_policy(cart_pole_run, cartpole):

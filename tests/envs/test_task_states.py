@@ -284,7 +284,7 @@ def test_any_mujoco_environment_has_states_of_rollouts_and_the_users_judge(seen,
 
 def test_without_a_judge_no_goal_is_known(seen, rng):
     model, rows = seen
-    assert not MuJoCoStates(model, rows).has_judge
+    assert not MuJoCoStates(model, rows).has_success_fn
     assert MuJoCoStates(model, rows).goals(5, rng).shape == (0, rows.shape[1])
     never = MuJoCoStates(model, rows, lambda states: np.zeros(len(states), dtype=bool))
     assert never.goals(5, rng).shape == (0, rows.shape[1])
@@ -292,7 +292,7 @@ def test_without_a_judge_no_goal_is_known(seen, rng):
 
 def test_the_humanoid_without_a_task_has_poses_and_no_goal(rng):
     task = HumanoidStates(None)
-    assert not task.has_judge
+    assert not task.has_success_fn
     assert task.sample(10, rng).shape == (10, 24)
     assert task.goals(10, rng).shape == (0, 24)
     assert task.margins(pose()[None]) == {}

@@ -5,11 +5,11 @@ import numpy as np
 from vlmrm_gym.audit.agreement import measure_agreement
 from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.results import (
-    Cheat,
-    CheatSearch,
+    AdversarialSearch,
     Choice,
     ContactSheet,
     Control,
+    Exploit,
     Landscape,
     Measures,
     Report,
@@ -48,13 +48,13 @@ def make_choice(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "front-s
 
 
 def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
-    """A report with every section: 5 cheats of 2 views, 2 contact sheets of 24 frames, 12 combinations."""
+    """A report with every section: 5 exploits of 2 views, 2 contact sheets of 24 frames, 12 combinations."""
     rng = np.random.default_rng(0)
     true_rewards = rng.normal(0.71, 0.04, 300)
     success = rng.random(2000) < 0.2
     rewards = np.where(success, rng.normal(0.7, 0.08, 2000), rng.normal(0.45, 0.15, 2000))
-    cheats = [
-        Cheat(
+    exploits = [
+        Exploit(
             reward=0.83 - 0.03 * number,
             frames=draw_frames(2, 480, rng, noise),
             failed={"torso upright": 6.31 - number, "knees below 0.35 m": 1.2, "feet behind the knees": 0.04},
@@ -77,7 +77,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
                 auc=Interval(0.95 - 0.035 * number, 0.93 - 0.035 * number, 0.97 - 0.035 * number),
                 epic=Interval(0.2 + 0.04 * number, 0.18 + 0.04 * number, 0.22 + 0.04 * number),
                 control_auc=0.61 if number != 9 else None,
-                cheat_excess=0.3 - 0.1 * number,
+                exploit_excess=0.3 - 0.1 * number,
                 gap=0.52,
                 noise=0.071,
             ),
@@ -108,9 +108,9 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
             "rollouts": measure_agreement(rewards, success, resamples=20),
             "around the poses": measure_agreement(rewards[success], np.ones(success.sum(), dtype=bool)),
         },
-        cheats=CheatSearch(
-            judged=True,
-            cheats=cheats,
+        exploits=AdversarialSearch(
+            knows_success=True,
+            exploits=exploits,
             true_rewards=true_rewards,
             true_frames=draw_frames(2, 480, rng, noise),
             near_miss=0.74,
@@ -128,7 +128,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
         ),
         signal=SignalCurves(
             rewards=rollouts,
-            behaviours=["random"] * 30 + ["held"] * 30,
+            behaviours=["random"] * 30 + ["constant"] * 30,
             signal=measure_signal(rollouts, true_rewards),
         ),
         controls=[
@@ -157,7 +157,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
 
 
 def minimal_report() -> Report:
-    """A report of an environment without a judge, in which nothing could be measured."""
+    """A report of an environment whose success is unknown, in which nothing could be measured."""
     choice = Choice(prompt="x", baseline=None, alpha=0.0, model="tiny", look=None, camera="own", combine_views=None)
     return Report(
         subject="Mine-v0",
@@ -165,7 +165,7 @@ def minimal_report() -> Report:
         measures=Measures(),
         landscapes=[],
         agreements={},
-        cheats=CheatSearch(left_out="The states cannot be set, so that none were searched."),
+        exploits=AdversarialSearch(left_out="The states cannot be set, so that none were searched."),
         viewpoints=Viewpoints(left_out="The environment has one view."),
         signal=SignalCurves(rewards=np.empty((0, 0)), behaviours=[], signal=None),
         controls=[],

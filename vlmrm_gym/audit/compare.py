@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from vlmrm_gym.audit import cheats
+from vlmrm_gym.audit import exploits
 from vlmrm_gym.audit.model_rewards import ModelRewards
 from vlmrm_gym.audit.results import Choice, Report, Row
 from vlmrm_gym.audit.samples import AROUND, GOALS
@@ -87,4 +87,6 @@ def _by_scene(choices: Sequence[Choice], model: str) -> Iterator[Sequence[Choice
 def _expected_states(command: "Check", subject: Subject) -> int:
     """About how many states will be scored."""
     scenes = len({(choice.model, choice.look, choice.camera) for choice in subject.choices})
-    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * cheats.EVALUATIONS * command.effort
+    return (
+        scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(subject.choices) * exploits.EVALUATIONS * command.effort
+    )

@@ -29,18 +29,18 @@ def measure_controls(
         prompts: The rewards of other prompts, by what they are called.
         black: The features of a black frame from every camera, float32 (1, V, D).
     """
-    judged, visited = samples.judged, samples.visited
-    if judged.success is None or not _has_both(judged.success):
+    labelled, visited = samples.labelled, samples.visited
+    if labelled.success is None or not _has_both(labelled.success):
         return []
-    success, rewards = judged.success, column(judged.features)
-    groups = samples.groups if judged is visited else np.arange(len(judged))
+    success, rewards = labelled.success, column(labelled.features)
+    groups = samples.groups if labelled is visited else np.arange(len(labelled))
     unmoving = visited.success is not None and _has_both(visited.success)
     comparisons = len(prompts) + 1 + unmoving
     limit = chance_limit(success, groups, comparisons)
     controls = [
         Control(
             name=name,
-            auc=auc(other(judged.features), success),
+            auc=auc(other(labelled.features), success),
             chance=limit,
             explanation="An unrelated prompt should not separate successes from failures this well.",
         )

@@ -44,11 +44,11 @@ MEASURES = {
         "The highest AUC of the controls, which should be at chance; 0.5 if chance explains it. A reward does not rank "
         "if the interval of its AUC is not above it.",
     ),
-    "cheat_excess": MeasureText(
-        "Cheat excess",
-        "Cheat",
-        "How far the best cheat is above the median success; 1 is the distance between the medians of successes and "
-        "failures. Above 0, the best cheat gets more than the median success.",
+    "exploit_excess": MeasureText(
+        "Exploit excess",
+        "Exploit",
+        "How far the best exploit is above the median success; 1 is the distance between the medians of successes and "
+        "failures. Above 0, the best exploit gets more than the median success.",
     ),
     "gap": MeasureText(
         "Gap to the goal",

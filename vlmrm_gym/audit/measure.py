@@ -9,7 +9,7 @@ from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.controls import best_control
 from vlmrm_gym.audit.prompts import Column
 from vlmrm_gym.audit.results import (
-    CheatSearch,
+    AdversarialSearch,
     ContactSheet,
     Control,
     Landscape,
@@ -27,7 +27,7 @@ SHEET = 12
 
 
 def agreements(samples: Samples, column: Column, seed: int) -> Mapping[str, Agreement]:
-    """Agreement with the judge, by where the states are from; empty if nothing says which states succeed."""
+    """Agreement with success, by where the states are from; empty if success is unknown."""
     measured = {}
     if samples.visited.success is not None:
         rewards = column(samples.visited.features)
@@ -46,7 +46,7 @@ def signal_curves(samples: Samples, column: Column) -> SignalCurves:
     untrained = [
         rewards
         for rewards, behaviour in zip(along, behaviours, strict=True)
-        if behaviour in ("random", "held") and len(rewards) > 1
+        if behaviour in ("random", "constant") and len(rewards) > 1
     ]
     goal = None if samples.goals is None else column(samples.goals.features)
     return SignalCurves(
@@ -79,7 +79,7 @@ def landscapes(
                 axis=path.axis,
                 positions=path.positions,
                 curves={label: column(features) for label, column in curves.items()},
-                goal=task.succeeds(path.states) if task.has_judge else None,
+                goal=task.succeeds(path.states) if task.has_success_fn else None,
             )
             for path, features in paths
             if path.line is None
@@ -140,7 +140,7 @@ def summarise(
     samples: Samples,
     column: Column,
     agreed: Mapping[str, Agreement],
-    cheats: CheatSearch,
+    exploits: AdversarialSearch,
     signal: SignalCurves,
     controls: Sequence[Control],
 ) -> Measures:
@@ -151,23 +151,23 @@ def summarise(
         auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
         epic=None if best is None else best.epic,
         control_auc=best_control(controls),
-        cheat_excess=_excess(samples, column, cheats),
+        exploit_excess=_excess(samples, column, exploits),
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,
     )
 
 
-def _excess(samples: Samples, column: Column, cheats: CheatSearch) -> float | None:
-    judged = samples.judged
-    if not cheats.judged or not cheats.cheats or not len(cheats.true_rewards):
+def _excess(samples: Samples, column: Column, exploits: AdversarialSearch) -> float | None:
+    labelled = samples.labelled
+    if not exploits.knows_success or not exploits.exploits or not len(exploits.true_rewards):
         return None
-    assert judged.success is not None
-    if judged.success.all():
+    assert labelled.success is not None
+    if labelled.success.all():
         return None
-    success, failure = np.median(cheats.true_rewards), np.median(column(judged.features)[~judged.success])
+    success, failure = np.median(exploits.true_rewards), np.median(column(labelled.features)[~labelled.success])
     if success <= failure:
         return None
-    return float((cheats.cheats[0].reward - success) / (success - failure))
+    return float((exploits.exploits[0].reward - success) / (success - failure))
 
 
 def _thinned(sample: Sample) -> Sample:
@@ -177,11 +177,11 @@ def _thinned(sample: Sample) -> Sample:
     return Sample(sample.states[mask], sample.features[mask], success)
 
 
-def median_excess(cheats: CheatSearch) -> float | None:
-    """The highest reward of a cheat minus the median reward of successes."""
-    if not cheats.cheats or not len(cheats.true_rewards):
+def median_excess(exploits: AdversarialSearch) -> float | None:
+    """The highest reward of an exploit minus the median reward of successes."""
+    if not exploits.exploits or not len(exploits.true_rewards):
         return None
-    return cheats.cheats[0].reward - float(np.median(cheats.true_rewards))
+    return exploits.exploits[0].reward - float(np.median(exploits.true_rewards))
 
 
 def paths_features(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, Features]]:

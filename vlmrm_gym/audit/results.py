@@ -49,29 +49,29 @@ class Landscape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cheat:
-    """A state that fails the task and is rewarded highly; without a judge, one that is rewarded highly."""
+class Exploit:
+    """A state that fails the task and is rewarded highly; where success is unknown, any that is rewarded highly."""
 
     reward: float
     frames: NDArray[np.uint8]
     """The view of every camera, uint8 (V, H, W, 3)."""
     failed: Mapping[str, float]
     """The conditions that the state fails, with how far, in units of each condition's margin (above 0); the worst
-    first. Empty if there is no judge that has conditions."""
+    first. Empty if success has no conditions."""
     reached: float | None = None
     """The highest reward of the failing states, closest to this one, that a search over actions reached from an initial
     state. None: there was no such search, or it reached no failing state."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheatSearch:
+class AdversarialSearch:
     """What a search for failing states with high rewards found."""
 
     left_out: str | None = None
     """Why there was no search, as a sentence; the other fields are then empty."""
-    judged: bool = False
-    """Whether failures were searched for. Otherwise nothing judges states: the search is for high rewards."""
-    cheats: Sequence[Cheat] = ()
+    knows_success: bool = False
+    """Whether failures were searched for. Otherwise success is unknown, and the search is for high rewards."""
+    exploits: Sequence[Exploit] = ()
     """The best distinct ones, the highest reward first."""
     true_rewards: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """Rewards of states that succeed, float64 (G,)."""
@@ -85,7 +85,7 @@ class CheatSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class Viewpoints:
-    """How well the reward separates successes from failures, the cheats among them, from cameras all around."""
+    """How well the reward separates successes from failures, the exploits among them, from cameras all around."""
 
     left_out: str | None = None
     """Why this was left out, as a sentence; the other fields are then empty."""
@@ -100,9 +100,9 @@ class Viewpoints:
     worst_frame: Frame | None = None
     """The same from the worst one."""
     pair: tuple[tuple[float, float], tuple[float, float]] | None = None
-    """The two viewpoints, (azimuth, elevation), whose minimum gives cheats the lowest rewards beside successes."""
+    """The two viewpoints, (azimuth, elevation), whose minimum gives exploits the lowest rewards beside successes."""
     pair_excess: float | None = None
-    """Under that pair: the highest reward of a cheat minus the median reward of successes."""
+    """Under that pair: the highest reward of an exploit minus the median reward of successes."""
     single_excess: float | None = None
     """The same under the camera that was checked."""
 
@@ -114,10 +114,10 @@ class SignalCurves:
     rewards: NDArray[np.float64]
     """float64 (N, T): the first T steps of all rollouts, as many as the shortest one has."""
     behaviours: Sequence[str]
-    """What made each of the N rollouts: "random", "held" or the name of a run."""
+    """What made each of the N rollouts: "random", "constant" or the name of a run."""
     signal: Signal | None
-    """Of the random and the held actions only. None if there is no such rollout of at least 2 steps, or no known state
-    that reaches the goal."""
+    """Of random and constant actions only. None if there is no such rollout of at least 2 steps, or no known state that
+    reaches the goal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +156,9 @@ class Measures:
     """EPIC distance to the labels."""
     control_auc: float | None = None
     """The highest AUC of the controls that chance does not explain; 0.5 if it explains all."""
-    cheat_excess: float | None = None
-    """Highest reward of a cheat minus the median reward of successes, in units of the distance between the median
-    rewards of successes and of failures. Above 0: the best cheat gets more than the median success."""
+    exploit_excess: float | None = None
+    """Highest reward of an exploit minus the median reward of successes, in units of the distance between the median
+    rewards of successes and of failures. Above 0: the best exploit gets more than the median success."""
     gap: float | None = None
     """How much of the way to the goal's reward untrained behaviour leaves: see `vlmrm_gym.audit.signal.Signal`."""
     noise: float | None = None
@@ -189,7 +189,7 @@ class Report:
     landscapes: Sequence[Landscape]
     agreements: Mapping[str, Agreement]
     """Agreement with success, by where the states are from: "rollouts", "states around the goal"."""
-    cheats: CheatSearch
+    exploits: AdversarialSearch
     viewpoints: Viewpoints
     signal: SignalCurves
     controls: Sequence[Control]

@@ -52,7 +52,7 @@ class Samples:
         return np.repeat(np.arange(len(self.rollouts)), [len(rollout) for rollout in self.rollouts])
 
     @property
-    def judged(self) -> Sample:
+    def labelled(self) -> Sample:
         """The states around the goal if both successes and failures are among them, else the visited states.
 
         Agreement is measured on them: those around the goal show it best.
@@ -92,7 +92,7 @@ def collect(
     goals = visited[:0]
     if task is not None:
         rows = task.sample(AROUND, rng)
-        around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if task.has_judge else None)
+        around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if task.has_success_fn else None)
         goals = States(task.goals(GOALS, rng))
     if not len(goals) and success is not None:
         goals = visited[np.isin(np.arange(len(visited)), rng.permutation(np.flatnonzero(success))[:GOALS])]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vlmrm_gym.audit.agreement import Agreement
-from vlmrm_gym.audit.cheats import failure, find_cheats
 from vlmrm_gym.audit.controls import measure_controls
+from vlmrm_gym.audit.exploits import failure, find_exploits
 from vlmrm_gym.audit.measure import (
     agreements,
     contact_sheets,
@@ -24,26 +24,26 @@ from vlmrm_gym.audit.measure import (
 )
 from vlmrm_gym.audit.model_rewards import ModelRewards
 from vlmrm_gym.audit.prompts import Column
-from vlmrm_gym.audit.reach import reach
-from vlmrm_gym.audit.results import CheatSearch, Choice, Control, Measures, SignalCurves, Viewpoints
+from vlmrm_gym.audit.results import AdversarialSearch, Choice, Control, Measures, SignalCurves, Viewpoints
 from vlmrm_gym.audit.samples import collect
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.audit.subject import Subject
+from vlmrm_gym.audit.trajectory_search import reach
 from vlmrm_gym.audit.viewpoints import compare_viewpoints
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rollouts.play import Rollout, capture_state, held_actions, play, random_actions, run_actions
+from vlmrm_gym.rollouts.play import Rollout, capture_state, constant_actions, play, random_actions, run_actions
 
 if TYPE_CHECKING:
     from vlmrm_gym.cli.check import Check
 
 ROLLOUTS = 8
-"""Rollouts of random actions, as many of held actions, and half as many of a trained run."""
+"""Rollouts of random actions, as many of constant actions, and half as many of a trained run."""
 STEPS = 100
 """The most steps of a rollout."""
 REACH_ROLLOUTS = 800
-"""Rollouts of a search for the actions that lead to a cheat, for each unit of effort."""
+"""Rollouts of a search for the actions that lead to an exploit, for each unit of effort."""
 NO_STATES = (
     "There was no search: it needs states that can be made and drawn. That works for this package's environments and "
     "for MuJoCo environments that Gymnasium's renderer draws."
@@ -76,9 +76,9 @@ class Measured:
     column: Column
     measures: Measures
     agreements: Mapping[str, Agreement]
-    cheats: CheatSearch
+    exploits: AdversarialSearch
     found: NDArray[np.float64]
-    """The states of the cheats, float64 (C, S)."""
+    """The states of the exploits, float64 (C, S)."""
     signal: SignalCurves
     controls: Sequence[Control]
 
@@ -140,23 +140,23 @@ class SceneCheck:
         others = self._rewards.controls(choice, scene.num_views)
         black = np.repeat(self._rewards.black, scene.num_views, axis=1)
         controls = measure_controls(samples, column, others, black)
-        cheats, found = CheatSearch(left_out=self._no_search), np.empty((0, 0))
+        exploits, found = AdversarialSearch(left_out=self._no_search), np.empty((0, 0))
         if self._task is not None:
             with self._clock.time("search"):
-                cheats, found = find_cheats(
+                exploits, found = find_exploits(
                     scene, self._task, column, samples, effort=command.effort, seed=command.seed
                 )
-        measures = summarise(samples, column, agreed, cheats, signal, controls)
-        return Measured(choice, column, measures, agreed, cheats, found, signal, controls)
+        measures = summarise(samples, column, agreed, exploits, signal, controls)
+        return Measured(choice, column, measures, agreed, exploits, found, signal, controls)
 
     def sections(self, measured: "Measured") -> dict[str, Any]:
         """The sections of the report about one combination."""
-        scene, samples, column, cheats = self._scene, self._samples, measured.column, measured.cheats
+        scene, samples, column, exploits = self._scene, self._samples, measured.column, measured.exploits
         if self._command.reach and self._task is not None:
             with self._clock.time("reach"):
-                cheats = self._reach(self._task, measured)
+                exploits = self._reach(self._task, measured)
         with self._clock.time("viewpoints"):
-            viewpoints = self._viewpoints(column, cheats, measured.found)
+            viewpoints = self._viewpoints(column, exploits, measured.found)
         with self._clock.time("landscape"):
             curves = self._rewards.curves(measured.choice, scene.num_views)
             lines = landscapes(self._task, samples, paths_features(scene, self._task), curves, column)
@@ -165,7 +165,7 @@ class SceneCheck:
         return {
             "landscapes": lines,
             "agreements": measured.agreements,
-            "cheats": cheats,
+            "exploits": exploits,
             "viewpoints": viewpoints,
             "signal": measured.signal,
             "controls": measured.controls,
@@ -176,8 +176,8 @@ class SceneCheck:
     def _make_scene(self, camera: Any) -> Scene:
         return Scene(self._env, self._rewards.encoder, camera, progress=self._progress.update)
 
-    def _reach(self, task: TaskStates, measured: "Measured") -> CheatSearch:
-        """The cheats with what a search over actions reached of them."""
+    def _reach(self, task: TaskStates, measured: "Measured") -> AdversarialSearch:
+        """The exploits with what a search over actions reached of them."""
         assert self._samples.around is not None
         reached = [
             reach(
@@ -192,12 +192,15 @@ class SceneCheck:
                 seed=self._command.seed,
                 number=number,
             )
-            for number, target in enumerate(tqdm(measured.found, desc="reach", unit=" cheats", leave=False))
+            for number, target in enumerate(tqdm(measured.found, desc="reach", unit=" exploits", leave=False))
         ]
-        cheats = [replace(cheat, reached=reward) for cheat, reward in zip(measured.cheats.cheats, reached, strict=True)]
-        return replace(measured.cheats, cheats=cheats)
+        exploits = [
+            replace(exploit, reached=reward)
+            for exploit, reward in zip(measured.exploits.exploits, reached, strict=True)
+        ]
+        return replace(measured.exploits, exploits=exploits)
 
-    def _viewpoints(self, column: Column, cheats: CheatSearch, found: NDArray[np.float64]) -> Viewpoints:
+    def _viewpoints(self, column: Column, exploits: AdversarialSearch, found: NDArray[np.float64]) -> Viewpoints:
         return compare_viewpoints(
             self._env,
             self._make_scene,
@@ -206,7 +209,7 @@ class SceneCheck:
             self._task,
             self._samples,
             found,
-            median_excess(cheats) if cheats.judged else None,
+            median_excess(exploits) if exploits.knows_success else None,
         )
 
     def _note_blind_cameras(self, rollouts: Sequence[Rollout]) -> None:
@@ -228,7 +231,7 @@ class SceneCheck:
 
 
 def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
-    """Rollouts of random actions, of held actions and of a trained run; or those of a dataset."""
+    """Rollouts of random actions, of constant actions and of a trained run; or those of a dataset."""
     if command.rollouts is not None:
         from vlmrm_gym.datasets.labels import check_environment, read_dataset
 
@@ -247,7 +250,7 @@ def _play(command: "Check", scene: Scene) -> Sequence[Rollout]:
     played = []
     for i in range(2 * ROLLOUTS):
         rng = np.random.default_rng((command.seed, i))
-        behaviour, policy = ("held", held_actions) if i % 2 else ("random", random_actions)
+        behaviour, policy = ("constant", constant_actions) if i % 2 else ("random", random_actions)
         act = policy(env.action_space, rng)
         played.append(play(env, scene.view, act, seed=command.seed + i, steps=STEPS, behaviour=behaviour))
     if command.run is not None:
@@ -267,16 +270,16 @@ def _changes_scene(rollouts: Sequence[Rollout]) -> bool:
 def _success(
     command: "Check", subject: Subject, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
-    """Which states of the rollouts succeed, bool (N,): by labels, else the task's judge, else the environment."""
+    """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
     if command.labels is not None:
         from vlmrm_gym.datasets.labels import RecordedRollout, read_labels
 
         recorded = [rollout for rollout in rollouts if isinstance(rollout, RecordedRollout)]
         return np.concatenate(read_labels(command.labels, recorded))
-    if task is not None and task.has_judge:
+    if task is not None and task.has_success_fn:
         return task.succeeds(seen)
-    if subject.judge is not None:
-        return subject.judge(seen)
+    if subject.success_fn is not None:
+        return subject.success_fn(seen)
     if subject.task is not None and subject.task.success_threshold is None:
         return None  # such as the humanoid without a task, which never succeeds
     parts = [rollout.success for rollout in rollouts if rollout.success is not None]

@@ -41,8 +41,8 @@ def measure_signal(rewards: NDArray[Any] | Sequence[ArrayLike], goal: ArrayLike)
     """Compare the rewards along rollouts of untrained behaviour with the reward of the goal.
 
     Args:
-        rewards: float (N, T), finite, T at least 2: N rollouts of T steps, of random and of held actions (one action
-            for a whole rollout). Or N arrays (T,) of different lengths.
+        rewards: float (N, T), finite, T at least 2: N rollouts of T steps, of random and of constant actions (one
+            action for a whole rollout). Or N arrays (T,) of different lengths.
         goal: float (G,) or a number, finite: rewards of states that reach the goal.
 
     Returns:

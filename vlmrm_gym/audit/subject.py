@@ -12,9 +12,9 @@ import yaml
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.reach import action_decoder
+from vlmrm_gym.audit.labelled_states import LabelledStates
 from vlmrm_gym.audit.results import Choice
-from vlmrm_gym.audit.unjudged import Unjudged
+from vlmrm_gym.audit.trajectory_search import action_decoder
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, check_values
@@ -49,10 +49,10 @@ class Subject:
     """Makes the environment in a look."""
     task: Task | None
     """The task of this package, if it is one."""
-    judge: Callable[[Any], Any] | None
+    success_fn: Callable[[Any], Any] | None
     """The user's function from states to success."""
     has_labels: bool = False
-    """Whether labels of rollouts say what succeeds, in place of the task's own judge."""
+    """Whether labels of rollouts say what succeeds, in place of the task's own function."""
     choices: Sequence[Choice] = field(default=())
     cameras: Mapping[str, Any] = field(default_factory=dict)
     """The value of `camera` by the name of each choice."""
@@ -64,15 +64,15 @@ class Subject:
             env: The environment.
             seen: States of rollouts.
         """
-        if self.task is not None and self.task.states is not None and self.judge is None:
+        if self.task is not None and self.task.states is not None and self.success_fn is None:
             task = self.task.make_states() if is_drawn_from_states(env) else None
-            return Unjudged(task) if task is not None and self.has_labels else task
+            return LabelledStates(task) if task is not None and self.has_labels else task
         model = _drawn_model(env)
         if model is None:
             return None
         from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 
-        return MuJoCoStates(model, seen, self.judge)
+        return MuJoCoStates(model, seen, self.success_fn)
 
 
 def find_subject(command: "Check") -> Subject:
@@ -91,22 +91,22 @@ def find_subject(command: "Check") -> Subject:
     def make_env(look: str | None) -> gym.Env[Any, Any]:
         return make_unscored_env(command.id, command.env, textured=None if look is None else look == "textured")
 
-    judge = None if command.success is None else checked_judge(command.success)
+    success_fn = None if command.success is None else checked_success_fn(command.success)
     with closing(make_env(looks[0])) as env:
-        if judge is not None:
-            _try_judge(judge, env, command)
+        if success_fn is not None:
+            _try_success_fn(success_fn, env, command)
         if command.reach:
             action_decoder(env.action_space)
             if task is None and _drawn_model(env) is None:
                 raise InputError(
-                    "`reach` leads to cheats, and for this environment there is no search for those. Leave it out."
+                    "`reach` leads to exploits, and for this environment there is no search for those. Leave it out."
                 )
         combinations = _combinations(command, {name: _count_views(env, camera) for name, camera in cameras.items()})
     return Subject(
         name=(command.id or str(command.env)).split("/")[-1].replace(":", "."),
         make_env=make_env,
         task=task,
-        judge=judge,
+        success_fn=success_fn,
         has_labels=command.labels is not None,
         choices=_choices(command, task, looks, combinations),
         cameras=cameras,
@@ -217,7 +217,7 @@ def _parse_camera(text: str) -> Any:
         raise InputError(f"`camera` cannot be read: {short_repr(text)}. Pass a name, or {{azimuth: 90}}.") from error
 
 
-def checked_judge(path: str) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
+def checked_success_fn(path: str) -> Callable[[NDArray[np.float64]], NDArray[np.bool_]]:
     """The user's function from states to success, which raises an `InputError` if it does not keep to the rule.
 
     Args:
@@ -232,7 +232,7 @@ def checked_judge(path: str) -> Callable[[NDArray[np.float64]], NDArray[np.bool_
         raise InputError(str(error)) from error
     rule = "`success` must map states, float64 (N, S), to bool (N,)"
 
-    def judge(states: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def success_fn(states: NDArray[np.float64]) -> NDArray[np.bool_]:
         try:
             success = np.asarray(function(states.copy()))
         except Exception as error:
@@ -241,11 +241,11 @@ def checked_judge(path: str) -> Callable[[NDArray[np.float64]], NDArray[np.bool_
             raise InputError(f"{rule}. {path!r} returned {success.dtype} {success.shape} for states {states.shape}.")
         return success
 
-    return judge
+    return success_fn
 
 
-def _try_judge(judge: Callable[[NDArray[np.float64]], Any], env: gym.Env[Any, Any], command: "Check") -> None:
-    """Judge the initial state, twice.
+def _try_success_fn(success_fn: Callable[[NDArray[np.float64]], Any], env: gym.Env[Any, Any], command: "Check") -> None:
+    """Call the function with the initial state, twice.
 
     Raises:
         InputError: The function does not keep to its rule, or states of this environment cannot be made.
@@ -259,7 +259,7 @@ def _try_judge(judge: Callable[[NDArray[np.float64]], Any], env: gym.Env[Any, An
     with closing(StateView(env, pin=False)) as view:
         view.reset()
         state, _ = view.capture()
-    judge(np.stack([state, state]))
+    success_fn(np.stack([state, state]))
 
 
 def _drawn_model(env: gym.Env[Any, Any]) -> Any:

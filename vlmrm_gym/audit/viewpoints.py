@@ -33,10 +33,10 @@ def compare_viewpoints(
     column: Column,
     task: TaskStates | None,
     samples: Samples,
-    cheats: NDArray[np.float64],
+    exploits: NDArray[np.float64],
     single_excess: float | None,
 ) -> Viewpoints:
-    """Score successes and failures, the cheats among them, from cameras all around.
+    """Score successes and failures, the exploits among them, from cameras all around.
 
     Args:
         env: The environment.
@@ -45,9 +45,9 @@ def compare_viewpoints(
         column: The reward.
         task: The states of the task; None if states cannot be made.
         samples: Successes and failures.
-        cheats: States that fail and have high rewards, float64 (C, S).
-        single_excess: The highest reward of a cheat minus the median reward of successes, under the camera that is
-            checked; None if nothing judges states.
+        exploits: States that fail and have high rewards, float64 (C, S).
+        single_excess: The highest reward of an exploit minus the median reward of successes, under the camera that is
+            checked; None if success is unknown.
 
     Returns:
         AUC from 24 viewpoints and the best pair of them; without these, why they were left out.
@@ -55,7 +55,7 @@ def compare_viewpoints(
     model = getattr(env.unwrapped, "model", None)
     if not isinstance(model, mujoco.MjModel) or task is None:
         return Viewpoints(left_out="Only MuJoCo environments whose states can be made are seen from other cameras.")
-    if samples.goals is None or samples.around is None or not task.has_judge:
+    if samples.goals is None or samples.around is None or not task.has_success_fn:
         return Viewpoints(
             left_out="Viewpoints are compared by successes and failures. No success is known, or only labels say so."
         )
@@ -66,7 +66,7 @@ def compare_viewpoints(
     if own.type == mujoco.mjtCamera.mjCAMERA_FIXED:
         return Viewpoints(left_out="The camera is fixed in the environment's model, and cannot be moved around it.")
     goals = samples.goals.states.rows[:STATES]
-    rows = np.concatenate([goals, failures, cheats])
+    rows = np.concatenate([goals, failures, exploits])
     scene = make_scene([_moved(own, azimuth, elevation) for elevation in ELEVATIONS for azimuth in AZIMUTHS])
     try:
         rewards = column.of_views(scene.features(rows)).astype(np.float64)
@@ -76,7 +76,7 @@ def compare_viewpoints(
         pictures = scene.draw(goals[:1])[0]
     finally:
         scene.close()
-    wrong = rewards[len(goals) + len(failures) :] if len(cheats) else rewards[len(goals) :]
+    wrong = rewards[len(goals) + len(failures) :] if len(exploits) else rewards[len(goals) :]
     pair, excess = _best_pair(rewards[: len(goals)], wrong)
     places = [
         (float((own.azimuth + azimuth) % 360), float(elevation)) for elevation in ELEVATIONS for azimuth in AZIMUTHS

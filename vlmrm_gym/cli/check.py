@@ -27,7 +27,7 @@ _FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline", "alph
 
 @dataclass
 class Check(_FIELDS):
-    """Check a reward before training: can it work, and how would an agent cheat?
+    """Check a reward before training: can it work, and how would an agent exploit?
 
         vlmrm-gym check VLMRM/Humanoid-kneel-v0
         vlmrm-gym check VLMRM/Humanoid-arms-raised-v0 --camera paper side front-side --combine-views min mean
@@ -78,7 +78,7 @@ class Check(_FIELDS):
     trust_code: bool = False
     """run the code that the run's configuration names: an environment, as module:name, or in its env_kwargs"""
     reach: bool = False
-    """search for actions that lead from the initial state to each cheat (minutes)"""
+    """search for actions that lead from the initial state to each exploit (minutes)"""
     effort: int = 1
     """how long the search is: 1,700 states times this, for each combination"""
     seed: int = 0
@@ -165,9 +165,9 @@ def _write_measures(report: Report, path: Path) -> None:
         "subject": report.subject,
         "command": report.command,
         "table": [{**asdict(row), "ranks": row.measures.ranks} for row in report.table],
-        "cheats": [
-            {"reward": cheat.reward, "failed": dict(cheat.failed), "reached": cheat.reached}
-            for cheat in report.cheats.cheats
+        "exploits": [
+            {"reward": exploit.reward, "failed": dict(exploit.failed), "reached": exploit.reached}
+            for exploit in report.exploits.exploits
         ],
         "seconds": dict(report.seconds),
     }

@@ -30,7 +30,7 @@ from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.environments import make_unscored_env, time_limit
-from vlmrm_gym.rollouts.play import Policy, held_actions, play, random_actions, run_actions
+from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions, run_actions
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -47,7 +47,7 @@ _FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline"))
 class Dataset(_FIELDS):
     """Record rollouts with their rewards as a Minari dataset.
 
-        vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20 --policy held --frames
+        vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20 --policy constant --frames
         vlmrm-gym dataset Ant-v5 --out ants --steps 200 --prompt "an ant on its back" --model ViT-B-32/laion2b_s34b_b79k
         vlmrm-gym dataset VLMRM/CartPole-v1 --out best --policy runs/CartPole-v1__DQN__0__1700000000
 
@@ -67,7 +67,7 @@ class Dataset(_FIELDS):
     out: Path
     """the folder to write"""
     policy: str = "random"
-    """random, held (one action for a whole episode), or the folder of a run (its best policy, deterministic)"""
+    """random, constant (one action for a whole episode), or the folder of a run (its best policy, deterministic)"""
     trust_code: bool = False
     """run the code that the run's configuration names: an environment, as module:name, or in its env_kwargs"""
     episodes: int = 10
@@ -221,7 +221,7 @@ def _make_scorer(
 @dataclass(frozen=True)
 class _Behaviour:
     name: str
-    """"random", "held", or the name of a run."""
+    """"random", "constant", or the name of a run."""
     act: Callable[[int], Policy]
     """From the seed of an episode to its policy."""
     weights: str | None = None
@@ -229,15 +229,15 @@ class _Behaviour:
 
 
 def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
-    if command.policy in ("random", "held"):
-        make = random_actions if command.policy == "random" else held_actions
+    if command.policy in ("random", "constant"):
+        make = random_actions if command.policy == "random" else constant_actions
         # The environment's own generator has the seed alone: these streams are independent of it.
         return _Behaviour(command.policy, lambda seed: make(env.action_space, np.random.default_rng([seed, 1])))
     folder = Path(command.policy).resolve()
     try:
         policy = RunFolder.open(folder).policy("best")
     except RunError as error:
-        raise InputError(f"`policy` must be random, held or the folder of a run. {error}") from error
+        raise InputError(f"`policy` must be random, constant or the folder of a run. {error}") from error
     act = run_actions(folder, env, command.id, trust_code=command.trust_code)
     return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
 

@@ -18,12 +18,12 @@ class HumanoidStates(MuJoCoStates):
     """`qpos`, float64 (N, 24).
 
     Args:
-        task: A name in `SUCCESS_CRITERIA`; None: nothing judges the states.
+        task: A name in `SUCCESS_CRITERIA`; None: success is unknown.
     """
 
     def __init__(self, task: str | None) -> None:
-        judge = None if task is None else lambda states: succeeds(task, states)
-        super().__init__(plain_model(), pose()[None], judge)
+        success_fn = None if task is None else lambda states: succeeds(task, states)
+        super().__init__(plain_model(), pose()[None], success_fn)
         self._task = task
 
     def grade(self, states: Rows) -> Numbers | None:

@@ -26,29 +26,29 @@ class MuJoCoStates(TaskStates):
     Args:
         model: The model; it is copied.
         seen: States of rollouts, float64 (R, S), from which states are sampled.
-        judge: Maps states, float64 (N, S), to whether they succeed, bool (N,); None: nothing judges them.
+        success_fn: Maps states, float64 (N, S), to whether they succeed, bool (N,); None: success is unknown.
     """
 
     def __init__(
-        self, model: mujoco.MjModel, seen: Rows, judge: Callable[[Rows], NDArray[np.bool_]] | None = None
+        self, model: mujoco.MjModel, seen: Rows, success_fn: Callable[[Rows], NDArray[np.bool_]] | None = None
     ) -> None:
         self._model = model.__copy__()
         self._data = mujoco.MjData(self._model)
-        self._seen, self._judge = seen, judge
+        self._seen, self._success_fn = seen, success_fn
         self.dimensions = int(model.nv)
         self._scale = _scale(self._model)
         joints = np.flatnonzero(model.jnt_limited.astype(bool) & np.isin(model.jnt_type, _SCALARS))
         self._limited, self._limits = model.jnt_qposadr[joints], model.jnt_range[joints].T
 
     @property
-    def has_judge(self) -> bool:
+    def has_success_fn(self) -> bool:
         """See `TaskStates`."""
-        return self._judge is not None
+        return self._success_fn is not None
 
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
         """See `TaskStates`."""
-        assert self._judge is not None
-        return np.asarray(self._judge(states), dtype=bool)
+        assert self._success_fn is not None
+        return np.asarray(self._success_fn(states), dtype=bool)
 
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
         """States of the rollouts, drawn with replacement."""
@@ -56,7 +56,7 @@ class MuJoCoStates(TaskStates):
 
     def goals(self, count: int, rng: np.random.Generator) -> Rows:
         """States of the rollouts that succeed, drawn with replacement."""
-        successes = self._seen[self.succeeds(self._seen)] if self.has_judge else self._seen[:0]
+        successes = self._seen[self.succeeds(self._seen)] if self.has_success_fn else self._seen[:0]
         return successes[rng.integers(len(successes), size=count)] if len(successes) else successes
 
     def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:

@@ -38,13 +38,13 @@ class TaskStates(ABC):
     """How many numbers change a state: D."""
 
     @property
-    def has_judge(self) -> bool:
+    def has_success_fn(self) -> bool:
         """Whether `succeeds` is known."""
         return True
 
     @abstractmethod
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
-        """Which states succeed: bool (N,). Only with `has_judge`."""
+        """Which states succeed: bool (N,). Only with `has_success_fn`."""
 
     def grade(self, states: Rows) -> Numbers | None:
         """How near states are to success: float64 (N,) from 0 to 1, higher is nearer; None if that is not known."""

@@ -25,7 +25,7 @@ class Rollout:
     """One episode of T steps, T at least 1."""
 
     behaviour: str
-    """What chose the actions: "random", "held" or the name of a run."""
+    """What chose the actions: "random", "constant" or the name of a run."""
     states: States
     """The T states that the steps led to."""
     initial: States
@@ -147,7 +147,7 @@ def random_actions(space: gym.Space[Any], rng: np.random.Generator) -> Policy:
     return lambda observation: space.sample()
 
 
-def held_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int | None = None) -> Policy:
+def constant_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int | None = None) -> Policy:
     """A policy that holds an action.
 
     Each coordinate of an action in a `Box` is uniform within its bounds or, as often, at one of them. Actions of other

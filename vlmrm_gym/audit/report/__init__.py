@@ -41,11 +41,11 @@ def render(report: Report) -> str:
 
 def _sections(report: Report) -> dict[str, str]:
     """Titles of the sections by their IDs, in order; without those that have nothing to show."""
-    searched = report.cheats.judged or report.cheats.left_out
+    searched = report.exploits.knows_success or report.exploits.left_out
     sections = {
         "settings": (True, "Settings"),
         "measures": (True, "Key measures"),
-        "cheats": (True, "Cheats" if searched else "States with the highest rewards"),
+        "exploits": (True, "Exploits" if searched else "States with the highest rewards"),
         "agreement": (True, "Agreement with success"),
         "landscape": (report.landscapes, "Landscape"),
         "signal": (report.signal.rewards.size, "Signal"),

@@ -1,4 +1,4 @@
-"""The report's charts: rewards of both classes, along lines of states and along rollouts, and the place of a cheat."""
+"""The report's charts: rewards of both classes, along lines of states along rollouts, and the place of an exploit."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.audit.agreement import Agreement
 from vlmrm_gym.audit.formatting import format_number
 from vlmrm_gym.audit.report.plot import Plot, padded
-from vlmrm_gym.audit.results import CheatSearch, Landscape, SignalCurves, Viewpoints
+from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves, Viewpoints
 
 SERIES = 6
 """How many lines the style sheet tells apart, by colour and by dashes."""
@@ -129,24 +129,24 @@ def median_of(rewards: NDArray[np.float64]) -> float | None:
     return float(np.median(rewards)) if len(rewards) else None
 
 
-def draw_strips(found: CheatSearch) -> list[Markup]:
-    """For each cheat: its reward beside the rewards of true successes, all over the same range; empty without these."""
+def draw_strips(found: AdversarialSearch) -> list[Markup]:
+    """For each exploit: its reward beside those of true successes, over the same range; empty without these."""
     median = median_of(found.true_rewards)
     if median is None:
         return []
-    rewards = [*found.true_rewards.tolist(), *(cheat.reward for cheat in found.cheats)]
+    rewards = [*found.true_rewards.tolist(), *(exploit.reward for exploit in found.exploits)]
     ends = padded(min(rewards), max(rewards))
     counts, edges = np.histogram(found.true_rewards, 40, ends)
     strips = []
-    for cheat in found.cheats:
+    for exploit in found.exploits:
         plot = Plot(ends, (0, 1.1 * counts.max()), height=84, x_ticks=5, y_ticks=0)
         plot.bars(edges, counts, "success fill")
         plot.vertical(median, "success dashed")
-        plot.vertical(cheat.reward, "cheat")
+        plot.vertical(exploit.reward, "exploit")
         strips.append(
             plot.svg(
                 f"Histogram of the rewards of {len(found.true_rewards)} successes, with the median at "
-                f"{format_number(median)} and the cheat at {format_number(cheat.reward)}."
+                f"{format_number(median)} and the exploit at {format_number(exploit.reward)}."
             )
         )
     return strips

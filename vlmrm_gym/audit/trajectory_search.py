@@ -33,7 +33,7 @@ def reach(
     seed: int,
     number: int = 0,
 ) -> float | None:
-    """Look for actions that lead close to a state, by CMA-ES (Hansen 2016, arXiv 1604.00772) over held actions.
+    """Look for actions that lead close to a state, by CMA-ES (Hansen 2016, arXiv 1604.00772) over constant actions.
 
     Args:
         env: The environment; its actions are a `Box` or `Discrete`.

@@ -1,6 +1,6 @@
 """Train a humanoid on the judge's own grade of its state: what the physics allows when the reward is right.
 
-    python benchmarks/judge_training.py --task one-leg
+    python benchmarks/grade_training.py --task one-leg
 
 No frame is drawn and no model is asked: what fails with this reward, too, does not fail for the reward from the prompt.
 Stable-Baselines3's SAC with the settings of examples/sac_continuous.py, one thread. Success is judged in 100 episodes,

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit.reach import reach
+from vlmrm_gym.audit.trajectory_search import reach
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.errors import InputError

@@ -1,4 +1,4 @@
-"""States of a task whose own judge is not used, since labels of rollouts say what succeeds."""
+"""States of a task of which labels of rollouts, not the task's own function, say which succeed."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from vlmrm_gym.envs.states import Rows, StatePath, TaskStates
 
 
-class Unjudged(TaskStates):
+class LabelledStates(TaskStates):
     """The same states, of which none is known to succeed.
 
     Args:
-        task: The states with their judge.
+        task: The states with their success function.
     """
 
     def __init__(self, task: TaskStates) -> None:
@@ -20,7 +20,7 @@ class Unjudged(TaskStates):
         self.dimensions = task.dimensions
 
     @property
-    def has_judge(self) -> bool:
+    def has_success_fn(self) -> bool:
         """No."""
         return False
 
