@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from html import escape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -266,3 +267,25 @@ def test_charts_follow_the_theme_and_print_is_light(folder, browser):
     assert all(luminance(color) < 0.2 for color in (dark[0], *light[1:]))
     assert all(luminance(color) > 0.3 for color in (light[0], *dark[1:]))
     assert printed == light
+
+
+@pytest.mark.parametrize(
+    ("rewards", "title", "name"), [([0.9, 0.1], "Exploits", "Exploit 1"), ([0.5, 0.1], "Best failures", "Failure 1")]
+)
+def test_failures_that_get_less_than_the_median_success_are_not_called_exploits(rewards, title, name):
+    """The median success gets 0.7."""
+    own = full_report().exploits.exploits[0]
+    found = AdversarialSearch(
+        knows_success=True,
+        exploits=[dataclasses.replace(own, reward=reward) for reward in rewards],
+        true_rewards=np.array([0.6, 0.7, 0.8]),
+    )
+    page = render(dataclasses.replace(minimal_report(), exploits=found))
+    assert f"<h2>{title}</h2>" in page
+    assert f"<h3>{name}</h3>" in page
+
+
+def test_the_report_says_where_its_numbers_are_from():
+    page = render(minimal_report())
+    for label, value in minimal_report().provenance.items():
+        assert f"<dt>{label}</dt><dd>{escape(value)}</dd>" in page

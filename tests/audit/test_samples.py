@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,9 +41,20 @@ def test_without_successes_and_failures_around_the_goal_the_rollouts_decide(outc
     own = samples(visited, sample([0.1, 0.2], [outcome, outcome]))
     assert own.labelled is visited
     assert measures(own).auc.value == 0.75  # of four pairs one is wrong
+    assert measures(own).states == "rollouts"
     both = samples(visited, sample([0.1, 0.2], [False, True]))
     assert both.labelled is both.around
     assert measures(both).auc.value == 1
+    assert measures(both).states == "states around the goal"
+
+
+def test_the_measures_are_of_the_rollouts_that_the_user_passed():
+    """Unless success is the same for all of them."""
+    around = sample([0.1, 0.2], [False, True])
+    passed = replace(samples(sample([0.1, 0.3, 0.2, 0.4], [False, False, True, True]), around), passed=True)
+    assert (measures(passed).auc.value, measures(passed).states) == (0.75, "rollouts")
+    failed = replace(samples(sample([0.1, 0.3], [False, False]), around), passed=True)
+    assert (measures(failed).auc.value, measures(failed).states) == (1, "states around the goal")
 
 
 def test_a_constant_reward_does_not_rank():

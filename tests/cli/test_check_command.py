@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import TASK_PROMPT
 
+import vlmrm_gym
 from vlmrm_gym.audit import exploits, samples, scene_check
 from vlmrm_gym.audit.prompts import Column, load_prompts
 from vlmrm_gym.audit.scene import Scene
@@ -57,7 +58,7 @@ def check(out, *arguments):
 
 def numbers(row):
     """The measures of a row of the table, without intervals."""
-    known = {name: value for name, value in row["measures"].items() if value is not None}
+    known = {name: value for name, value in row["measures"].items() if value is not None and name != "states"}
     return {name: value["value"] if name in ("auc", "epic") else value for name, value in known.items()}
 
 
@@ -66,6 +67,14 @@ def four(tmp_path_factory):
     """A check of two prompts with two alphas."""
     out = tmp_path_factory.mktemp("checks") / "poles"
     return check(out, CARTPOLE, *POLES, "--prompt", OTHER, "--alpha", "0", "0.5")
+
+
+def test_measures_say_where_they_are_from(four):
+    provenance = four[0]["provenance"]
+    assert list(provenance) == ["Date", "Version", "Weights", "Seed", "Hardware"]
+    assert re.fullmatch(r"tiny, SHA-256 [0-9a-f]{12}", provenance["Weights"])
+    assert vlmrm_gym.__version__ in provenance["Version"]
+    assert all(row["measures"]["states"] == "states around the goal" for row in four[0]["table"])
 
 
 def test_two_prompts_and_two_alphas_make_four_rows(four):

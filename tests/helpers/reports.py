@@ -35,6 +35,9 @@ def draw_frames(count: int, side: int, rng: np.random.Generator, noise: float = 
     return frames.clip(0, 255).astype(np.uint8)
 
 
+PROVENANCE = {"Date": "2026-01-02 03:04 +0000", "Weights": "tiny, SHA-256 0123456789ab", "Seed": "0"}
+
+
 def make_choice(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "front-side") -> Choice:
     return Choice(
         prompt=prompt,
@@ -74,6 +77,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
         Row(
             choice=make_choice(prompt if number < 6 else "kneeling", number % 3 / 2, ("front-side", "own")[number % 2]),
             measures=Measures(
+                states="rollouts",
                 auc=Interval(0.95 - 0.035 * number, 0.93 - 0.035 * number, 0.97 - 0.035 * number),
                 epic=Interval(0.2 + 0.04 * number, 0.18 + 0.04 * number, 0.22 + 0.04 * number),
                 control_auc=0.61 if number != 9 else None,
@@ -153,6 +157,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
         notes=["The run of seed 3 was left out: it has no videos."],
         seconds={"frames": 41.2, "search": 95.0, "viewpoints": 12.34},
         command=f'vlmrm-gym check VLMRM/Humanoid-v0 --prompt "{prompt}" --camera front-side --alpha 0 0.5 1 --out x',
+        provenance=PROVENANCE,
     )
 
 
@@ -174,4 +179,5 @@ def minimal_report() -> Report:
         notes=[],
         seconds={},
         command="vlmrm-gym check Mine-v0 --prompt x",
+        provenance=PROVENANCE,
     )

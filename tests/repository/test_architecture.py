@@ -56,7 +56,18 @@ ALLOWED = {
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
     "datasets": BASE | {"rendering", "capture", "rollouts", "training", "media"},
     "audit": BASE
-    | {"envs", "rewards", "rendering", "capture", "scoring", "registration", "training", "rollouts", "datasets"},
+    | {
+        "vlmrm_gym",
+        "envs",
+        "rewards",
+        "rendering",
+        "capture",
+        "scoring",
+        "registration",
+        "training",
+        "rollouts",
+        "datasets",
+    },
     "cli": BASE
     | {
         "vlmrm_gym",

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from vlmrm_gym.audit import exploits
 from vlmrm_gym.audit.model_rewards import ModelRewards
+from vlmrm_gym.audit.provenance import read_provenance
 from vlmrm_gym.audit.results import Choice, Report, Row
 from vlmrm_gym.audit.samples import AROUND, GOALS
 from vlmrm_gym.audit.scene_check import ROLLOUTS, STEPS, Clock, SceneCheck
@@ -73,7 +74,8 @@ def _measure_model(
                 measured = check.measure(choice)
                 rows.append(Row(choice=choice, measures=measured.measures))
                 if with_sections and not sections:
-                    sections = check.sections(measured)
+                    provenance = read_provenance(weights=rewards.weights, seed=command.seed)
+                    sections = {**check.sections(measured), "provenance": provenance}
     return rows, sections
 
 

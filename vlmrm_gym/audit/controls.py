@@ -30,11 +30,11 @@ def measure_controls(
         black: The features of a black frame from every camera, float32 (1, V, D).
     """
     labelled, visited = samples.labelled, samples.visited
-    if labelled.success is None or not _has_both(labelled.success):
+    if labelled.success is None or not labelled.has_both:
         return []
     success, rewards = labelled.success, column(labelled.features)
     groups = samples.groups if labelled is visited else np.arange(len(labelled))
-    unmoving = visited.success is not None and _has_both(visited.success)
+    unmoving = visited.has_both
     comparisons = len(prompts) + 1 + unmoving
     limit = chance_limit(success, groups, comparisons)
     controls = [
@@ -91,7 +91,3 @@ def chance_limit(success: NDArray[np.bool_], groups: NDArray[np.int64], comparis
     m, n = (len(np.unique(groups[of_class])) for of_class in (success, ~success))
     deviation = float(np.sqrt((m + n + 1) / (12 * m * n)))
     return 0.5 + NormalDist().inv_cdf(1 - SIGNIFICANCE / comparisons) * deviation
-
-
-def _has_both(success: NDArray[np.bool_]) -> bool:
-    return bool(success.any() and not success.all())

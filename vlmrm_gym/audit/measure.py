@@ -145,9 +145,10 @@ def summarise(
     controls: Sequence[Control],
 ) -> Measures:
     """The numbers of one combination of settings."""
-    compared = [agreed[name] for name in ("states around the goal", "rollouts") if name in agreed]
-    best = next((own for own in compared if own.successes and own.failures), None)
+    name = "states around the goal" if samples.labelled is samples.around else "rollouts"
+    best = agreed.get(name) if samples.labelled.has_both else None
     return Measures(
+        states=None if best is None else name,
         auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
         epic=None if best is None else best.epic,
         control_auc=best_control(controls),

@@ -64,6 +64,11 @@ class ModelRewards:
         except RuntimeError as error:  # it overflows in this precision
             raise InputError(str(error)) from error
 
+    @property
+    def weights(self) -> str:
+        """The model's name and the digest of its weights."""
+        return f"{self.encoder.model.name}, SHA-256 {self.encoder.model.digest}"
+
     def column(self, choice: Choice, num_views: int) -> Column:
         """The reward of a combination."""
         return self._column((choice.prompt, choice.alpha), choice, num_views)

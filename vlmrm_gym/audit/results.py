@@ -82,6 +82,14 @@ class AdversarialSearch:
     scored: int = 0
     """How many failing states were scored."""
 
+    @property
+    def noun(self) -> str:
+        """What a state that was found is: an exploit only if it gets at least as much as the median success."""
+        if not self.knows_success:
+            return "exploit" if self.left_out else "state"
+        compared = self.exploits and len(self.true_rewards)
+        return "failure" if compared and self.exploits[0].reward < np.median(self.true_rewards) else "exploit"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Viewpoints:
@@ -150,6 +158,8 @@ class ContactSheet:
 class Measures:
     """The numbers of one combination of settings. None: it could not be measured."""
 
+    states: str | None = None
+    """Which states AUC and EPIC distance are of: "rollouts" or "states around the goal"."""
     auc: Interval | None = None
     """How often a success has a higher reward than a failure."""
     epic: Interval | None = None
@@ -202,3 +212,5 @@ class Report:
     """Time of each part, in the order in which they ran."""
     command: str
     """The command that makes this report again."""
+    provenance: Mapping[str, str]
+    """Date, version, weights, seed and hardware, by their labels: see `vlmrm_gym.audit.provenance`."""

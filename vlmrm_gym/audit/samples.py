@@ -28,6 +28,11 @@ class Sample:
     success: NDArray[np.bool_] | None
     """bool (N,); None if it is not known."""
 
+    @property
+    def has_both(self) -> bool:
+        """Whether there are successes and failures among them."""
+        return self.success is not None and bool(self.success.any()) and not self.success.all()
+
     def __len__(self) -> int:
         return len(self.states)
 
@@ -45,6 +50,8 @@ class Samples:
     """States that `TaskStates.sample` makes, also called "states around the goal"; None if none can be made."""
     goals: Sample | None
     """States that succeed; None if none is known."""
+    passed: bool = False
+    """Whether the user passed the rollouts. The headline measures are then of them."""
 
     @property
     def groups(self) -> NDArray[np.int64]:
@@ -53,14 +60,13 @@ class Samples:
 
     @property
     def labelled(self) -> Sample:
-        """The states around the goal if both successes and failures are among them, else the visited states.
+        """The states that the headline measures are of.
 
-        Agreement is measured on them: those around the goal show it best.
+        The states around the goal show agreement best, unless the user passed rollouts; of the two, those among which
+        are both successes and failures.
         """
-        around = self.around
-        if around is None or around.success is None or around.success.all() or not around.success.any():
-            return self.visited
-        return around
+        in_order = [self.visited, self.around] if self.passed else [self.around, self.visited]
+        return next((own for own in in_order if own is not None and own.has_both), self.visited)
 
     def along(self, rewards: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
         """Rewards of the visited states by rollout, float64 (T,) each."""
@@ -74,6 +80,7 @@ def collect(
     visited: States,
     success: NDArray[np.bool_] | None,
     *,
+    passed: bool,
     seed: int,
 ) -> Samples:
     """Encode the states that a check looks at.
@@ -84,6 +91,7 @@ def collect(
         rollouts: The rollouts.
         visited: Their N states, one after the other.
         success: bool (N,): which of them succeed; None if that is not known.
+        passed: Whether the user passed the rollouts.
         seed: Of the states around the goal.
     """
     initial = States.concatenate([rollout.initial for rollout in rollouts])
@@ -102,4 +110,5 @@ def collect(
         first=scene.features(initial),
         around=around,
         goals=Sample(goals, scene.features(goals), np.ones(len(goals), dtype=bool)) if len(goals) else None,
+        passed=passed,
     )

@@ -121,7 +121,10 @@ class SceneCheck:
             self._task = None if _changes_scene(rollouts) else subject.task_states(self._env, visited.rows)
             success = _success(command, subject, self._task, rollouts, visited.rows)
             with clock.time("scoring"):
-                self._samples = collect(self._scene, self._task, rollouts, visited, success, seed=command.seed)
+                passed = command.rollouts is not None
+                self._samples = collect(
+                    self._scene, self._task, rollouts, visited, success, passed=passed, seed=command.seed
+                )
             self._opened = opened.pop_all()
 
     def __enter__(self) -> "SceneCheck":

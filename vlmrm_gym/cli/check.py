@@ -164,6 +164,7 @@ def _write_measures(report: Report, path: Path) -> None:
     values = {
         "subject": report.subject,
         "command": report.command,
+        "provenance": dict(report.provenance),
         "table": [{**asdict(row), "ranks": row.measures.ranks} for row in report.table],
         "exploits": [
             {"reward": exploit.reward, "failed": dict(exploit.failed), "reached": exploit.reached}

@@ -3,6 +3,7 @@
 import vlmrm_gym.rewards.triton  # noqa: F401 (before torchvision is imported)
 
 # isort: split
+import hashlib
 import os
 import threading
 from collections.abc import Sequence
@@ -71,6 +72,15 @@ class VisionLanguageModel:
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
         return _DTYPES[self.precision]
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 12 hexadecimal digits of the SHA-256 of all weights, as they are loaded in this precision."""
+        found = hashlib.sha256()
+        for name, weights in sorted(self.network.state_dict().items()):
+            found.update(name.encode())
+            found.update(weights.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return found.hexdigest()[:12]
 
     @cached_property
     def image_parameters(self) -> int:

@@ -39,13 +39,16 @@ def render(report: Report) -> str:
     return environment.get_template("report.html.j2").render(report=report, sections=_sections(report))
 
 
+_SEARCHED = {"exploit": "Exploits", "failure": "Best failures", "state": "States with the highest rewards"}
+"""The title of what a search found."""
+
+
 def _sections(report: Report) -> dict[str, str]:
     """Titles of the sections by their IDs, in order; without those that have nothing to show."""
-    searched = report.exploits.knows_success or report.exploits.left_out
     sections = {
         "settings": (True, "Settings"),
         "measures": (True, "Key measures"),
-        "exploits": (True, "Exploits" if searched else "States with the highest rewards"),
+        "exploits": (True, _SEARCHED[report.exploits.noun]),
         "agreement": (True, "Agreement with success"),
         "landscape": (report.landscapes, "Landscape"),
         "signal": (report.signal.rewards.size, "Signal"),
