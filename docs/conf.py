@@ -1,14 +1,20 @@
 """How Sphinx builds the site. `make docs` calls docs/build.py, which calls Sphinx with this."""
 
+from typing import NewType
+
+import numpy.typing
 from sphinx.application import Sphinx
 
-import vlmrm_gym
+# Before the package imports it: the site shows this name instead of the ten types that it stands for.
+numpy.typing.ArrayLike = NewType("ArrayLike", object)
+
+import vlmrm_gym  # noqa: E402
 
 project = "vlmrm_gym"
 author = "the vlmrm_gym maintainers"
 version = release = vlmrm_gym.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_static"]
 default_role = "code"  # single backticks in docstrings
 
