@@ -281,7 +281,7 @@ def test_pictures_go_into_a_folder_only(below, tmp_path, capsys):
 
 def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
     output = refused(capsys, "tasks", "--pictures", tmp_path / "pictures", "--camera", "{azimuth: 90")
-    assert output.startswith("`camera` cannot be read: line 1: this is not valid YAML")
+    assert output.startswith("`camera` cannot be read: '{azimuth: 90'. while parsing a flow mapping")
     assert output.endswith("Received '{azimuth: 90'.\n")
     assert list(tmp_path.iterdir()) == []
 
