@@ -11,6 +11,7 @@ import tyro
 
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse
 from vlmrm_gym.folders import output_folder
+from vlmrm_gym.rollouts.environments import find_named_task
 
 if TYPE_CHECKING:
     from vlmrm_gym.audit.results import Report
@@ -90,6 +91,7 @@ def check(id: str | None = None, **settings: Any) -> "Report":
 
 
 def _check(command: Check) -> "Report":
+    command.specifications(None if command.id is None else find_named_task(command.id))
     from tqdm import tqdm
 
     from vlmrm_gym.audit.compare import compare

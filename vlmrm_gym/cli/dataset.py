@@ -26,7 +26,7 @@ from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.rollouts.environments import make_unscored_env, time_limit
+from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env, time_limit
 from vlmrm_gym.rollouts.play import Policy, held_actions, play, random_actions, run_actions
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -102,6 +102,10 @@ def _record(command: Dataset) -> Path:
     _check_numbers(command)
     if command.out is None:
         raise InputError("`out` must be given: the folder to write. Pass --out FOLDER.")
+    task = None if command.id is None else find_named_task(command.id)
+    specs = command.specifications(task)
+    camera = read_yaml("camera", command.camera)
+    camera = task.camera if camera is None and task is not None else camera
     with ExitStack() as opened:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
@@ -110,10 +114,6 @@ def _record(command: Dataset) -> Path:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
             )
-        task = None if command.id is None else find_task(command.id)
-        specs = command.specifications(task)
-        camera = read_yaml("camera", command.camera)
-        camera = task.camera if camera is None and task is not None else camera
         try:
             view = opened.enter_context(closing(StateView(env, camera)))
         except (DependencyNotInstalled, ValueError) as error:

@@ -50,7 +50,8 @@ def read_yaml(name: str, given: Any) -> Any:
     try:
         return yaml.safe_load(given) if isinstance(given, str) else given
     except yaml.YAMLError as error:
-        raise InputError(f"`{name}` cannot be read: {short_repr(given)}. {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"`{name}` cannot be read: {reason}. Received {short_repr(given)}.") from error
 
 
 @dataclass(frozen=True, kw_only=True)
