@@ -271,17 +271,18 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize("below", [".", "below"])
-def test_pictures_go_into_a_folder_only(below, tmp_path, capsys):
+def test_pictures_go_into_a_folder_only(tmp_path, capsys):
     file = tmp_path / "file"
     file.touch()
-    output = refused(capsys, "tasks", "--pictures", file / below)
+    output = refused(capsys, "tasks", "--pictures", file)
     assert output == f"`pictures` must be a folder. {file} is a file. Choose another.\n"
+    output = refused(capsys, "tasks", "--pictures", file / "below")
+    assert output == f"The folder {file}/below cannot be written to: Not a directory. Choose another --pictures.\n"
 
 
 def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
     output = refused(capsys, "tasks", "--pictures", tmp_path / "pictures", "--camera", "{azimuth: 90")
-    assert output.startswith("`camera` cannot be read: line 1: this is not valid YAML")
+    assert output.startswith("`camera` cannot be read: while parsing a flow mapping")
     assert output.endswith("Received '{azimuth: 90'.\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -493,15 +494,20 @@ def test_symbolic_links_in_a_run_are_not_followed(name, run, tmp_path, capsys):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("command", [[], ["train"], ["evaluate"], ["tasks"]])
-def test_help_explains_options(command, capsys):
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        ("train", ["--rl.n-steps", "SECURITY.md"]),
+        ("evaluate", ["--episodes 20", "SECURITY.md"]),
+        ("tasks", ["--pictures pictures"]),
+    ],
+)
+def test_help_explains_options(command, parts, capsys):
     with pytest.raises(SystemExit) as raised:
-        main([*command, "--help"])
+        main([command, "--help"])
     assert raised.value.code == 0
     output = " ".join(capsys.readouterr().out.split())
-    examples = {"train": "--rl.n-steps", "evaluate": "--episodes 20", "tasks": "--pictures pictures"}
-    assert all(example in output for example in ([examples[command[0]]] if command else examples))
-    assert "SECURITY.md" in output or command in ([], ["tasks"])
+    assert all(part in output for part in parts)
 
 
 def test_the_command_is_installed():

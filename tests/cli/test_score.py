@@ -223,7 +223,6 @@ def test_a_damaged_picture_is_named_and_those_before_it_stay(batch_size, picture
         ([], "`prompt` must be given"),
         (["--prompt", " "], "`prompt` must not be empty"),
         (["--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one. Received 'a', 'a'"),
-        (["--prompt", "a", "--alpha"], "`alpha` must have at least one value"),
         (["--prompt", "a", "--alpha", "0", "0"], "Each `alpha` must be a different one"),
         (["--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
         (["--prompt", "a", "--alpha", "2"], "`alpha` must be a number from 0 to 1"),

@@ -16,6 +16,7 @@ BASE = {"closing", "cpu", "errors", "infos", "memory", "metrics", "smoothstep", 
 ALLOWED = {
     **{name: set() for name in BASE},
     "episodes": BASE,
+    "folders": BASE,
     "tiny": set(),
     "vlmrm_gym": BASE,  # __init__.py; what it offers lazily is imported when it is used
     "envs": BASE,
@@ -54,7 +55,7 @@ ALLOWED = {
         "sb3",
     },
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
-    "datasets": BASE | {"rendering", "capture", "rollouts", "training", "media"},
+    "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "training", "media"},
     "audit": BASE
     | {
         "vlmrm_gym",
@@ -71,6 +72,7 @@ ALLOWED = {
     "cli": BASE
     | {
         "vlmrm_gym",
+        "folders",
         "media",
         "envs",
         "rewards",

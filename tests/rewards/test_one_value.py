@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import vlmrm_gym
-from vlmrm_gym import cli, sb3
+from vlmrm_gym import sb3
 from vlmrm_gym.cli import train
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.training.config import Config, RewardConfig
+from vlmrm_gym.training.config_file import ConfigError
 from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.environments import make_video_env
 
@@ -28,6 +29,7 @@ import numpy as np
 import vlmrm_gym
 from vlmrm_gym import CLIP, cli, sb3
 from vlmrm_gym.cli import train
+from vlmrm_gym.training.config_file import ConfigError
 from vlmrm_gym.training.environments import make_video_env
 
 built = []
@@ -58,7 +60,7 @@ for call in (lambda: CLIP(prompt="a", sharpness=2), lambda: vlmrm_gym.CLIPReward
         raise AssertionError("it was accepted")
 try:
     train.configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "2"])
-except cli.ConfigError as error:
+except ConfigError as error:
     assert "`reward.sharpness` must be a number from 0 to 1. Received 2." in str(error)
 else:
     raise AssertionError("it was accepted")
@@ -160,13 +162,13 @@ def test_a_registered_kind_is_named_in_files_without_trusting_code(flat, tmp_pat
     file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {value: 4}}\n")
     assert first_reward(make_video_env(train.configure(file, []))) == 4.0
     file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {valeu: 4}}\n")
-    with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `valeu` is not a field"):
+    with pytest.raises(ConfigError, match=r"line 2: `reward.kwargs` is not valid: `valeu` is not a field"):
         train.configure(file, [])
 
 
 def test_files_name_no_kind_that_would_run_code():
     arguments = ["--env-name", "VLMRM/CartPole-v1", "--reward.name", "import", "--reward.kwargs", "{path: 'os:getcwd'}"]
-    with pytest.raises(cli.ConfigError, match=r"`reward.name` must be clip, ground_truth or \"package.module:att"):
+    with pytest.raises(ConfigError, match=r"`reward.name` must be clip, ground_truth or \"package.module:att"):
         train.configure(None, arguments)
 
 
@@ -193,11 +195,11 @@ def test_a_specification_of_ones_own_is_named_in_files(make_module, tmp_path):
     file = tmp_path / "file.yaml"
     text = "env_name: VLMRM/CartPole-v1\nreward: {{name: 'own_levels:Level', kwargs: {{scale: {}}}}}\n"
     file.write_text(text.format(0.5))
-    with pytest.raises(cli.ConfigError, match=r"line 2: `reward.name` names code that would be run"):
+    with pytest.raises(ConfigError, match=r"line 2: `reward.name` names code that would be run"):
         train.configure(file, [])
     assert first_reward(make_video_env(train.configure(file, [], trust_code=True))) == 127.5
     file.write_text(text.format(-1))
-    with pytest.raises(cli.ConfigError, match=r"line 2: `reward.kwargs` is not valid: `scale` must be above 0. Rec"):
+    with pytest.raises(ConfigError, match=r"line 2: `reward.kwargs` is not valid: `scale` must be above 0. Rec"):
         train.configure(file, [], trust_code=True)
 
 
@@ -205,7 +207,7 @@ def test_the_tasks_baseline_is_checked_against_the_prompt():
     """Where alpha needs it; it was refused only when the environments were made."""
     baseline = "pole and cart"
     assert baseline == next(task.baseline for task in vlmrm_gym.TASKS if task.id == "VLMRM/CartPole-v1")
-    with pytest.raises(cli.ConfigError, match=r"`reward.baseline` must differ from `reward.prompt`"):
+    with pytest.raises(ConfigError, match=r"`reward.baseline` must differ from `reward.prompt`"):
         train.configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.prompt", baseline, "--reward.alpha", "1"])
     config = Config(env_name="VLMRM/CartPole-v1", reward=RewardConfig(alpha=0.5))
     assert with_defaults(config).reward.baseline == [baseline]

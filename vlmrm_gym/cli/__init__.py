@@ -1,22 +1,34 @@
-"""The command line: `vlmrm-gym check`, `train`, `evaluate`, `score`, `dataset` and `tasks`."""
+"""The command line `vlmrm-gym`: a table of commands, each of which is one file of this folder.
 
+A command is a module `vlmrm_gym.cli.NAME` with a function `main`, from arguments without the name, and a line below.
+"""
+
+import difflib
 import errno
+import importlib
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
 
-try:
-    import tyro
-
-    from vlmrm_gym.cli import check, dataset, evaluate, score, tasks, train
-    from vlmrm_gym.errors import InputError
-    from vlmrm_gym.training.config_file import ConfigError
-    from vlmrm_gym.training.run_folder import RunError
-    from vlmrm_gym.training.signals import Terminated, sigterm_raises
-except ImportError as error:
-    sys.exit(f'The command line needs more than the package alone: pip install "vlmrm-gym[train]" ({error}).')
-
+from vlmrm_gym import __version__
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.terminal import say
+
+COMMANDS = {
+    "check": "measure a reward before training, and find the failures that it pays most",
+    "train": "train an agent with Stable-Baselines3",
+    "evaluate": "measure a trained agent: success, returns and a video",
+    "score": "score every frame of a video or of a folder of pictures",
+    "dataset": "record rollouts with their rewards, as a Minari dataset",
+    "tasks": "list the registered IDs and their prompts, with pictures",
+}
+"""What each command does, in a line."""
+
+HABITS = """\
+An ID or a file comes first:      vlmrm-gym check VLMRM/CartPole-v1 --prompt "an upright pole"
+A flag has one value, or several: --alpha 0 0.5 1, or --alpha 0 --alpha 0.5 --alpha 1
+The flags of a command:           vlmrm-gym COMMAND --help"""
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+"""The disk is full, read-only or fails."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -27,43 +39,45 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         arguments = sys.argv[1:]
         sys.path.append("")  # modules that settings name may lie in the current folder
-    arguments, words = train.without_aliases(arguments)
-    commands: Any = Annotated[check.Check, tyro.conf.subcommand("check")]
-    commands |= Annotated[train.Train, tyro.conf.subcommand("train")]
-    commands |= Annotated[evaluate.Evaluate, tyro.conf.subcommand("evaluate")]
-    commands |= Annotated[score.Score, tyro.conf.subcommand("score")]
-    commands |= Annotated[dataset.Dataset, tyro.conf.subcommand("dataset")]
-    commands |= Annotated[tasks.Tasks, tyro.conf.subcommand("tasks")]
-    command = tyro.cli(commands, args=arguments, prog="vlmrm-gym", description=__doc__)
+    name, *rest = arguments or ["--help"]
+    if name == "--version":
+        say(f"vlmrm-gym {__version__}")
+    elif name in ("-h", "--help"):
+        say(_overview())
+    elif name in COMMANDS:
+        _run(name, rest)
+    else:
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        meant = f"Did you mean {near[0]!r}?" if near else "See vlmrm-gym --help."
+        _fail(f"The command must be one of {', '.join(COMMANDS)}. Received {name!r}. {meant}", 2)
+
+
+def _overview() -> str:
+    lines = [f"  {name:10}{text}" for name, text in COMMANDS.items()]
+    return "\n".join(["usage: vlmrm-gym COMMAND ...", "       vlmrm-gym --version", "", *lines, "", HABITS])
+
+
+def _run(name: str, arguments: Sequence[str]) -> None:
+    try:
+        command = importlib.import_module(f"vlmrm_gym.cli.{name}")
+        from vlmrm_gym.training.signals import Terminated, sigterm_raises
+    except ImportError as error:
+        sys.exit(f'The command line needs more than the package alone: pip install "vlmrm-gym[train]" ({error}).')
     try:
         with sigterm_raises():
-            if isinstance(command, train.Train):
-                train.train(command, arguments[1:], words)
-            elif isinstance(command, evaluate.Evaluate):
-                evaluate.evaluate(command)
-            elif isinstance(command, check.Check):
-                check.check(command)
-            elif isinstance(command, score.Score):
-                score.score(command)
-            elif isinstance(command, dataset.Dataset):
-                dataset.record_dataset(command)
-            else:
-                tasks.list_tasks(command)
-    except (ConfigError, InputError, RunError) as error:
-        say(error, error=True)
-        sys.exit(2)
+            command.main(arguments)
+    except InputError as error:
+        _fail(error, 2)
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        say(f"What was to be written could not be: {error}", error=True)
-        sys.exit(1)
+        _fail(f"What was to be written could not be: {error}", 1)
     except Terminated:
-        say("Terminated.", error=True)
-        sys.exit(143)
+        _fail("Terminated.", 143)
     except KeyboardInterrupt:
-        say("Interrupted.", error=True)
-        sys.exit(130)
+        _fail("Interrupted.", 130)
 
 
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-"""The disk is full, read-only or fails."""
+def _fail(message: object, code: int) -> None:
+    say(message, error=True)
+    sys.exit(code)

@@ -1,33 +1,28 @@
 """The command `vlmrm-gym check`: measures of a reward before training, and the failures that it pays most."""
 
 import json
-import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from tqdm import tqdm
 
-from vlmrm_gym.audit.results import Report
-from vlmrm_gym.errors import InputError
-from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.training.spec_fields import with_spec_fields
+from vlmrm_gym.cli.settings import RewardFlags, Texts, parse
+from vlmrm_gym.folders import output_folder
+from vlmrm_gym.rollouts.environments import find_named_task
+
+if TYPE_CHECKING:
+    from vlmrm_gym.audit.results import Report
 
 FILES = ("report.html", "measures.json")
 """What the command writes."""
 
 
-_FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline", "alpha", "model"))
-
-
-@dataclass
-class Check(_FIELDS):
-    """Check a reward before training: can it work, and how would an agent exploit?
+@dataclass(frozen=True)
+class Check(RewardFlags):
+    """Check a reward before training: can it work, and what failures does it pay?
 
         vlmrm-gym check VLMRM/Humanoid-kneel-v0
         vlmrm-gym check VLMRM/Humanoid-arms-raised-v0 --camera paper side front-side --combine-views min mean
@@ -50,20 +45,11 @@ class Check(_FIELDS):
     """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
     env: str | None = None
     """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
-    prompt: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """what the agent should do; repeat --prompt to compare several. Without it: the task's own"""
-    baseline: str | None = None
-    """the scene without the goal, for all prompts; required for alpha above 0. Without it: the task's own"""
-    alpha: tuple[float, ...] = (0.0,)
-    """strengths of the goal-baseline regularisation, from 0 to 1"""
-    model: tuple[str, ...] = ("tiny",)
-    """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
-    local-dir:folder"""
-    camera: tuple[str, ...] = ()
+    camera: Texts = ()
     """MuJoCo only: paper, side, front-side, around, a name or number of the model's cameras, or settings such as
     "{azimuth: 90, distance: 3}"; a list in brackets is one choice with several views. Without it: the task's own"""
-    combine_views: tuple[str, ...] = ("min",)
-    """how several views make one reward: min, mean, random or package.module:function"""
+    combine_views: Texts = ()
+    """how several views make one reward: min, mean, random or package.module:function (none: min)"""
     textured: Literal["yes", "no", "both"] | None = None
     """the look, for tasks that have two"""
     success: str | None = None
@@ -75,28 +61,39 @@ class Check(_FIELDS):
     its labels.csv. Without --rollouts: those of the dataset whose folder the file is in"""
     run: Path | None = None
     """the folder of a trained run, whose policy is played as well"""
-    trust_code: bool = False
-    """run the code that the run's configuration names: an environment, as module:name, or in its env_kwargs"""
     reach: bool = False
     """search for actions that lead from the initial state to each exploit (minutes)"""
     effort: int = 1
     """how long the search is: 1,700 states times this, for each combination"""
     seed: int = 0
     """of everything that is drawn, from 0"""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps"""
-    out: Path | None = None
-    """the folder to write; None is NAME_check, in the current folder"""
-    overwrite: bool = False
-    """replace the report in a folder that exists"""
 
 
-def check(command: Check) -> None:
-    """Run the command.
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    _check(parse(Check, "check", arguments))
+
+
+def check(id: str | None = None, **settings: Any) -> "Report":
+    """Check a reward before training: `vlmrm-gym check` as a function.
+
+    Args:
+        id: The environment's ID; None with `env`.
+        settings: The flags, see `Check`: `check("VLMRM/CartPole-v1", prompt=["a pole", "an upright pole"])`.
+
+    Returns:
+        What was found; the folder has it as `FILES`.
 
     Raises:
         InputError: A setting, the environment or the output folder cannot be used.
     """
+    return _check(Check(id, **settings))
+
+
+def _check(command: Check) -> "Report":
+    command.specifications(None if command.id is None else find_named_task(command.id))
+    from tqdm import tqdm
+
     from vlmrm_gym.audit.compare import compare
     from vlmrm_gym.audit.report import write_report
     from vlmrm_gym.audit.subject import find_subject
@@ -104,9 +101,10 @@ def check(command: Check) -> None:
     from vlmrm_gym.cli.tasks import console
     from vlmrm_gym.training.files import atomic_write
 
-    command = _find_rollouts(command)
+    command = _find_rollouts(replace(command, combine_views=command.combine_views or ("min",)))
     subject = find_subject(command)
-    with _open_folder(command, subject.name) as folder:
+    folder = Path(f"{subject.name}_check") if command.out is None else command.out
+    with output_folder(folder, overwrite=command.overwrite):
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
             report = compare(command, subject, progress)
         page, table = (folder / name for name in FILES)
@@ -117,6 +115,7 @@ def check(command: Check) -> None:
             print_summary(report, console(), None)
             raise
     print_summary(report, console(), page)
+    return report
 
 
 def _find_rollouts(command: Check) -> Check:
@@ -134,32 +133,7 @@ def _find_rollouts(command: Check) -> Check:
     return command
 
 
-@contextmanager
-def _open_folder(command: Check, name: str) -> Iterator[Path]:
-    """Make the folder, and see that it can be written to. A new one is removed again if the check fails."""
-    folder = Path(f"{name}_check") if command.out is None else command.out
-    try:
-        is_new = not folder.exists()
-        if not is_new and not folder.is_dir():
-            raise InputError(f"`out` must be a folder. {folder} is a file. Choose another.")
-        if not is_new and not command.overwrite:
-            raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its report, or another --out.")
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(
-            f"The folder {folder} cannot be written to: {error.strerror}. Choose another --out."
-        ) from error
-    try:
-        yield folder
-    except BaseException:
-        if is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _write_measures(report: Report, path: Path) -> None:
+def _write_measures(report: "Report", path: Path) -> None:
     """Write the numbers of the report as JSON."""
     values = {
         "subject": report.subject,

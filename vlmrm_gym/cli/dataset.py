@@ -1,11 +1,11 @@
-"""The command `vlmrm-gym dataset`: rollouts with the rewards of prompts, as a Minari dataset."""
+"""The command `vlmrm-gym dataset`: rollouts with their rewards, as a Minari dataset."""
 
 import copy
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,43 +16,37 @@ import tyro
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from vlmrm_gym.audit.prompts import Column, load_prompts, open_queue
 from vlmrm_gym.capture import StateView
+from vlmrm_gym.cli.settings import YAML, RewardFlags, load_rewards, parse, read_yaml
 from vlmrm_gym.datasets.folder import DatasetFolder, check_spaces, to_buffer
 from vlmrm_gym.datasets.summary import print_summary
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.media.numbered_video import save_numbered_video
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.rollouts.environments import make_unscored_env, time_limit
+from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env, time_limit
 from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions, run_actions
 from vlmrm_gym.terminal import say
-from vlmrm_gym.training.config_types import Cameras, check_cameras
 from vlmrm_gym.training.run_folder import RunError, RunFolder
-from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
 
 DEFAULT_FPS = 30
 """Frames per second of the videos, if the environment does not say."""
 
 
-_FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline"))
-
-
-@dataclass(kw_only=True)
-class Dataset(_FIELDS):
+@dataclass(frozen=True)
+class Dataset(RewardFlags):
     """Record rollouts with their rewards as a Minari dataset.
 
         vlmrm-gym dataset VLMRM/CartPole-v1 --out poles --episodes 20 --policy constant --frames
         vlmrm-gym dataset Ant-v5 --out ants --steps 200 --prompt "an ant on its back" --model ViT-B-32/laion2b_s34b_b79k
+        vlmrm-gym dataset Ant-v5 --out ants --steps 200 --reward my_package.rewards:upright
         vlmrm-gym dataset VLMRM/CartPole-v1 --out best --policy runs/CartPole-v1__DQN__0__1700000000
 
-    Each state is scored once, for all prompts. The rewards of an episode are those of the first prompt; infos have the
-    rewards of all prompts, the environment's own, success and the captured states. Episode i has the seed --seed + i.
+    Each state is drawn and encoded once, for all prompts. The rewards of an episode are those of the first prompt (or
+    --reward); infos have the rewards of all, the environment's own, success and the captured states. Episode i has the
+    seed --seed + i.
 
     FOLDER/data is the dataset: minari.MinariDataset("FOLDER/data"). FOLDER/labels.csv has the success of every step,
     empty where the environment does not say it: fill it in by hand, with the videos of --frames.
@@ -64,44 +58,54 @@ class Dataset(_FIELDS):
     """a registered ID: of this package, or any other that renders, such as Ant-v5, or module:ID"""
     env: str | None = None
     """in place of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
-    out: Path
-    """the folder to write"""
     policy: str = "random"
     """random, constant (one action for a whole episode), or the folder of a run (its best policy, deterministic)"""
-    trust_code: bool = False
-    """run the code that the run's configuration names: an environment, as module:name, or in its env_kwargs"""
     episodes: int = 10
     """number of episodes"""
     steps: int | None = None
     """steps of an episode, unless the environment ends it before (None: the environment's own time limit)"""
     seed: int = 0
     """of the first episode; the others' follow"""
-    prompt: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """what should be seen; repeat --prompt for more of them (none: the task's own)"""
-    baseline: str | None = None
-    """the scene without the goal, for all prompts; used for alpha above 0 (None: the task's)"""
-    device: str = "auto"
-    """where the model runs: auto, cpu, cuda, cuda:1 or mps"""
-    camera: Cameras | None = None
-    """MuJoCo only: one camera or several, as in reward.camera of a configuration (None: the task's, else the
-    environment's)"""
+    camera: YAML = None
+    """MuJoCo only: paper, side, front-side, around, a name or number of the model's cameras, settings such as
+    "{azimuth: 90, distance: 3}", or a list of those for several views (None: the task's, else the environment's)"""
     combine_views: str | None = None
-    """how the rewards of several cameras make one: min, mean, or your own "package.module:function" (None: min)"""
+    """how the rewards of several views make one: min, mean, or your own "package.module:function" (None: min)"""
     frames: bool = False
     """write a video of each episode, whose frames show the number of their step"""
-    overwrite: bool = False
-    """replace a dataset that is complete or has other settings, its labels included"""
 
 
-def record_dataset(command: Dataset) -> None:
-    """Run the command.
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    _record(parse(Dataset, "dataset", arguments))
+
+
+def record_dataset(id: str | None = None, **settings: Any) -> Path:
+    """Record rollouts with their rewards as a Minari dataset: `vlmrm-gym dataset` as a function.
+
+    Args:
+        id: The environment's ID; None with `env`.
+        settings: The flags, see `Dataset`: `record_dataset("VLMRM/CartPole-v1", out="poles", episodes=20)`. A `reward`
+            may also be a specification.
+
+    Returns:
+        The folder, with the dataset in `data`.
 
     Raises:
         InputError: A setting, the environment, the policy or the output folder cannot be used.
-        RunError: The policy of a run cannot be read.
         KeyboardInterrupt: Ctrl-C. The finished episodes stay in the folder.
     """
+    return _record(Dataset(id, **settings))
+
+
+def _record(command: Dataset) -> Path:
     _check_numbers(command)
+    if command.out is None:
+        raise InputError("`out` must be given: the folder to write. Pass --out FOLDER.")
+    task = None if command.id is None else find_named_task(command.id)
+    specs = command.specifications(task)
+    camera = read_yaml("camera", command.camera)
+    camera = task.camera if camera is None and task is not None else camera
     with ExitStack() as opened:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
@@ -110,23 +114,17 @@ def record_dataset(command: Dataset) -> None:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
             )
-        specs, camera = _make_specs(command), _choose_camera(command)
         try:
             view = opened.enter_context(closing(StateView(env, camera)))
         except (DependencyNotInstalled, ValueError) as error:
             raise InputError(str(error)) from error
         behaviour = _find_behaviour(command, env)
         settings = {
-            **{name: getattr(command, name) for name in ("id", "env", "episodes", "seed", "device")},
-            **{one.name: getattr(command, one.name) for one in fields(_FIELDS)},
+            **_describe(command, specs),
             "policy": behaviour.name,
             "policy_weights": behaviour.weights,
             "steps": steps,
-            "prompt": [spec.prompt for spec in specs],
-            "baseline": specs[0].baseline if specs else None,
             "camera": camera,
-            "combine_views": command.combine_views,
-            "frames": command.frames,
         }
         folder = DatasetFolder(command.out.resolve())
         folder.check(settings, overwrite=command.overwrite)
@@ -138,10 +136,12 @@ def record_dataset(command: Dataset) -> None:
             seed = command.seed + episode
             rollout = play(env, view, behaviour.act(seed), seed=seed, steps=steps, behaviour=behaviour.name)
             states = States.concatenate([rollout.initial, rollout.states])
-            rewards = None if score is None else score(states)
+            rewards = None if score is None else score(rollout.initial, rollout.states)
             if states.changes is not None:
                 folder.write_scene_changes(episode, states.changes)
             if command.frames:
+                from vlmrm_gym.media.numbered_video import save_numbered_video
+
                 fps = env.metadata.get("render_fps") or DEFAULT_FPS
                 folder.write_video(episode, partial(save_numbered_video, view, rollout.states, episode, fps))
             folder.add(episode, to_buffer(rollout, seed, rewards), env)
@@ -151,9 +151,12 @@ def record_dataset(command: Dataset) -> None:
             _record_missing(folder, command.episodes, record)
             folder.finish(env, _describe_env(command, env, settings), _metadata(folder, settings), command.seed)
     print_summary(folder)
+    return folder.path
 
 
 def _record_missing(folder: DatasetFolder, episodes: int, record: Callable[[int], None]) -> None:
+    from tqdm import tqdm
+
     missing = folder.missing(episodes)
     try:
         with tqdm(total=episodes, initial=episodes - len(missing), unit=" episodes") as progress:
@@ -173,49 +176,37 @@ def _check_numbers(command: Dataset) -> None:
             raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
 
 
-def _make_specs(command: Dataset) -> list[CLIP]:
-    """The rewards; none without a prompt."""
-    task = None if command.id is None else find_task(command.id)
-    prompts = command.prompt or (() if task is None or task.prompt is None else (task.prompt,))
-    if len(set(prompts)) < len(prompts):
-        raise InputError(f"Each `prompt` must be a different one. Received {', '.join(map(repr, prompts))}.")
-    baseline = command.baseline or (task.baseline if task is not None and command.alpha else None)
+def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
+    """The flags with the rewards that they name, as what JSON can hold: they decide what is in the dataset."""
     try:
-        given = {**spec_settings(CLIPFields, command), "baseline": baseline}
-        return [CLIP(**{**given, "prompt": prompt}) for prompt in prompts]
-    except ValueError as error:
+        rewards = [to_mapping(getattr(spec, "specification", spec)) for spec in specs.values()]
+    except (TypeError, ValueError) as error:  # a function of a notebook
         raise InputError(str(error)) from error
-
-
-def _choose_camera(command: Dataset) -> Any:
-    if command.camera is None:
-        task = None if command.id is None else find_task(command.id)
-        return None if task is None else task.camera
-    try:
-        return check_cameras(command.camera)
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    flags = asdict(command)
+    for name in ("out", "overwrite", "trust_code", "baseline", "reward", "reward_kwargs"):
+        del flags[name]
+    baseline = next((reward["baseline"] for reward in rewards if reward.get("baseline")), None)
+    prompts = list(dict.fromkeys(reward["prompt"] for reward in rewards if "prompt" in reward))
+    return {**flags, "prompt": prompts, "baseline": baseline, "rewards": rewards, "columns": list(specs)}
 
 
 def _make_scorer(
-    command: Dataset, specs: Sequence[CLIP], view: StateView, opened: ExitStack
-) -> Callable[[States], NDArray[np.float32]]:
-    """A function from B states to their rewards, float32 (B, P)."""
+    command: Dataset, specs: Mapping[str, RewardSpec], view: StateView, opened: ExitStack
+) -> Callable[[States, States], NDArray[np.float32]]:
+    """A function from the initial state and the T states of an episode to their rewards, float32 (T + 1, P)."""
     try:
         combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
         if combine is not None and combine.is_random:
             raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
     except ValueError as error:
         raise InputError(str(error)) from error
-    encoder, heads = load_prompts(specs, command.device)
-    queue = opened.enter_context(closing(open_queue(encoder, view.make_renderer, view.num_views)))
-    columns = [Column(head, combine) for head in heads]
+    scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
+    try:
+        scorer.open(view.make_renderer, view.num_views, combine)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
-    def score(states: States) -> NDArray[np.float32]:
-        features = queue.features(states)
-        return np.stack([column(features) for column in columns], axis=1).astype(np.float32)
-
-    return score
+    return scorer.episodes  # as in training, clips begin with the state that the first action led to
 
 
 @dataclass(frozen=True)
@@ -243,16 +234,15 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
 
 
 def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, Any]) -> EnvSpec | None:
-    """What Minari makes an environment from, scored by the first prompt for IDs of this package; None if unknown."""
+    """What Minari makes an environment from, scored by the first reward for IDs of this package; None if unknown."""
     task = None if command.id is None else find_task(command.id)
     if task is None:
         return env.spec
-    if not settings["prompt"]:
+    if not settings["rewards"]:
         return None
     spec = copy.deepcopy(gym.spec(task.id))
-    names = (*(one.name for one in fields(CLIPFields)), "camera", "combine_views")
-    options = {name: settings[name] for name in names if settings[name] is not None}
-    spec.kwargs |= {**options, "prompt": settings["prompt"][0], "episode_length": settings["steps"]}
+    views = {name: settings[name] for name in ("camera", "combine_views") if settings[name] is not None}
+    spec.kwargs |= {**views, "reward": settings["rewards"][0], "episode_length": settings["steps"]}
     return spec
 
 
@@ -264,5 +254,6 @@ def _metadata(folder: DatasetFolder, settings: dict[str, Any]) -> dict[str, Any]
         "dataset_id": folder.dataset_id or made_up,
         "algorithm_name": settings["policy"],
         "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {settings['policy']}.",
+        "rewards": settings["columns"],
         "prompts": settings["prompt"],
     }

@@ -1,6 +1,7 @@
 """The command `vlmrm-gym evaluate`: success, returns and a video of a trained policy."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
+from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.cli.tasks import console
 from vlmrm_gym.cli.train import configure
 from vlmrm_gym.terminal import say
@@ -39,6 +41,11 @@ class Evaluate:
     trust_code: bool = False
     """run the code that the run's configuration names: a reward, its combine_views or an environment, as module:name, a
     text with a colon in env_kwargs, or a runtime_env of Ray"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    evaluate(parse(Evaluate, "evaluate", arguments))
 
 
 def evaluate(command: Evaluate) -> None:

@@ -1,4 +1,4 @@
-"""The command `vlmrm-gym score`: rewards of several prompts for every frame of a video or of a folder of pictures."""
+"""The command `vlmrm-gym score`: rewards for every frame of a video or of a folder of pictures."""
 
 import csv
 import math
@@ -13,19 +13,12 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import tyro
 from numpy.typing import NDArray
-from tqdm import tqdm
 
-from vlmrm_gym.audit.prompts import Column, load_prompts, open_queue
-from vlmrm_gym.errors import InputError, check_values
-from vlmrm_gym.media.drawing import plot_rewards, reward_video
+from vlmrm_gym.cli.settings import RewardFlags, load_rewards, parse
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.folders import check_folder, output_folder
 from vlmrm_gym.media.frames import Pictures, Video, batch, open_frames
-from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.stored import FrameStore
-from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import CLIP
 from vlmrm_gym.terminal import say
-from vlmrm_gym.training.files import atomic_write
-from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
@@ -33,143 +26,120 @@ PICTURES_FPS = 10
 """Frames per second of the drawn video, where the input says nothing."""
 
 
-_FIELDS: Any = with_spec_fields(CLIPFields, without=("prompt", "baseline", "alpha"))
-
-
-@dataclass
-class Score(_FIELDS):
-    """Score every frame of a video, or of a folder of pictures, by one or several prompts.
+@dataclass(frozen=True)
+class Score(RewardFlags):
+    """Score every frame of a video, or of a folder of pictures, by one or several rewards.
 
     Before training, it shows whether a reward rises where it should, and which wording does best:
 
         vlmrm-gym score walk.mp4 --prompt "a humanoid robot kneeling" --prompt "a kneeling robot"
         vlmrm-gym score walk.mp4 --prompt "a humanoid robot kneeling" --baseline "a humanoid robot" --alpha 0 0.5 1
         vlmrm-gym score pictures/ --prompt "a cat on a sofa" --model ViT-B-32/laion2b_s34b_b79k --fps 5
+        vlmrm-gym score walk.mp4 --reward my_package.rewards:upright --reward-kwargs '{threshold: 0.5}'
 
     Each frame is decoded and encoded once, whatever the number of prompts. The folder walk_scores gets rewards.csv (a
-    row for each frame, a column for each prompt and alpha), rewards.png (a line for each) and rewards.mp4 (the frames
-    above the curves). After Ctrl-C the table and the video have the frames scored so far. The plot below the frames of
-    this package's own videos is not scored.
-
-    The default model is bundled and knows the scenes of this package only. Name an open_clip model for any other video.
+    row for each frame, a column for each reward), rewards.png (a line for each) and rewards.mp4 (the frames above the
+    curves). After Ctrl-C the table and the video have the frames scored so far. The plot below the frames of this
+    package's own videos is not scored.
     """
 
     path: Annotated[Path, tyro.conf.Positional]
     """a video; a folder of pictures, in the order of their names (frame_2 before frame_10); or one picture"""
-    prompt: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """what should be seen; repeat --prompt for more of them"""
-    baseline: str | None = None
-    """the scene without the goal, for all prompts; required for alpha above 0"""
-    alpha: tuple[float, ...] = (0.0,)
-    """strengths of the goal-baseline regularisation, from 0 to 1: a column for each"""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:1 or mps"""
-    out: Path | None = None
-    """the folder to write; None is NAME_scores, next to the input"""
-    overwrite: bool = False
-    """replace the results in a folder that exists"""
     fps: float | None = None
     """frames per second of pictures; without it, their rewards have no times, and the video shows 10 per second"""
     video: bool = True
     """write rewards.mp4"""
 
 
-def score(command: Score) -> None:
-    """Run the command.
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    _score(parse(Score, "score", arguments))
+
+
+def score(path: str | Path, **settings: Any) -> Path:
+    """Score every frame of a video, or of a folder of pictures: `vlmrm-gym score` as a function.
+
+    Args:
+        path: The video, the folder or one picture.
+        settings: The flags, see `Score`: `score("walk.mp4", prompt=["a kneeling robot", "a robot"], alpha=0.5)`. A
+            `reward` may also be a specification or a callable.
+
+    Returns:
+        The folder with `FILES`.
 
     Raises:
         InputError: The input, a setting or the output folder cannot be used.
-        KeyboardInterrupt: Ctrl-C. As after a damaged frame, the rewards so far are in the table.
     """
+    return _score(Score(Path(path), **settings))
+
+
+def _score(command: Score) -> Path:
     if command.fps is not None and not (math.isfinite(command.fps) and command.fps > 0):
         raise InputError(f"`fps` must be a finite number above 0. Received {command.fps!r}.")
-    columns = _columns(command)
+    specs = command.specifications()
+    if not specs:
+        raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
     source = open_frames(command.path, command.fps)
     folder = _choose_folder(command)
     if source.note is not None:
         say(source.note, error=True)
-    encoder, heads = load_prompts(list(columns.values()), command.device)
-    batches = batch(source.frames(), encoder.microbatch_size)
+    from tqdm import tqdm
+
+    from vlmrm_gym.media.drawing import plot_rewards, reward_video
+    from vlmrm_gym.rendering import States
+    from vlmrm_gym.rendering.stored import FrameStore
+    from vlmrm_gym.training.files import atomic_write
+
+    labels = list(specs)
+    scorer = load_rewards(specs.values(), command.device)
+    batches = batch(source.frames(), scorer.microbatch_size)
     first = next(batches, None)
     if first is None:
         raise InputError(f"{command.path} has no frame that can be decoded.")
-    table, plot, video = _prepare(folder)
-    rewards: list[NDArray[np.float32]] = []
-    drawing = nullcontext()
-    if command.video:
-        drawing = reward_video(video, list(columns), source.fps or PICTURES_FPS, source.count)
-    progress = tqdm(total=source.count, unit=" frames", file=sys.stderr)
-    try:
-        with (
-            closing(open_queue(encoder, lambda render_size: FrameStore())) as queue,
-            closing(batches),
-            table.open("w", newline="", encoding="utf-8") as file,
-            progress,
-            drawing as drawn,
-        ):
-            rows = _TableWriter(file, source, list(columns))
-            for frames in chain([first], batches):
-                features = queue.features(States(frames))
-                scored = np.stack([Column(head)(features) for head in heads], axis=1).astype(np.float32)
-                rows.add(scored)
-                rewards.extend(scored)
-                if drawn is not None:
-                    for frame, values in zip(frames, scored, strict=True):
-                        drawn.add(frame, values)
-                progress.update(len(frames))
-    except (KeyboardInterrupt, InputError, OSError):
-        say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
-        raise
-    atomic_write(plot, lambda path: plot_rewards(path, list(columns), np.stack(rewards), source.fps))
-    _print_summary(list(columns), np.stack(rewards), source.fps)
+    with output_folder(folder, overwrite=command.overwrite):
+        table, plot, video = (folder / name for name in FILES)
+        for path in (table, plot, video):
+            path.unlink(missing_ok=True)
+        rewards: list[NDArray[np.float32]] = []
+        drawing = nullcontext()
+        if command.video:
+            drawing = reward_video(video, labels, source.fps or PICTURES_FPS, source.count)
+        progress = tqdm(total=source.count, unit=" frames", file=sys.stderr)
+        try:
+            with (
+                closing(scorer),
+                closing(batches),
+                table.open("w", newline="", encoding="utf-8") as file,
+                progress,
+                drawing as drawn,
+            ):
+                scorer.open(lambda render_size: FrameStore())
+                rows = _TableWriter(file, source, labels)
+                for frames in chain([first], batches):
+                    scored = scorer(States(frames))
+                    rows.add(scored)
+                    rewards.extend(scored)
+                    if drawn is not None:
+                        for frame, values in zip(frames, scored, strict=True):
+                            drawn.add(frame, values)
+                    progress.update(len(frames))
+        except (KeyboardInterrupt, InputError, OSError):
+            say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
+            raise
+        atomic_write(plot, lambda path: plot_rewards(path, labels, np.stack(rewards), source.fps))
+    _print_summary(labels, np.stack(rewards), source.fps)
     say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
-
-
-def _columns(command: Score) -> dict[str, CLIP]:
-    """The reward of each column of the table, by its name."""
-    if not command.prompt:
-        raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
-    for name, values in (("prompt", command.prompt), ("alpha", command.alpha)):
-        check_values(name, values)
-    try:
-        return {
-            prompt if len(command.alpha) == 1 else f"{prompt} (alpha {alpha})": CLIP(
-                **{**spec_settings(CLIPFields, command), "prompt": prompt, "alpha": alpha}
-            )
-            for prompt in command.prompt
-            for alpha in command.alpha
-        }
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    return folder
 
 
 def _choose_folder(command: Score) -> Path:
-    """The folder to write to."""
     source = command.path.resolve()
     default = source.with_name(f"{source.name if source.is_dir() else source.stem}_scores")
     folder = default if command.out is None else command.out.resolve()
     if folder in (source, source.parent):
         raise InputError(f"`out` must be a folder of its own, as the input is in {folder}. Choose another.")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"`out` must be a folder. {folder} is a file. Choose another.")
-    if folder.exists() and not command.overwrite:
-        raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --out.")
+    check_folder(folder, overwrite=command.overwrite)
     return folder
-
-
-def _prepare(folder: Path) -> list[Path]:
-    """Make the folder without earlier results, and see that it can be written to: the paths of `FILES`."""
-    paths = [folder / name for name in FILES]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in paths:
-            path.unlink(missing_ok=True)
-        paths[0].touch()
-    except OSError as error:
-        raise InputError(
-            f"The folder {folder} cannot be written to: {error.strerror}. Choose another --out."
-        ) from error
-    return paths
 
 
 def as_cell(text: str) -> str:

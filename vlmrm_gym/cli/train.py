@@ -59,6 +59,12 @@ class Train:
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    (name, *spelled), words = without_aliases(["train", *arguments])
+    train(tyro.cli(Train, args=spelled, prog=f"vlmrm-gym {name}"), spelled, words)
+
+
 def train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]) -> None:
     """Run the command.
 

@@ -26,6 +26,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.folders import check_folder, make_folder
 from vlmrm_gym.rendering.scene_file import save_changes
 from vlmrm_gym.rendering.states import SceneChange
 from vlmrm_gym.rollouts.play import Rollout
@@ -82,16 +83,12 @@ class DatasetFolder:
         Raises:
             InputError: It cannot be written to, or another process writes to it.
         """
+        make_folder(self.path)
         lock = FileLock(self.path / ".lock", blocking=False)
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
             raise InputError(f"Another process writes to {self.path}. Wait for its end.") from None
-        except OSError as error:
-            raise InputError(
-                f"The folder {self.path} cannot be written to: {error.strerror}. Choose another --out."
-            ) from error
         try:
             yield
         finally:
@@ -115,9 +112,8 @@ class DatasetFolder:
         Raises:
             InputError: It is not a folder, has other contents, or has a dataset with other settings.
         """
-        if not self.path.is_dir():
-            if self.path.exists():
-                raise InputError(f"`out` must be a folder. {self.path} is a file. Choose another.")
+        check_folder(self.path)
+        if not self.path.exists():
             return
         before, now = self.settings(), _as_json(settings)
         if before is None and {path.name for path in self.path.iterdir()} - {".lock", "settings.partial.json"}:
@@ -225,13 +221,13 @@ def to_buffer(rollout: Rollout, seed: int, prompt_rewards: NDArray[np.float32] |
     - `state`: the captured state.
     - `task_reward`: float64, the environment's own reward; NaN for the initial state.
     - `success`: int8, 0 or 1, if the environment says it; -1 for the initial state.
-    - `prompt_rewards`: float32 (P,), the rewards of the prompts, if there are prompts.
+    - `prompt_rewards`: float32 (P,), the rewards by each prompt or other reward, if there are any.
 
     Args:
         rollout: The episode, of T steps.
         seed: Its seed.
-        prompt_rewards: float32 (T + 1, P), the initial state first. `rewards` are those of the first prompt, or without
-            prompts the environment's own.
+        prompt_rewards: float32 (T + 1, P), the initial state first. `rewards` are those by the first, or without
+            any the environment's own.
     """
     from minari.data_collector import EpisodeBuffer
 

@@ -29,17 +29,17 @@ class RecordedRollout(Rollout):
     seed: int
     """The seed of its reset."""
     rewards: NDArray[np.float64]
-    """float64 (T,): rewards of the first prompt; the environment's own if there is no prompt."""
+    """float64 (T,): rewards by the first reward; the environment's own if there is none."""
     prompt_rewards: NDArray[np.float32] | None
-    """float32 (T, P), the rewards of the prompts; None if there is no prompt."""
+    """float32 (T, P), the rewards by each reward; None if there is none."""
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """The settings of a dataset.
 
     Returns:
-        Among them `id` and `env` (one is None), `policy`, `seed`, `steps`, `prompt` (a list), `baseline`, `alpha`,
-        `model`, `camera` and `combine_views`.
+        Among them `id` and `env` (one is None), `policy`, `seed`, `steps`, `prompt` (a list), `rewards` (a list
+        of their mapping forms), `columns` (their labels), `camera` and `combine_views`.
 
     Raises:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`.

@@ -19,7 +19,7 @@ def print_summary(folder: DatasetFolder) -> None:
         lengths.append(len(rollout))
         columns["task reward"].append(rollout.task_rewards)
         if rollout.prompt_rewards is not None:
-            for prompt, rewards in zip(settings["prompt"], rollout.prompt_rewards.T, strict=True):
+            for prompt, rewards in zip(settings["columns"], rollout.prompt_rewards.T, strict=True):
                 columns[f'"{prompt}"'].append(rewards)
         if rollout.success is not None:
             columns["success"].append(rollout.success)

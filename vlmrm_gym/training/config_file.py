@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.training.config import ALIASES, Config
 from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
 from vlmrm_gym.validation import short_repr, truncate
@@ -22,7 +23,7 @@ _MAX_SHOWN = 50
 """Maximum number of problems in a message."""
 
 
-class ConfigError(ValueError):
+class ConfigError(InputError):
     """All errors in a configuration."""
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:

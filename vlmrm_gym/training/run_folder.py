@@ -24,6 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.training.files import atomic_write, naming, sync
 from vlmrm_gym.validation import short_repr
 
@@ -53,7 +54,7 @@ _KEPT = 2
 """Number of checkpoints that keep all files."""
 
 
-class RunError(ValueError):
+class RunError(InputError):
     """A run's folder cannot be created or used."""
 
 

@@ -1,0 +1,251 @@
+"""Flags that several commands share, and how a command line is read."""
+
+import inspect
+import json
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import tyro
+import yaml
+from gymnasium.error import DependencyNotInstalled
+
+from vlmrm_gym.errors import InputError, check_values
+from vlmrm_gym.rewards import specification
+from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.rewards.specification import RewardSpec, resolve_reward
+from vlmrm_gym.scoring.several import SeveralRewards
+from vlmrm_gym.tasks import Task
+from vlmrm_gym.terminal import say
+from vlmrm_gym.validation import short_repr
+
+Command = TypeVar("Command")
+Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+"""Values of a flag that may be repeated. From Python: also a list, or one value."""
+Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
+
+
+YAML = Annotated[
+    Any,
+    tyro.constructors.PrimitiveConstructorSpec[Any](
+        nargs=1,
+        metavar="YAML",
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda given: True,
+        str_from_instance=lambda given: [json.dumps(given)],
+    ),
+]
+"""A flag that is written as YAML, of which JSON is a part; from Python also its value."""
+
+
+def read_yaml(name: str, given: Any) -> Any:
+    """The value of a flag that is written as YAML.
+
+    Raises:
+        InputError: It is not YAML.
+    """
+    try:
+        return yaml.safe_load(given) if isinstance(given, str) else given
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"`{name}` cannot be read: {reason}. Received {short_repr(given)}.") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardFlags(CLIPFields):
+    """The rewards to score by, and where: of prompts, or any other. Fields of CLIP that are not here are flags too."""
+
+    prompt: Texts = ()
+    """what should be seen: a reward for each (none: the task's own)"""
+    baseline: str | None = None
+    """the scene without the goal, for all prompts; used for alpha above 0 (None: the task's own)"""
+    alpha: Numbers = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """strengths of the goal-baseline regularisation, from 0 to 1: a reward for each (none: 0)"""
+    model: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]
+    """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
+    local-dir:folder: a reward for each (none: tiny, which is bundled, and knows the scenes of this package only)"""
+    reward: Texts = ()
+    """in place of prompts: "package.module:attribute", a kind, or a JSON file of a specification"""
+    reward_kwargs: YAML = None
+    """keyword arguments of --reward, such as '{threshold: 0.5}'"""
+    trust_code: bool = False
+    """run the code that a file names: the class of a reward in a JSON file, or what the configuration of a run names"""
+    device: str = "auto"
+    """where models run: auto, cpu, cuda, cuda:1 or mps"""
+    out: Path | None = None
+    """the folder to write"""
+    overwrite: bool = False
+    """replace earlier results in a folder that exists"""
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if get_origin(hint) is tuple and not isinstance(value, tuple):
+                value = tuple(value) if isinstance(value, list) else (value,)
+            elif isinstance(value, str) and Path in (hint, *get_args(hint)):
+                value = Path(value)
+            # Not as the fields' defaults: tyro appends to those.
+            object.__setattr__(
+                self, name, value or {"alpha": (CLIPFields.alpha,), "model": (CLIPFields.model,)}.get(name, value)
+            )
+
+    def specifications(self, task: Task | None = None) -> dict[str, RewardSpec]:
+        """The rewards by their labels; none without a prompt and a reward.
+
+        Args:
+            task: The task, whose prompt and baseline are used where none is given.
+
+        Raises:
+            InputError: A value cannot be used.
+        """
+        for name in ("prompt", "alpha", "model", "reward"):
+            check_values(name, getattr(self, name), may_be_empty=True)
+        try:
+            return self._rewards() if self.reward else self._prompts(task)
+        except (OSError, TypeError, ValueError) as error:
+            raise InputError(str(error)) from error
+
+    def _rewards(self) -> dict[str, RewardSpec]:
+        options = {
+            one.name: (getattr(self, one.name), one.default) for one in fields(CLIPFields) if one.name != "prompt"
+        }
+        given = {name: value for name, (value, default) in options.items() if value not in (default, (default,))}
+        kwargs = read_yaml("reward_kwargs", self.reward_kwargs)
+        return {
+            _label(one): resolve_reward(*self._named(one, kwargs), prompt=self.prompt or None, options=given)
+            for one in self.reward
+        }
+
+    def _named(self, reward: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
+        """What `resolve_reward` takes for a reward and its keyword arguments: also a kind, or a file."""
+        if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
+            return {"kind": reward, **(kwargs or {})}, None
+        if isinstance(reward, str) and reward.endswith(".json"):
+            return read_specification(Path(reward), trust_code=self.trust_code), kwargs
+        return reward, kwargs
+
+    def _prompts(self, task: Task | None) -> dict[str, RewardSpec]:
+        if self.reward_kwargs is not None:
+            raise InputError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
+        prompts = self.prompt or (() if task is None or task.prompt is None else (task.prompt,))
+        baseline = self.baseline or (task.baseline if task is not None and any(self.alpha) else None)
+        given, specs = {**self.settings(), "baseline": baseline}, {}
+        for model in self.model:
+            for prompt in prompts:
+                for alpha in self.alpha:
+                    more = [f"alpha {alpha}"] * (len(self.alpha) > 1) + [model] * (len(self.model) > 1)
+                    label = f"{prompt} ({', '.join(more)})" if more else prompt
+                    specs[label] = specification.CLIP(**{**given, "prompt": prompt, "alpha": alpha, "model": model})
+        return specs
+
+
+def _label(reward: Any) -> str:
+    """A reward's name in tables: what names it, or the class of a value from Python."""
+    return reward if isinstance(reward, str) else getattr(reward, "__name__", type(reward).__name__)
+
+
+def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, Any]:
+    """The mapping form of a reward in a JSON file, see `vlmrm_gym.rewards.to_mapping`.
+
+    Raises:
+        InputError: The file cannot be read; or it names code, and is not trusted.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"`reward`: {path} cannot be read as JSON: {error}.") from error
+    if not isinstance(values, dict):
+        rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
+        raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
+    kind = values.get("kind")
+    if not trust_code and (kind == "import" or (isinstance(kind, str) and ":" in kind)):
+        raise InputError(
+            f"`reward`: {path} names code that would be run. Received {short_repr(values)}. If you trust it, pass "
+            "--trust-code."
+        )
+    return values
+
+
+def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:
+    """Load the models of rewards, and print what they warn of, once.
+
+    Raises:
+        InputError: A model cannot be loaded, or a text is too long.
+    """
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", UserWarning)
+            loaded = SeveralRewards(list(specs), device)
+    except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+    for message in dict.fromkeys(str(warning.message) for warning in warned):
+        say(message, error=True)
+    return loaded
+
+
+def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Command:
+    """The settings of a command; ends the program after a usage error or --help.
+
+    Args:
+        command: Its flags, a dataclass.
+        name: Its name.
+        arguments: What follows the name.
+    """
+    about = inspect.cleandoc(command.__doc__ or "")
+    if issubclass(command, RewardFlags):
+        about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(_describe_kinds())}."
+    return tyro.cli(command, args=spread(arguments, command), prog=f"vlmrm-gym {name}", description=about)
+
+
+def _describe_kinds() -> list[str]:
+    kinds = {kind: own for kind, own in specification.KINDS.items() if kind != "import"}  # a path names those itself
+    return [f"{kind}({', '.join(inspect.signature(own).parameters)})" for kind, own in kinds.items()]
+
+
+def spread(arguments: Sequence[str], command: type[Any]) -> list[str]:
+    """Arguments in which a flag of several values is repeated, once for each: what tyro reads without ambiguity.
+
+    The ID or file of a command comes first. If it does not, it is the last of several words after such a flag, other
+    than a number: `--alpha 0 0.5 ID` and `--camera front-side ID` are understood.
+
+    Args:
+        arguments: What follows the name of the command.
+        command: Its flags, a dataclass.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    several = {name for name, own in marks.items() if tyro.conf.UseAppendAction in own}
+    switches = {name for name, hint in hints.items() if hint is bool}
+    needs_one = "env" not in [_flag(word) for word in arguments]
+    room = 0
+    free: list[str] = []
+    flags: list[tuple[str, list[str]]] = []
+    for word in arguments:
+        if (flag := _flag(word)) is not None:
+            flags.append((word, []))
+            room = len(arguments) if flag in several else 1
+            if "=" in word or flag.removeprefix("no_") in switches:
+                room = 0
+        elif flags and len(flags[-1][1]) < room:
+            flags[-1][1].append(word)
+        else:
+            free.append(word)
+    if needs_one and not free:
+        ends = [words for _, words in flags if len(words) > 1 and not re.fullmatch(r"[-+.\de]+", words[-1])]
+        free = [ends[-1].pop()] if ends else []
+    spelled = free
+    for flag, words in flags:
+        if _flag(flag) in several and words:
+            spelled += [f"{flag}={word}" for word in words]
+        else:
+            spelled += [flag, *words]
+    return spelled
+
+
+def _flag(word: str) -> str | None:
+    """The name of a flag; None for other words, such as negative numbers."""
+    found = re.match(r"--?([A-Za-z][\w-]*)", word)
+    return None if found is None else found[1].replace("-", "_")

@@ -1,0 +1,67 @@
+"""Folders that commands write to."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from vlmrm_gym.errors import InputError
+
+
+def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> None:
+    """See whether a folder may be written to; changes nothing.
+
+    Args:
+        folder: The folder.
+        overwrite: Whether it may exist.
+        name: Of the parameter, for messages.
+
+    Raises:
+        InputError: It is a file, or exists and may not.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"`{name}` must be a folder. {folder} is a file. Choose another.")
+    if folder.exists() and not overwrite:
+        raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --{name}.")
+
+
+def make_folder(folder: Path, *, name: str = "out") -> None:
+    """Make a folder, if there is none, and see that files can be written to it.
+
+    Args:
+        folder: The folder.
+        name: Of the parameter, for messages.
+
+    Raises:
+        InputError: They cannot, or it is a file.
+    """
+    check_folder(folder, name=name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"The folder {folder} cannot be written to: {error.strerror}. Choose another --{name}."
+        ) from error
+
+
+@contextmanager
+def output_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Make the folder of a command's results. If the command fails, an empty one is removed.
+
+    Args:
+        folder: The folder.
+        overwrite: Whether it may exist.
+
+    Raises:
+        InputError: As `check_folder` and `make_folder`.
+    """
+    check_folder(folder, overwrite=overwrite)
+    make_folder(folder)
+    try:
+        yield folder
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise

@@ -1,0 +1,122 @@
+"""Several rewards of the same states, in this process: those of one encoder are heads on one pass of its features."""
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.rewards.heads import ViewsHead, apply_head
+from vlmrm_gym.rewards.specification import RewardSpec
+from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring.clips import EpisodeClips
+from vlmrm_gym.scoring.scorer import MakeRenderer
+
+
+class SeveralRewards:
+    """Scores episodes, or the successive frames of a video, by several rewards.
+
+    Args:
+        specs: The rewards.
+        device: Where their models run.
+
+    Raises:
+        Exception: Whatever loading a model raises.
+    """
+
+    def __init__(self, specs: Sequence[RewardSpec], device: str = "auto") -> None:
+        models: dict[object, list[tuple[int, RewardModel]]] = {}
+        for number, spec in enumerate(specs):
+            model = spec.build(device)
+            fingerprint = getattr(model, "fingerprint", "") if getattr(model, "head", None) is not None else ""
+            key = (fingerprint, getattr(spec, "precision", None)) if fingerprint else number
+            models.setdefault(key, []).append((number, model))
+        self._models = list(models.values())
+        self._count = len(specs)
+        self._scorers: list[_Scorer] = []
+
+    @property
+    def microbatch_size(self) -> int:
+        """Frames per interruptible call, of the model with the fewest."""
+        return min(model.microbatch_size for own in self._models for _, model in own)
+
+    def open(self, make_renderer: MakeRenderer, num_views: int = 1, combine: CombineViews | None = None) -> None:
+        """Begin to score; `close` ends it.
+
+        Args:
+            make_renderer: Makes the renderer from a model's `render_size`.
+            num_views: Number of views of a state.
+            combine: How the rewards of the views are combined; None: "min".
+
+        Raises:
+            ValueError: `combine` is for a reward that sees all views, or draws one view of clips.
+        """
+        try:
+            for models in self._models:
+                self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
+        except BaseException:
+            self.close()
+            raise
+
+    def __call__(self, states: States) -> NDArray[np.float32]:
+        """The rewards of the next B states of an episode, float32 (B, number of rewards)."""
+        return self._score([states])
+
+    def episodes(self, *episodes: States) -> NDArray[np.float32]:
+        """The rewards of all states of episodes, one after the other: float32 (B, number of rewards)."""
+        return self._score(episodes, begins=True)
+
+    def _score(self, parts: Sequence[States], *, begins: bool = False) -> NDArray[np.float32]:
+        rewards = np.empty((sum(map(len, parts)), self._count), dtype=np.float32)
+        for scorer in self._scorers:
+            rewards[:, scorer.numbers] = scorer(parts, begins=begins)
+        return rewards
+
+    def close(self) -> None:
+        """Free the models' threads and renderers."""
+        for scorer in self._scorers:
+            scorer.queue.close()
+
+
+class _Scorer:
+    """Scores by the rewards of one encoder, or by one reward of any kind."""
+
+    def __init__(
+        self,
+        models: Sequence[tuple[int, RewardModel]],
+        make_renderer: MakeRenderer,
+        num_views: int,
+        combine: CombineViews | None,
+    ) -> None:
+        self.numbers = [number for number, _ in models]
+        reward = StateReward(models[0][1], num_views, combine)
+        self._clips = EpisodeClips(reward.info.clip)
+        self.queue = make_scoring_queue(
+            lambda device: reward,
+            make_renderer,
+            num_workers=0,
+            devices=None,
+            device="cpu",  # that of the loaded models counts
+            max_pending_bytes=sys.maxsize,  # the caller has all states in memory
+        )
+        self._heads: list[ViewsHead] = []
+        if len(models) > 1:
+            infos = [StateReward(model, num_views, combine, return_features=True).info for _, model in models]
+            self._heads = [info.features.head for info in infos]  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+
+    def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
+        """The rewards of B states, float32 (B, number of rewards)."""
+        clips = []
+        for part in parts:
+            if begins:
+                self._clips.begin_episode()
+            clips.append(self._clips.extend(part))
+        states = States.concatenate(clips)
+        if not self._heads:
+            return self.queue.rewards(states)[:, None]
+        features = self.queue.features(states)
+        return np.stack([apply_head(head, features) for head in self._heads], axis=1)
