@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from vlmrm_gym.cli.check import Check, check
+from vlmrm_gym.cli.check import check
 
 DOCS = Path(__file__).parent
 SIZES = {"wide": (1280, 2300), "phone": (390, 1500)}
@@ -18,7 +18,7 @@ def main() -> None:
     """Check one reward, and show its report in both widths and both themes."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         out = Path(folder) / "check"
-        check(Check(id="VLMRM/Humanoid-hands-on-hips-v0", camera=("paper", "front-side"), out=out))
+        check("VLMRM/Humanoid-hands-on-hips-v0", camera=["paper", "front-side"], out=out)
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
         )

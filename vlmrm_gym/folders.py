@@ -1,5 +1,6 @@
 """Folders that commands write to."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,9 +20,10 @@ def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> 
     Raises:
         InputError: It is a file, or exists and may not.
     """
-    if folder.exists() and not folder.is_dir():
+    exists = os.path.exists(folder)  # unlike `Path.exists`, False for a name that is too long
+    if exists and not folder.is_dir():
         raise InputError(f"`{name}` must be a folder. {folder} is a file. Choose another.")
-    if folder.exists() and not overwrite:
+    if exists and not overwrite:
         raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --{name}.")
 
 

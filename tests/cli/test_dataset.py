@@ -394,7 +394,7 @@ def test_a_run_of_another_environment_is_refused(cart_pole_run, tmp_path, capsys
         ([CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
         ([CARTPOLE, "--steps", "0"], "`steps` must be from 1"),
         ([CARTPOLE, "--seed", "-1"], "`seed` must be from 0"),
-        ([CARTPOLE, "--policy", "clever"], "`policy` must be random, held or the folder of a run."),
+        ([CARTPOLE, "--policy", "clever"], "`policy` must be random, constant or the folder of a run."),
         ([CARTPOLE, "--policy", "taken"], "taken is not the folder of a run: it has no config.yaml"),
         ([CARTPOLE, "--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one"),
         ([CARTPOLE, "--alpha", "2"], "`alpha` must be a number from 0 to 1"),
