@@ -207,7 +207,7 @@ def test_resuming_after_a_signal_at_any_point(name, tmp_path, monkeypatch):
     ("algorithm", "exploration"),
     [
         ("SAC", {"action_noise": {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}, "use_sde": True}),
-        ("TD3", {"action_noise": {"name": "HeldActionNoise", "hold": 9}, "learning_starts": 120}),  # as in 0.1
+        ("TD3", {"action_noise": {"name": "ActionRepeatNoise", "sigma": 2, "hold": 9}, "learning_starts": 120}),
         ("PPO", {"use_sde": True, "batch_size": 7}),
     ],
 )

@@ -35,8 +35,8 @@ class Train:
 
     Settings come from a configuration file, flags, or both; flags take precedence. All have defaults for the task:
 
-        vlmrm-gym train --env-name VLMRM/CartPole-v1
-        vlmrm-gym train --env-name Ant-v5 --prompt "an ant robot on its back" --model ViT-B-32/laion2b_s34b_b79k
+        vlmrm-gym train VLMRM/CartPole-v1
+        vlmrm-gym train Ant-v5 --prompt "an ant robot on its back" --model ViT-B-32/laion2b_s34b_b79k
         vlmrm-gym train config.yaml --seed 3 --reward.num-workers 2
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 
@@ -50,7 +50,9 @@ class Train:
     """
 
     config: Annotated[Path | None, tyro.conf.Positional] = None
-    """a configuration file (YAML), of this package or of the published VLM-RM code"""
+    """a configuration file (YAML), of this package or of the published VLM-RM code; or an ID, short for --env-name"""
+    dry_run: bool = False
+    """print the plan only: environments, updates, memory, downloads"""
     resume: Path | None = None
     """the folder of a run to resume"""
     trust_code: bool = False
@@ -61,8 +63,8 @@ class Train:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    (name, *spelled), words = without_aliases(["train", *arguments])
-    train(tyro.cli(Train, args=spelled, prog=f"vlmrm-gym {name}"), spelled, words)
+    spelled, words = without_aliases(id_as_flag(arguments))
+    train(tyro.cli(Train, args=spelled, prog="vlmrm-gym train"), spelled, words)
 
 
 def train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]) -> None:
@@ -75,6 +77,12 @@ def train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]
     resumed = None if command.resume is None else RunFolder.open(command.resume)
     source = command.config or (resumed.config_file if resumed else None)
     config = configure(source, arguments, words, trust_code=command.trust_code)
+    from vlmrm_gym.training.plan import plan_training
+
+    for name, text in plan_training(config).items():
+        say(f"{name + ':':14}{text}")
+    if command.dry_run:
+        return
     from vlmrm_gym.training.run import resume, start
 
     folder = resumed or RunFolder.create(config.run_folder)
@@ -146,12 +154,18 @@ def _resume_hint(folder: RunFolder) -> str:
     return f"Stopped. To resume from step {reached:,}: vlmrm-gym train --resume {folder.path}"
 
 
+def id_as_flag(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which a first one that is an ID, and no file, is passed by --env-name."""
+    first = Path(*arguments[:1])
+    if not arguments or arguments[0].startswith("-") or first.suffix in (".yaml", ".yml") or os.path.exists(first):
+        return list(arguments)
+    return ["--env-name", *arguments]
+
+
 def without_aliases(arguments: Sequence[str]) -> tuple[list[str], list[tuple[Key, str]]]:
     """Arguments with flags in place of aliases; and the keys and words of all flags that have an alias."""
     meant = {**ALIASES, **SHORT_FLAGS, **{key: key for key in (*ALIASES.values(), *SHORT_FLAGS.values())}}
     spelled, words = list(arguments), []
-    if arguments[:1] != ["train"]:
-        return spelled, words
     for i, argument in enumerate(arguments):
         flag, equals, value = argument.partition("=")
         word = flag.removeprefix("--").replace("-", "_")

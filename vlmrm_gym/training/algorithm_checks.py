@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.training.algorithms import ALGORITHMS, NOISE_ALIASES, NOISES, accepted_keys, algorithm_class
+from vlmrm_gym.training.algorithms import ALGORITHMS, NOISES, accepted_keys, algorithm_class
 from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config, RLConfig
 from vlmrm_gym.training.config_file import Problem
 from vlmrm_gym.training.defaults import default_algorithm, default_policy, episode_length, is_discrete, with_defaults
@@ -85,7 +85,7 @@ def _check_noise(noise: Mapping[str, Any] | None) -> Iterator[Problem]:
     if noise is None:
         return
     name = str(noise.get("name"))
-    known = NOISES.get(NOISE_ALIASES.get(name, name), frozenset())
+    known = NOISES.get(name, frozenset())
     numbers = {key: value for key, value in noise.items() if key != "name"}
     finite = all(is_number(value) and math.isfinite(value) for value in numbers.values())
     sigma, dt, hold = numbers.get("sigma", 0), numbers.get("dt", 0), numbers.get("hold", 1)

@@ -51,9 +51,6 @@ NOISES: Mapping[str, frozenset[str]] = {
 }
 """Kinds of action noise, and their parameters."""
 
-NOISE_ALIASES: Mapping[str, str] = {"HeldActionNoise": "ActionRepeatNoise"}
-"""Names in files of version 0.1, and their current names."""
-
 
 def algorithm_class(name: str) -> "type[BaseAlgorithm]":
     """The algorithm's class."""
@@ -102,7 +99,7 @@ def _make_noise(settings: Mapping[str, Any], size: int, warm_up: int) -> "Action
     from vlmrm_gym.sb3 import ActionRepeatNoise
 
     own = {key: value for key, value in settings.items() if key != "name"}
-    if NOISE_ALIASES.get(settings["name"], settings["name"]) == "ActionRepeatNoise":
+    if settings["name"] == "ActionRepeatNoise":
         return ActionRepeatNoise(size, steps=warm_up, **own)
     mean, sigma = (np.full(size, float(own.pop(key, default))) for key, default in (("mean", 0.0), ("sigma", 0.1)))
     return getattr(noise, settings["name"])(mean, sigma, **own)

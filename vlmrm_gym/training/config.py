@@ -45,7 +45,7 @@ ALIASES: Mapping[str, str] = {
     "reward.pretrained_model": "reward.model",
     "reward.camera_config": "reward.camera",
 }
-"""Aliases in files and flags: keys of the published format and of version 0.1, and the current keys."""
+"""Aliases in files and flags: keys of the published format, and the keys here."""
 
 SHORT_FLAGS: Mapping[str, str] = {name: f"reward.{name}" for name in ("prompt", "baseline", "alpha", "model")}
 """Flags that need no section."""
