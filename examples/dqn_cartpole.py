@@ -59,6 +59,10 @@ class Args(RunArgs):
     """device of the vision-language model"""
     episode_length: int = 200
     """steps of an episode"""
+    score_every: int = 1
+    """draw and encode every so manyth state, and interpolate the rewards of the others"""
+    score_tolerance: float | None = None
+    """score more states where the interpolated reward is off by more than this; None: no more"""
     overlap: bool = False
     """whether environments step on while their episodes are scored"""
 
@@ -99,7 +103,15 @@ def task_options(args: Args) -> dict[str, Any]:
 
 
 def make_envs(args: Args, num_envs: int, overlap: bool = False) -> gym.vector.VectorEnv:
-    return gym.make_vec(args.env_id, num_envs, num_workers=args.num_workers, overlap=overlap, **task_options(args))
+    return gym.make_vec(
+        args.env_id,
+        num_envs,
+        num_workers=args.num_workers,
+        overlap=overlap,
+        score_every=args.score_every,
+        score_tolerance=args.score_tolerance,
+        **task_options(args),
+    )
 
 
 # ALGO LOGIC: initialize agent here:

@@ -77,6 +77,10 @@ class Args(RunArgs):
     """strength of the goal-baseline regularisation"""
     textured: bool = True
     """photo-like scenes instead of Gymnasium's"""
+    score_every: int = 1
+    """draw and encode every so manyth state, and interpolate the rewards of the others"""
+    score_tolerance: float | None = None
+    """score more states where the interpolated reward is off by more than this; None: no more"""
     camera: str | None = None
     """MuJoCo: paper, side, front-side, around, a camera of the model, or JSON as for `camera=`; None: the default"""
     combine_views: str | None = None
@@ -162,7 +166,7 @@ def task_options(args: Args) -> dict[str, Any]:
 
 
 def make_envs(args: Args, num_envs: int, overlap: bool, **options: Any) -> gym.vector.VectorEnv:
-    options |= task_options(args)
+    options |= task_options(args) | {"score_every": args.score_every, "score_tolerance": args.score_tolerance}
     return make_vector_env(args.env_id, num_envs, num_workers=args.num_workers, overlap=overlap, **options)
 
 
