@@ -19,9 +19,9 @@ from vlmrm_gym.audit.prompts import load_prompts
 from vlmrm_gym.cli import main
 from vlmrm_gym.cli.score import FILES
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.media.drawing import MAX_SIDE, MIN_WIDTH, drawn_size
+from vlmrm_gym.media.drawing import LINE_HEIGHT, MAX_SIDE, MIN_WIDTH, PLOT_HEIGHT, drawn_size
 from vlmrm_gym.media.frames import batch, open_frames
-from vlmrm_gym.media.videos import LINE_HEIGHT, PLOT_HEIGHT, save_video
+from vlmrm_gym.media.videos import save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 

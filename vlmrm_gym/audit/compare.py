@@ -65,7 +65,8 @@ def _measure_model(
 ) -> tuple[Sequence[Row], dict[str, Any]]:
     """The rows of one model, and the sections of the first of them. Nothing keeps a reference to the model."""
     with clock.time("model"):
-        rewards = ModelRewards(command, [choice for choice in subject.choices if choice.model == model])
+        own = [choice for choice in subject.choices if choice.model == model]
+        rewards = ModelRewards(command, own, subject.rewards.get(model))
     rows: list[Row] = []
     sections: dict[str, Any] = {}
     for choices in _by_scene(subject.choices, model):

@@ -1,17 +1,20 @@
 """All rewards of one model that a check needs: those that are compared, those of the landscape, and the controls."""
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym.audit.controls import UNRELATED
-from vlmrm_gym.audit.prompts import Column, load_prompts
+from vlmrm_gym.audit.prompts import Column, has_features, load_prompts, state_reward, value_head
 from vlmrm_gym.audit.results import Choice
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.specification import CLIP, RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.training.spec_fields import spec_settings
@@ -31,12 +34,17 @@ class ModelRewards:
     Args:
         command: The settings.
         choices: The combinations with this model; not empty.
+        spec: The reward, if it is not of prompts.
 
     Raises:
         InputError: The model or a prompt cannot be used.
     """
 
-    def __init__(self, command: "Check", choices: Sequence[Choice]) -> None:
+    def __init__(self, command: "Check", choices: Sequence[Choice], spec: RewardSpec | None = None) -> None:
+        self.encoder: RewardModel
+        if spec is not None:
+            self._load_other(spec, choices[0], command.device)
+            return
         main, baseline = choices[0], choices[0].baseline
         asked = list(dict.fromkeys((choice.prompt, choice.alpha) for choice in choices))
         alphas = {choice.alpha for choice in choices} | set(ALPHAS if baseline else ())
@@ -67,7 +75,23 @@ class ModelRewards:
     @property
     def weights(self) -> str:
         """The model's name and the digest of its weights."""
-        return f"{self.encoder.model.name}, SHA-256 {self.encoder.model.digest}"
+        model = getattr(self.encoder, "model", None)
+        return f"{model.name}, SHA-256 {model.digest}" if hasattr(model, "digest") else "not known"
+
+    def _load_other(self, spec: RewardSpec, choice: Choice, device: str) -> None:
+        """Load a reward that is not of prompts: one line, and no controls of its own."""
+        try:
+            model = spec.build(device)
+            if getattr(model, "clip_length", 1) > 1:
+                raise InputError("`reward` must be of single frames to be checked. Received one of clips.")
+            reward = state_reward(model)
+            self.black = reward.features(np.zeros((1, 224, 224, 3), dtype=np.uint8))
+        except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(str(error)) from error
+        head: Any = copy.deepcopy(getattr(model, "head")) if has_features(model) else value_head  # noqa: B009
+        key = (choice.prompt, choice.alpha)
+        self.encoder, self._heads = model, {key: head.cpu() if hasattr(head, "cpu") else head}
+        self._curves, self._controls = {choice.prompt: key}, {}
 
     def column(self, choice: Choice, num_views: int) -> Column:
         """The reward of a combination."""

@@ -22,6 +22,8 @@ from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.terminal import say
 
 if TYPE_CHECKING:
+    import torch
+
     from vlmrm_gym.rewards.clip import CLIPReward
 
 
@@ -80,16 +82,42 @@ def load_prompts(
     return rewards[0], [reward.head.cpu() for reward in rewards]
 
 
+def has_features(model: RewardModel) -> bool:
+    """Whether a model has features of single views, and a head of them."""
+    return getattr(model, "head", None) is not None and not getattr(model, "multi_view", False)
+
+
+def value_head(features: "torch.Tensor") -> "torch.Tensor":
+    """The head of a reward that is looked at by its values: see `open_queue`."""
+    return features.flatten()
+
+
+class _Values(StateReward):
+    """A reward whose features are its values, float32 (B, V, 1), or (B, 1, 1) if it sees all views at once."""
+
+    def features(self, frames: NDArray[np.uint8]) -> Features:
+        if self._is_joint:
+            return self(frames)[:, None, None]
+        views, single = self._split(frames)
+        return np.asarray(self._model(single), dtype=np.float32).reshape(len(frames), views, 1)
+
+
+def state_reward(model: RewardModel, num_views: int = 1) -> StateReward:
+    """What makes the features of states, or values in their place if the model has no features of single views."""
+    return StateReward(model, num_views, return_features=True) if has_features(model) else _Values(model, num_views)
+
+
 def open_queue(encoder: RewardModel, make_renderer: MakeRenderer, num_views: int = 1) -> ScoringQueue:
     """A queue that makes features in this process.
 
     Args:
-        encoder: The loaded model, with `encode` and `head`.
+        encoder: The loaded model. If it has no features of single views, its values are made in their place.
         make_renderer: Makes the renderer from a model's `render_size`.
         num_views: Number of views of a state.
     """
+    reward = state_reward(encoder, num_views)
     return make_scoring_queue(
-        lambda device: StateReward(encoder, num_views, return_features=True),
+        lambda device: reward,
         make_renderer,
         num_workers=0,
         devices=None,

@@ -20,7 +20,7 @@ from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.custom import find_callable
-from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.specification import CLIP, RewardSpec
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
@@ -54,6 +54,8 @@ class Subject:
     has_labels: bool = False
     """Whether labels of rollouts say what succeeds, in place of the task's own function."""
     choices: Sequence[Choice] = field(default=())
+    rewards: Mapping[str, RewardSpec] = field(default_factory=dict)
+    """Those that are not of prompts, by the `model` of each choice, which is their label."""
     cameras: Mapping[str, Any] = field(default_factory=dict)
     """The value of `camera` by the name of each choice."""
 
@@ -109,6 +111,7 @@ def find_subject(command: "Check") -> Subject:
         success_fn=success_fn,
         has_labels=command.labels is not None,
         choices=_choices(command, task, looks, combinations),
+        rewards=command.specifications(task) if command.reward else {},
         cameras=cameras,
     )
 
@@ -174,6 +177,12 @@ def _choices(
     combinations: Mapping[str, Sequence[str | None]],
 ) -> Sequence[Choice]:
     """All combinations, those of the first values first."""
+    if command.reward:
+        return [
+            Choice(prompt=label, baseline=None, alpha=0.0, model=label, look=look, camera=camera, combine_views=combine)
+            for label, look, camera in product(command.specifications(task), looks, combinations)
+            for combine in combinations[camera]
+        ]
     prompts = command.prompt or ((task.prompt,) if task is not None and task.prompt else ())
     if not prompts:
         raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
