@@ -11,7 +11,7 @@ from browsing import luminance
 from PIL import Image
 from reports import draw_frames, minimal_report
 
-from vlmrm_gym.audit.agreement import measure_agreement
+from vlmrm_gym.audit.measures.agreement import measure_agreement
 from vlmrm_gym.audit.report import charts, pictures, render
 from vlmrm_gym.audit.report.plot import Plot
 from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves

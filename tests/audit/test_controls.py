@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from vlmrm_gym.audit.controls import best_control, chance_limit, measure_controls
-from vlmrm_gym.audit.prompts import Column
 from vlmrm_gym.audit.results import Control
+from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rollouts.play import Rollout
 
-REWARD, SAME, USELESS = (Column(itemgetter((slice(None), 0, number))) for number in range(3))
+REWARD, SAME, USELESS = (RewardView(itemgetter((slice(None), 0, number))) for number in range(3))
 BLACK = np.zeros((1, 1, 3), dtype=np.float32)
 
 

@@ -15,9 +15,9 @@ import pytest
 from browsing import look_at, luminance
 from reports import draw_frames, full_report, minimal_report
 
-from vlmrm_gym.audit.agreement import measure_agreement
-from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.formatting import MEASURES, MINUS
+from vlmrm_gym.audit.measures.agreement import measure_agreement
+from vlmrm_gym.audit.measures.bootstrap import Interval
 from vlmrm_gym.audit.report import render, write_report
 from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures
 
@@ -115,7 +115,7 @@ def test_links_lead_to_headings_of_the_page(page):
     [
         (
             "settings",
-            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "one of 12 combinations"],
+            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "Textured yes", "front-side", "min", "one of 12 combinations"],
         ),
         ("measures", ["0.950 0.930 to 0.970", "0.200 0.180 to 0.220", "0.610", "0.300", "0.520", "0.071"]),
         ("exploits", ["12,800", "0.740", "Exploit 5", "torso upright 6.310", "reward of 0.690"]),

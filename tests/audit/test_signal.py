@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from vlmrm_gym.audit.signal import measure_signal
+from vlmrm_gym.audit.measures.signal import measure_signal
 
 REWARDS = st.floats(-100, 100, width=32)
 

@@ -213,7 +213,7 @@ def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
     """Also of one that sees all views at once, and of one with an encoder and a head."""
     rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Encoded")]
     report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
-    assert {row.choice.prompt for row in report.table} == set(rewards)
+    assert {row.candidate.name for row in report.table} == set(rewards)
     first, *others = (row.measures.auc.value for row in report.table)
     assert others == [first, first]
     (curve,) = report.landscapes[0].curves.values()

@@ -14,8 +14,7 @@ import pytest
 from conftest import TASK_PROMPT, cartpole_frame
 from PIL import Image
 
-from vlmrm_gym import CLIP, CLIPReward
-from vlmrm_gym.audit.prompts import load_prompts
+from vlmrm_gym import CLIPReward
 from vlmrm_gym.cli import main
 from vlmrm_gym.cli.score import FILES
 from vlmrm_gym.errors import InputError
@@ -299,10 +298,3 @@ def test_drawn_sizes_are_even_and_within_limits(size):
     assert width % 2 == height % 2 == 0
     assert MIN_WIDTH <= width <= MAX_SIDE
     assert 2 <= height <= MAX_SIDE
-
-
-def test_rewards_of_different_models_do_not_share_embeddings():
-    with pytest.raises(InputError, match="`specs` must have one `model`"):
-        load_prompts([CLIP(prompt="a"), CLIP(prompt="b", resize_mode="longest")], "cpu")
-    with pytest.raises(InputError, match="`specs` must have one `model`"):
-        load_prompts([], "cpu")

@@ -17,7 +17,7 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_importing_the_checks_loads_nothing_heavy():
     modules = ("agreement", "bootstrap", "epic", "signal")
-    assert loaded_after(f"import {', '.join(f'vlmrm_gym.audit.{module}' for module in modules)}") == set()
+    assert loaded_after(f"import {', '.join(f'vlmrm_gym.audit.measures.{module}' for module in modules)}") == set()
 
 
 def test_using_a_lazy_attribute_loads_torch():

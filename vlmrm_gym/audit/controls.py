@@ -6,33 +6,31 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.prompts import Column
 from vlmrm_gym.audit.results import Control
+from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Samples
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rewards.heads import Features
 
-UNRELATED = "a bowl of fruit on a wooden table"
-"""A prompt that has nothing to do with any environment."""
 SIGNIFICANCE = 0.05
 """How often, at most, chance alone makes any of the controls of a reward count."""
 
 
 def measure_controls(
-    samples: Samples, column: Column, prompts: Mapping[str, Column], black: Features
+    samples: Samples, reward: RewardView, prompts: Mapping[str, RewardView], black: Features
 ) -> Sequence[Control]:
     """Measure the controls of one reward. Empty if it is not known which states succeed, or if all are alike in that.
 
     Args:
         samples: The states.
-        column: The reward that is checked.
+        reward: The reward that is checked.
         prompts: The rewards of other prompts, by what they are called.
         black: The features of a black frame from every camera, float32 (1, V, D).
     """
     labelled, visited = samples.labelled, samples.visited
     if labelled.success is None or not labelled.has_both:
         return []
-    success, rewards = labelled.success, column(labelled.features)
+    success, rewards = labelled.success, reward(labelled.features)
     groups = samples.groups if labelled is visited else np.arange(len(labelled))
     unmoving = visited.has_both
     comparisons = len(prompts) + 1 + unmoving
@@ -49,7 +47,7 @@ def measure_controls(
     controls.append(
         Control(
             name="successes replaced by a black frame",
-            auc=auc(np.where(success, column(black)[0], rewards), success),
+            auc=auc(np.where(success, reward(black)[0], rewards), success),
             chance=limit,
             explanation="A black frame should not score above failures as reliably as a success does.",
         )
@@ -59,7 +57,7 @@ def measure_controls(
         controls.append(
             Control(
                 name="rollouts frozen at their first frame",
-                auc=auc(column(samples.first)[samples.groups], visited.success),
+                auc=auc(reward(samples.first)[samples.groups], visited.success),
                 chance=chance_limit(visited.success, samples.groups, comparisons),
                 explanation="Frozen frames should carry no information about when a rollout succeeds.",
             )

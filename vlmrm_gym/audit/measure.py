@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vlmrm_gym.audit.agreement import Agreement, measure_agreement
-from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.controls import best_control
-from vlmrm_gym.audit.prompts import Column
+from vlmrm_gym.audit.measures.agreement import Agreement, measure_agreement
+from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures.signal import measure_signal
 from vlmrm_gym.audit.results import (
     AdversarialSearch,
     ContactSheet,
@@ -16,9 +16,9 @@ from vlmrm_gym.audit.results import (
     Measures,
     SignalCurves,
 )
+from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.audit.scene import Scene
-from vlmrm_gym.audit.signal import measure_signal
 from vlmrm_gym.envs.states import StatePath, TaskStates
 from vlmrm_gym.rewards.heads import Features
 
@@ -26,29 +26,29 @@ SHEET = 12
 """Frames of a contact sheet."""
 
 
-def agreements(samples: Samples, column: Column, seed: int) -> Mapping[str, Agreement]:
+def agreements(samples: Samples, reward: RewardView, seed: int) -> Mapping[str, Agreement]:
     """Agreement with success, by where the states are from; empty if success is unknown."""
     measured = {}
     if samples.visited.success is not None:
-        rewards = column(samples.visited.features)
+        rewards = reward(samples.visited.features)
         measured["rollouts"] = measure_agreement(rewards, samples.visited.success, groups=samples.groups, seed=seed)
     if samples.around is not None and samples.around.success is not None:
         measured["states around the goal"] = measure_agreement(
-            column(samples.around.features), samples.around.success, seed=seed
+            reward(samples.around.features), samples.around.success, seed=seed
         )
     return measured
 
 
-def signal_curves(samples: Samples, column: Column) -> SignalCurves:
+def signal_curves(samples: Samples, reward: RewardView) -> SignalCurves:
     """Rewards along the rollouts, and the way from there to the goal's."""
-    along = samples.along(column(samples.visited.features))
+    along = samples.along(reward(samples.visited.features))
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     untrained = [
         rewards
         for rewards, behaviour in zip(along, behaviours, strict=True)
         if behaviour in ("random", "constant") and len(rewards) > 1
     ]
-    goal = None if samples.goals is None else column(samples.goals.features)
+    goal = None if samples.goals is None else reward(samples.goals.features)
     return SignalCurves(
         rewards=np.stack([rewards[: min(map(len, along))] for rewards in along]),
         behaviours=behaviours,
@@ -60,8 +60,8 @@ def landscapes(
     task: TaskStates | None,
     samples: Samples,
     paths: Sequence[tuple[StatePath, Features]],
-    curves: Mapping[str, Column],
-    main: Column,
+    curves: Mapping[str, RewardView],
+    main: RewardView,
 ) -> Sequence[Landscape]:
     """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
 
@@ -78,7 +78,7 @@ def landscapes(
                 title=path.title,
                 axis=path.axis,
                 positions=path.positions,
-                curves={label: column(features) for label, column in curves.items()},
+                curves={label: curve(features) for label, curve in curves.items()},
                 goal=task.succeeds(path.states) if task.has_success_fn else None,
             )
             for path, features in paths
@@ -95,14 +95,14 @@ def landscapes(
                 title=f"Along a rollout: {behaviour} actions",
                 axis="step",
                 positions=np.arange(1.0, own.sum() + 1),
-                curves={label: column(samples.visited.features[own]) for label, column in curves.items()},
+                curves={label: curve(samples.visited.features[own]) for label, curve in curves.items()},
                 goal=None if success is None else success[own],
             )
         )
     return shown
 
 
-def _shared_plots(paths: Sequence[tuple[StatePath, Features]], main: Column) -> Sequence[Landscape]:
+def _shared_plots(paths: Sequence[tuple[StatePath, Features]], main: RewardView) -> Sequence[Landscape]:
     """Plots of which every path is a line."""
     shared = [(path, features) for path, features in paths if path.line is not None]
     titles = dict.fromkeys(path.title for path, _ in shared)
@@ -119,10 +119,10 @@ def _shared_plots(paths: Sequence[tuple[StatePath, Features]], main: Column) -> 
     ]
 
 
-def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:
+def contact_sheets(scene: Scene, samples: Samples, reward: RewardView) -> Sequence[ContactSheet]:
     """The frames with the highest and with the lowest rewards."""
     sample = _thinned(samples.visited) if samples.around is None else samples.around
-    rewards = column(sample.features)
+    rewards = reward(sample.features)
     order = np.argsort(-rewards, kind="stable")
     chosen = {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}
     sheets = []
@@ -138,7 +138,7 @@ def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[C
 
 def summarise(
     samples: Samples,
-    column: Column,
+    reward: RewardView,
     agreed: Mapping[str, Agreement],
     exploits: AdversarialSearch,
     signal: SignalCurves,
@@ -152,20 +152,20 @@ def summarise(
         auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
         epic=None if best is None else best.epic,
         control_auc=best_control(controls),
-        exploit_excess=_excess(samples, column, exploits),
+        exploit_excess=_excess(samples, reward, exploits),
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,
     )
 
 
-def _excess(samples: Samples, column: Column, exploits: AdversarialSearch) -> float | None:
+def _excess(samples: Samples, reward: RewardView, exploits: AdversarialSearch) -> float | None:
     labelled = samples.labelled
     if not exploits.knows_success or not exploits.exploits or not len(exploits.true_rewards):
         return None
     assert labelled.success is not None
     if labelled.success.all():
         return None
-    success, failure = np.median(exploits.true_rewards), np.median(column(labelled.features)[~labelled.success])
+    success, failure = np.median(exploits.true_rewards), np.median(reward(labelled.features)[~labelled.success])
     if success <= failure:
         return None
     return float((exploits.exploits[0].reward - success) / (success - failure))

@@ -80,7 +80,7 @@ def collect(
     visited: States,
     success: NDArray[np.bool_] | None,
     *,
-    passed: bool,
+    passed: bool = False,
     seed: int,
 ) -> Samples:
     """Encode the states that a check looks at.

@@ -20,7 +20,7 @@ CANDIDATES = 20
 """Of the failing states on the way, how many of those closest to the target are scored."""
 
 
-def reach(
+def search_trajectories(
     env: gym.Env[Any, Any],
     view: StateView,
     target: NDArray[np.float64],
@@ -89,7 +89,8 @@ def action_decoder(space: gym.Space[Any]) -> Callable[[NDArray[np.float64]], Any
     if isinstance(space, spaces.Box) and space.is_bounded():
         low, high, shape, dtype = space.low, space.high, space.shape, space.dtype
         return lambda numbers: (low + (high - low) * _squash(numbers).reshape(shape)).astype(dtype)
-    raise InputError(f"`reach` needs actions that are a bounded Box or Discrete. Received {space}. Leave --reach out.")
+    rule = "`trajectory_search` needs actions that are a bounded Box or Discrete"
+    raise InputError(f"{rule}. Received {space}. Leave it out.")
 
 
 def _squash(numbers: Any) -> Any:

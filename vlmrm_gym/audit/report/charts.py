@@ -7,8 +7,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.agreement import Agreement
 from vlmrm_gym.audit.formatting import format_number
+from vlmrm_gym.audit.measures.agreement import Agreement
 from vlmrm_gym.audit.report.plot import Plot, padded
 from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves, Viewpoints
 
