@@ -250,7 +250,7 @@ def test_the_report_works_in_a_browser(folder, browser, width, color_scheme):
 LOOK = """() => [
     getComputedStyle(document.body).backgroundColor,
     getComputedStyle(document.querySelector(".plot text")).fill,
-    getComputedStyle(document.querySelector("polyline")).stroke,
+    getComputedStyle(document.querySelector('.plot path[style*="series"]')).stroke,
 ]"""
 
 

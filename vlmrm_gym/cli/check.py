@@ -103,8 +103,6 @@ def _check(command: Check) -> "Report":
     _check_settings(command)
     task = None if command.id is None else find_named_task(command.id)
     rewards = {name: _with_baseline(spec, task) for name, spec in command.specifications(task).items()}
-    if not rewards:
-        raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
     from tqdm import tqdm
 
     from vlmrm_gym.audit.pipeline import audit
@@ -141,6 +139,8 @@ def _check(command: Check) -> "Report":
         trajectory_search=command.trajectory_search,
         seed=command.seed,
     )
+    if not candidates:
+        raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
     name = target.name.split("/")[-1].replace(":", ".")
     folder = Path(f"{name}_check") if command.out is None else command.out
     with output_folder(folder, overwrite=command.overwrite):
