@@ -26,8 +26,8 @@ STANDING = "VLMRM/Humanoid-stand-v0"
 OTHER = "the cart is at the left end of the track"
 POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
 FEWER = [
-    (scene_audit, {"ROLLOUTS": 2, "STEPS": 25, "TRAJECTORIES": 20}),
-    (samples, {"AROUND": 60, "GOALS": 12}),
+    (scene_audit, {"STEPS": 25, "TRAJECTORIES": 20}),
+    (samples, {"ROLLOUTS": 2, "STEPS": 25, "AROUND": 60, "GOALS": 12}),
     (exploits, {"STARTS": 16, "EVALUATIONS": 110}),
 ]
 """Sizes of a check that takes seconds."""

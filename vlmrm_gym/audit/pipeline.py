@@ -10,9 +10,9 @@ from vlmrm_gym.audit import exploits
 from vlmrm_gym.audit.provenance import read_provenance
 from vlmrm_gym.audit.results import Candidate, Report, Row
 from vlmrm_gym.audit.rewards import EncodedRewards, group_by_encoder
-from vlmrm_gym.audit.samples import AROUND, GOALS
-from vlmrm_gym.audit.scene_audit import ROLLOUTS, STEPS, AuditSettings, Clock, SceneAudit
-from vlmrm_gym.audit.target import AuditTarget
+from vlmrm_gym.audit.samples import AROUND, GOALS, ROLLOUTS, STEPS
+from vlmrm_gym.audit.scene_audit import Clock, SceneAudit
+from vlmrm_gym.audit.target import AuditSettings, AuditTarget
 from vlmrm_gym.rewards.models import unload
 from vlmrm_gym.rewards.specification import RewardSpec
 

@@ -24,21 +24,17 @@ from vlmrm_gym.audit.measure import (
 from vlmrm_gym.audit.measures.agreement import Agreement
 from vlmrm_gym.audit.results import AdversarialSearch, Candidate, Control, Measures, SignalCurves
 from vlmrm_gym.audit.rewards import EncodedRewards, RewardView, alpha_curves, control_rewards
-from vlmrm_gym.audit.samples import collect
+from vlmrm_gym.audit.samples import STEPS, changes_scene, collect, find_success, play_rollouts
 from vlmrm_gym.audit.scene import Scene
-from vlmrm_gym.audit.target import AuditTarget
+from vlmrm_gym.audit.target import AuditSettings, AuditTarget
 from vlmrm_gym.audit.trajectory_search import search_trajectories
 from vlmrm_gym.audit.viewpoints import compare_viewpoints
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.specification import RewardSpec
-from vlmrm_gym.rollouts.play import Rollout, capture_state, constant_actions, play, random_actions
+from vlmrm_gym.rollouts.play import Rollout
 
-ROLLOUTS = 8
-"""Rollouts of random actions, as many of constant actions, and half as many of a trained run."""
-STEPS = 100
-"""The most steps of a rollout."""
 TRAJECTORIES = 800
 """Rollouts of a search for the actions that lead to an exploit, for each unit of effort."""
 NO_STATES = (
@@ -80,24 +76,6 @@ class Measured:
     controls: Sequence[Control]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditSettings:
-    """How much is searched, and on which rollouts."""
-
-    rollouts: Sequence[Rollout] | None = None
-    """In place of new ones; the headline measures are then of them."""
-    labels: NDArray[np.bool_] | None = None
-    """bool (N,): which states of these rollouts succeed, one rollout after the other; None: as the target says."""
-    trajectory_search: bool = False
-    """Whether to search for actions that lead to each exploit."""
-    effort: int = 1
-    """How long the searches are: 1,700 states times this, for each candidate."""
-    seed: int = 0
-    """Of everything that is drawn."""
-    device: str = "auto"
-    """Where models run."""
-
-
 class SceneAudit:
     """Audits the candidates that share an environment, its look, an encoder and cameras.
 
@@ -129,16 +107,16 @@ class SceneAudit:
             except ValueError as error:
                 raise InputError(str(error)) from error
             with clock.time("rollouts"):
-                rollouts = _play(target, settings, self._scene)
+                rollouts = play_rollouts(target, settings, self._scene)
             self._note_blind_cameras(rollouts)
             visited = States.concatenate([rollout.states for rollout in rollouts])
-            self._no_search = CHANGING if _changes_scene(rollouts) else NO_STATES
+            self._no_search = CHANGING if changes_scene(rollouts) else NO_STATES
             self._task = (
                 None
-                if _changes_scene(rollouts)
+                if changes_scene(rollouts)
                 else target.task_states(self._env, visited.rows, has_labels=settings.labels is not None)
             )
-            success = _success(target, settings, self._task, rollouts, visited.rows)
+            success = find_success(target, settings, self._task, rollouts, visited.rows)
             with clock.time("scoring"):
                 passed = settings.rollouts is not None
                 self._samples = collect(
@@ -252,54 +230,3 @@ class SceneAudit:
                 "must see what the agent moves. Choose another --camera."
             )
         self.notes += [f"Camera {view} does not see what changes: its frames are all alike." for view in blind]
-
-
-def _play(target: AuditTarget, settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
-    """The rollouts that were passed; else of random actions, of constant actions and of the target's policies."""
-    env, seed = scene.env, settings.seed
-    if settings.rollouts is not None:
-        env.reset(seed=seed)
-        scene.view.reset()
-        theirs, ours = settings.rollouts[0].states.rows.shape[1:], capture_state(scene.view)[0].shape
-        if theirs != ours:
-            raise InputError(
-                f"`rollouts` must have states of the shape {ours}, as this environment has. Theirs have {theirs}. "
-                "Make them again: vlmrm-gym dataset"
-            )
-        return settings.rollouts
-    played = []
-    for i in range(2 * ROLLOUTS):
-        behaviour, policy = ("constant", constant_actions) if i % 2 else ("random", random_actions)
-        act = policy(env.action_space, np.random.default_rng((seed, i)))
-        played.append(play(env, scene.view, act, seed=seed + i, steps=STEPS, behaviour=behaviour))
-    for name, make_policy in target.policies.items():
-        act = make_policy(env)
-        for i in range(ROLLOUTS // 2):
-            played.append(play(env, scene.view, act, seed=seed + 10_000 + i, steps=STEPS, behaviour=name))
-    return played
-
-
-def _changes_scene(rollouts: Sequence[Rollout]) -> bool:
-    """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
-    parts = [states for rollout in rollouts for states in (rollout.initial, rollout.states)]
-    return any(change is not None for states in parts for change in states.changes or ())
-
-
-def _success(
-    target: AuditTarget,
-    settings: AuditSettings,
-    task: TaskStates | None,
-    rollouts: Sequence[Rollout],
-    seen: NDArray[Any],
-) -> NDArray[np.bool_] | None:
-    """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
-    if settings.labels is not None:
-        return settings.labels
-    if task is not None and task.has_success_fn:
-        return task.succeeds(seen)
-    if target.success_fn is not None:
-        return target.success_fn(seen)
-    if target.task is not None and target.task.success_threshold is None:
-        return None  # such as the humanoid without a task, which never succeeds
-    parts = [rollout.success for rollout in rollouts if rollout.success is not None]
-    return np.concatenate(parts) if len(parts) == len(rollouts) else None

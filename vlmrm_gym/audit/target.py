@@ -19,7 +19,7 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.rollouts.play import Policy
+from vlmrm_gym.rollouts.play import Policy, Rollout
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.validation import truncate
 
@@ -59,6 +59,24 @@ class AuditTarget:
         from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 
         return MuJoCoStates(model, seen, self.success_fn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """How much is searched, and on which rollouts."""
+
+    rollouts: Sequence[Rollout] | None = None
+    """In place of new ones; the headline measures are then of them."""
+    labels: NDArray[np.bool_] | None = None
+    """bool (N,): which states of these rollouts succeed, one rollout after the other; None: as the target says."""
+    trajectory_search: bool = False
+    """Whether to search for actions that lead to each exploit."""
+    effort: int = 1
+    """How long the searches are: 1,700 states times this, for each candidate."""
+    seed: int = 0
+    """Of everything that is drawn."""
+    device: str = "auto"
+    """Where models run."""
 
 
 class LabelledStates(TaskStates):

@@ -107,9 +107,8 @@ def _check(command: Check) -> "Report":
 
     from vlmrm_gym.audit.pipeline import audit
     from vlmrm_gym.audit.report import write_report
-    from vlmrm_gym.audit.scene_audit import AuditSettings
     from vlmrm_gym.audit.summary import print_summary
-    from vlmrm_gym.audit.target import AuditTarget, find_candidates, find_success_fn
+    from vlmrm_gym.audit.target import AuditSettings, AuditTarget, find_candidates, find_success_fn
     from vlmrm_gym.cli.tasks import console
     from vlmrm_gym.rewards.models import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
