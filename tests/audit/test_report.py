@@ -149,7 +149,7 @@ def test_what_was_left_out_is_explained():
     assert shown == ["settings", "measures", "exploits", "agreement", "viewpoints", "command"]
     assert "The states cannot be set" in page.texts["exploits"]
     assert "The environment has one view." in page.texts["viewpoints"]
-    assert page.texts["measures"].count("not measured") == len(MEASURES)
+    assert page.texts["measures"].count("not measured") == len(MEASURES) + 1  # and why
 
 
 def test_hostile_text_is_shown_as_it_is():
@@ -283,6 +283,17 @@ def test_failures_that_get_less_than_the_median_success_are_not_called_exploits(
     page = render(dataclasses.replace(minimal_report(), exploits=found))
     assert f"<h2>{title}</h2>" in page
     assert f"<h3>{name}</h3>" in page
+
+
+def test_headline_measures_name_their_states(page):
+    assert "AUC on the rollouts 0.950" in page.texts["measures"]
+    assert "EPIC distance on the rollouts 0.200" in page.texts["measures"]
+
+
+def test_states_that_all_succeed_are_named_as_why_there_is_no_auc():
+    agreement = measure_agreement([0.1, 0.2], [True, True])
+    page = Page(render(dataclasses.replace(minimal_report(), agreements={"rollouts": agreement})))
+    assert "success is unknown, or the same for all states. All 2 states are successes" in page.texts["measures"]
 
 
 def test_the_report_says_where_its_numbers_are_from():

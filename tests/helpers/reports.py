@@ -4,12 +4,12 @@ import numpy as np
 
 from vlmrm_gym.audit.measures.agreement import measure_agreement
 from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures.controls import Control
 from vlmrm_gym.audit.measures.signal import measure_signal
 from vlmrm_gym.audit.results import (
     AdversarialSearch,
     Candidate,
     ContactSheet,
-    Control,
     Exploit,
     Landscape,
     Measures,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from vlmrm_gym.audit.measures.bootstrap import Interval
-from vlmrm_gym.audit.results import Candidate, Measures, Row
+from vlmrm_gym.audit.results import Candidate, Measures, Report, Row
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
@@ -61,6 +61,18 @@ def format_number(value: float | None) -> str:
     if size < 1e-9:
         return "0.000"
     return (f"{value:.3f}" if 0.0005 <= size < 10_000 else f"{value:.2g}").replace("-", MINUS)
+
+
+def name_measure(measures: Measures, name: str) -> str:
+    """The name of a measure with the states that it is of, such as "AUC on the rollouts"."""
+    of = f" on the {measures.states}" if measures.states and name in ("auc", "epic", "control_auc") else ""
+    return MEASURES[name].name + of
+
+
+def explain_missing_auc(report: Report) -> str:
+    """Why there is no AUC."""
+    problems = [own.problem for own in report.agreements.values() if own.problem]
+    return " ".join(["AUC was not measured: success is unknown, or the same for all states.", *problems])
 
 
 def describe_measure(measures: Measures, name: str) -> list[str]:

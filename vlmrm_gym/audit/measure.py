@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vlmrm_gym.audit.controls import best_control
 from vlmrm_gym.audit.measures.agreement import Agreement, measure_agreement
 from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures.controls import Control, best_control, measure_control
 from vlmrm_gym.audit.measures.signal import measure_signal
 from vlmrm_gym.audit.results import (
     AdversarialSearch,
     ContactSheet,
-    Control,
     Landscape,
     Measures,
     SignalCurves,
@@ -36,6 +35,40 @@ def agreements(samples: Samples, reward: RewardView, seed: int) -> Mapping[str, 
         measured["states around the goal"] = measure_agreement(
             reward(samples.around.features), samples.around.success, seed=seed
         )
+    return measured
+
+
+def controls(
+    samples: Samples, reward: RewardView, prompts: Mapping[str, RewardView], black: Features
+) -> Sequence[Control]:
+    """The controls of one reward. Empty if success is unknown, or the same for all states.
+
+    Args:
+        samples: The states.
+        reward: The reward that is checked.
+        prompts: The rewards of other prompts, by what they are called.
+        black: The features of a black frame from every camera, float32 (1, V, D).
+    """
+    labelled, visited = samples.labelled, samples.visited
+    if labelled.success is None or not labelled.has_both:
+        return []
+    features, success = labelled.features, labelled.success
+    groups = samples.groups if labelled is visited else np.arange(len(labelled))
+    comparisons = len(prompts) + 1 + visited.has_both
+    unrelated = "An unrelated prompt should not separate successes from failures this well."
+    measured = [
+        measure_control(name, unrelated, other(features), success, groups, comparisons)
+        for name, other in prompts.items()
+    ]
+    explanation = "A black frame should not score above failures as reliably as a success does."
+    blackened = np.where(success, reward(black)[0], reward(features))
+    name = "successes replaced by a black frame"
+    measured.append(measure_control(name, explanation, blackened, success, groups, comparisons))
+    if visited.success is not None and visited.has_both:
+        explanation = "Frozen frames should carry no information about when a rollout succeeds."
+        frozen = reward(samples.first)[samples.groups]
+        name = "rollouts frozen at their first frame"
+        measured.append(measure_control(name, explanation, frozen, visited.success, samples.groups, comparisons))
     return measured
 
 
@@ -142,7 +175,7 @@ def summarise(
     agreed: Mapping[str, Agreement],
     exploits: AdversarialSearch,
     signal: SignalCurves,
-    controls: Sequence[Control],
+    measured_controls: Sequence[Control],
 ) -> Measures:
     """The numbers of one combination of settings."""
     name = "states around the goal" if samples.labelled is samples.around else "rollouts"
@@ -151,7 +184,7 @@ def summarise(
         states=None if best is None else name,
         auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
         epic=None if best is None else best.epic,
-        control_auc=best_control(controls),
+        control_auc=best_control(measured_controls),
         exploit_excess=_excess(samples, reward, exploits),
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,

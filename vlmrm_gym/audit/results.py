@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.audit.measures.agreement import Agreement
 from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures.controls import Control
 from vlmrm_gym.audit.measures.signal import Signal
 from vlmrm_gym.rewards.specification import RewardSpec
 
@@ -143,19 +144,6 @@ class SignalCurves:
     signal: Signal | None
     """Of random and constant actions only. None if there is no such rollout of at least 2 steps, or no known state that
     reaches the goal."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Control:
-    """The same measure for a reward that should be at chance."""
-
-    name: str
-    auc: float
-    """0.5 if its rewards are all alike."""
-    chance: float
-    """The highest AUC that chance explains, given how few the states are: see `vlmrm_gym.audit.controls`."""
-    explanation: str
-    """What it would mean if this did as well as the reward."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from vlmrm_gym.audit.controls import measure_controls
 from vlmrm_gym.audit.exploits import failure, find_exploits
 from vlmrm_gym.audit.measure import (
     agreements,
     contact_sheets,
+    controls,
     landscapes,
     median_excess,
     paths_features,
@@ -22,7 +22,8 @@ from vlmrm_gym.audit.measure import (
     summarise,
 )
 from vlmrm_gym.audit.measures.agreement import Agreement
-from vlmrm_gym.audit.results import AdversarialSearch, Candidate, Control, Measures, SignalCurves
+from vlmrm_gym.audit.measures.controls import Control
+from vlmrm_gym.audit.results import AdversarialSearch, Candidate, Measures, SignalCurves
 from vlmrm_gym.audit.rewards import EncodedRewards, RewardView, alpha_curves, control_rewards
 from vlmrm_gym.audit.samples import STEPS, changes_scene, collect, find_success, play_rollouts
 from vlmrm_gym.audit.scene import Scene
@@ -139,15 +140,15 @@ class SceneAudit:
             agreed = agreements(samples, reward, settings.seed)
         signal = signal_curves(samples, reward)
         others = {name: self._view(spec, candidate) for name, spec in control_rewards(candidate.reward).items()}
-        controls = measure_controls(samples, reward, others, self._black)
+        measured_controls = controls(samples, reward, others, self._black)
         exploits, found = AdversarialSearch(left_out=self._no_search), np.empty((0, 0))
         if self._task is not None:
             with self._clock.time("search"):
                 exploits, found = find_exploits(
                     scene, self._task, reward, samples, effort=settings.effort, seed=settings.seed
                 )
-        measures = summarise(samples, reward, agreed, exploits, signal, controls)
-        return Measured(candidate, reward, measures, agreed, exploits, found, signal, controls)
+        measures = summarise(samples, reward, agreed, exploits, signal, measured_controls)
+        return Measured(candidate, reward, measures, agreed, exploits, found, signal, measured_controls)
 
     def sections(self, measured: "Measured") -> dict[str, Any]:
         """The sections of the report about one candidate."""

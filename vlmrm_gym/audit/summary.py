@@ -8,7 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vlmrm_gym.audit.formatting import MEASURES, describe_measure, describe_setting, label, varying_settings
+from vlmrm_gym.audit.formatting import (
+    MEASURES,
+    describe_measure,
+    describe_setting,
+    explain_missing_auc,
+    label,
+    varying_settings,
+)
 from vlmrm_gym.audit.results import Candidate, Report
 from vlmrm_gym.terminal import printable
 
@@ -26,7 +33,9 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
     """
     console.print(_text(f'{report.subject}: "{report.candidate.title}"'))
     if report.measures.auc is None:
-        console.print(Text("AUC was not measured: success is unknown, or the same for all states."))
+        console.print(Text(explain_missing_auc(report)))
+    else:
+        console.print(Text(f"AUC, EPIC distance and the control's AUC are of the {report.measures.states}."))
     if report.table:
         console.print(_combinations(report))
     left = len(report.table) - MAX_ROWS

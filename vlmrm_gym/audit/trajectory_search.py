@@ -8,11 +8,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.search import random_options
+from vlmrm_gym.audit.search import random_options, stream
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rollouts.play import play
-from vlmrm_gym.rollouts.random_streams import stream
 
 BLOCK = 10
 """Steps for which an action is held."""
@@ -70,7 +69,7 @@ def search_trajectories(
         del seen[CANDIDATES:]
         return float(distances.min())
 
-    options = random_options(np.random.default_rng(stream(seed, "reach", number)))
+    options = random_options(np.random.default_rng(stream(seed, "trajectories", number)))
     strategy = cma.CMAEvolutionStrategy(np.zeros(blocks * size), 1.0, options)
     for _ in range(max(1, rollouts // strategy.popsize)):
         asked = strategy.ask()
