@@ -16,8 +16,15 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 def test_importing_the_checks_loads_nothing_heavy():
-    modules = ("agreement", "bootstrap", "epic", "signal")
-    assert loaded_after(f"import {', '.join(f'vlmrm_gym.audit.measures.{module}' for module in modules)}") == set()
+    modules = (
+        "measures.agreement",
+        "measures.bootstrap",
+        "measures.controls",
+        "measures.epic",
+        "measures.signal",
+        "search",
+    )
+    assert loaded_after(f"import {', '.join(f'vlmrm_gym.audit.{module}' for module in modules)}") == set()
 
 
 def test_using_a_lazy_attribute_loads_torch():
