@@ -1,9 +1,15 @@
 """The rewards that an audit compares: which share features, and what their controls are."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
 
 from vlmrm_gym import CLIP
 from vlmrm_gym.audit.rewards import ALPHAS, alpha_curves, control_rewards, group_by_encoder
+from vlmrm_gym.audit.viewpoints import compare_viewpoints
+from vlmrm_gym.envs.humanoid_body import plain_model
+from vlmrm_gym.envs.humanoid_states import HumanoidStates
 from vlmrm_gym.rewards.custom import ImportedReward
 
 POLE = CLIP(prompt="a pole", baseline="a cart", alpha=0.3)
@@ -28,3 +34,11 @@ def test_controls_are_prompts_that_say_nothing_of_the_task():
     assert unrelated == CLIP(prompt="a bowl of fruit on a wooden table")
     assert baseline == CLIP(prompt="a cart")
     assert list(control_rewards(CLIP(prompt="a pole")).values()) == [unrelated]
+
+
+def test_a_reward_that_sees_all_views_is_not_compared_from_single_viewpoints():
+    scene = SimpleNamespace(env=SimpleNamespace(unwrapped=SimpleNamespace(model=plain_model())))
+    samples = SimpleNamespace(goals=object(), around=object())
+    rest = (None, None, None, HumanoidStates("stand"), samples, np.empty((0, 24)), None)
+    scene.sees_views_together = True
+    assert "sees all views of a state at once" in compare_viewpoints(scene, *rest).left_out

@@ -192,16 +192,14 @@ def summarise(
 
 
 def _excess(samples: Samples, reward: RewardView, exploits: AdversarialSearch) -> float | None:
-    labelled = samples.labelled
-    if not exploits.knows_success or not exploits.exploits or not len(exploits.true_rewards):
+    labelled, success = samples.labelled, exploits.median_success
+    if not exploits.knows_success or exploits.excess is None or success is None:
         return None
     assert labelled.success is not None
     if labelled.success.all():
         return None
-    success, failure = np.median(exploits.true_rewards), np.median(reward(labelled.features)[~labelled.success])
-    if success <= failure:
-        return None
-    return float((exploits.exploits[0].reward - success) / (success - failure))
+    distance = success - np.median(reward(labelled.features)[~labelled.success])
+    return float(exploits.excess / distance) if distance > 0 else None
 
 
 def _thinned(sample: Sample) -> Sample:
@@ -209,13 +207,6 @@ def _thinned(sample: Sample) -> Sample:
     mask = np.arange(len(sample)) % 5 == 0
     success = None if sample.success is None else sample.success[mask]
     return Sample(sample.states[mask], sample.features[mask], success)
-
-
-def median_excess(exploits: AdversarialSearch) -> float | None:
-    """The highest reward of an exploit minus the median reward of successes."""
-    if not exploits.exploits or not len(exploits.true_rewards):
-        return None
-    return exploits.exploits[0].reward - float(np.median(exploits.true_rewards))
 
 
 def paths_features(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, Features]]:

@@ -105,8 +105,18 @@ class AdversarialSearch:
         """What a state that was found is: an exploit only if it gets at least as much as the median success."""
         if not self.knows_success:
             return "exploit" if self.left_out else "state"
-        compared = self.exploits and len(self.true_rewards)
-        return "failure" if compared and self.exploits[0].reward < np.median(self.true_rewards) else "exploit"
+        return "failure" if self.excess is not None and self.excess < 0 else "exploit"
+
+    @property
+    def median_success(self) -> float | None:
+        """The median reward of states that succeed; None if none is known."""
+        return float(np.median(self.true_rewards)) if len(self.true_rewards) else None
+
+    @property
+    def excess(self) -> float | None:
+        """The highest reward that was found minus the median reward of successes; None without one of them."""
+        median = self.median_success
+        return None if median is None or not self.exploits else self.exploits[0].reward - median
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,6 @@ from vlmrm_gym.audit.measure import (
     contact_sheets,
     controls,
     landscapes,
-    median_excess,
     paths_features,
     signal_curves,
     summarise,
@@ -165,7 +164,7 @@ class SceneAudit:
                 self._task,
                 samples,
                 measured.found,
-                median_excess(exploits) if exploits.knows_success else None,
+                exploits.excess if exploits.knows_success else None,
             )
         with self._clock.time("landscape"):
             specs = alpha_curves(measured.candidate.reward)

@@ -67,7 +67,8 @@ def draw_landscape(landscape: Landscape) -> Chart:
     legend = [(curve_style(number), label) for number, label in enumerate(landscape.curves)]
     caption = "Which of these states succeed is unknown."
     if landscape.goal is not None:
-        caption = "" if landscape.goal.any() else "None of these states succeeds."
+        caption = "All of these states succeed." if landscape.goal.all() else ""
+        caption = caption if landscape.goal.any() else "None of these states succeeds."
         for low, high in goal_spans(landscape.positions, landscape.goal):
             plot.span(low, high, GOAL)
         if landscape.goal.any():
@@ -126,14 +127,9 @@ def draw_signal(curves: SignalCurves) -> list[Chart]:
     return charts
 
 
-def median_of(rewards: NDArray[np.float64]) -> float | None:
-    """The median of rewards, (N,). None if there are none."""
-    return float(np.median(rewards)) if len(rewards) else None
-
-
 def draw_strips(found: AdversarialSearch) -> list[Markup]:
     """For each exploit: its reward beside those of true successes, over the same range; empty without these."""
-    median = median_of(found.true_rewards)
+    median = found.median_success
     if median is None:
         return []
     rewards = [*found.true_rewards.tolist(), *(exploit.reward for exploit in found.exploits)]
@@ -148,7 +144,7 @@ def draw_strips(found: AdversarialSearch) -> list[Markup]:
         strips.append(
             plot.svg(
                 f"Histogram of the rewards of {len(found.true_rewards)} successes, with the median at "
-                f"{format_number(median)} and the exploit at {format_number(exploit.reward)}."
+                f"{format_number(median)} and the {found.noun} at {format_number(exploit.reward)}."
             )
         )
     return strips
