@@ -184,7 +184,7 @@ def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
-def test_without_a_judge_the_exploits_are_the_states_with_the_highest_rewards():
+def test_without_known_success_the_exploits_are_the_states_with_the_highest_rewards():
     exploit = Exploit(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8)
     page = Page(render(dataclasses.replace(minimal_report(), exploits=AdversarialSearch(exploits=[exploit], scored=1))))
     assert "States with the highest rewards" in page.texts["exploits"]

@@ -177,7 +177,7 @@ def test_another_packages_environment_with_a_success_function(tmp_path):
 PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT]
 
 
-def test_without_a_judge_it_shows_the_states_with_the_highest_rewards(tmp_path):
+def test_without_known_success_it_shows_the_states_with_the_highest_rewards(tmp_path):
     measures, _ = check(tmp_path / "out", *PENDULUM)
     (row,) = measures["table"]
     assert numbers(row) == {}
@@ -219,7 +219,7 @@ def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
     assert "There was no search: the environment changes its scene" in report
     assert measures["exploits"] == []
     (row,) = measures["table"]
-    assert row["measures"]["auc"] is not None  # the function judges the states of the rollouts
+    assert row["measures"]["auc"] is not None  # the function decides of the states of the rollouts
     assert row["measures"]["exploit_excess"] is None
 
 
@@ -267,17 +267,17 @@ def test_labels_in_a_datasets_folder_are_of_its_steps(name, dataset, tmp_path):
     assert alone["auc"] is not None
 
 
-def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
+def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
     data = tmp_path / "poles"
     main(["dataset", CARTPOLE, "--out", str(data), "--episodes", "4", "--steps", "40"])
     flags = [CARTPOLE, *POLES, "--rollouts", str(data)]
     turned = label(tmp_path / "turned.csv", data, lambda own: 1 - int(own))
-    judged = check(tmp_path / "judged", *flags)[0]
+    own = check(tmp_path / "own", *flags)[0]
     labelled = check(tmp_path / "labelled", *flags, "--labels", str(data / "labels.csv"))[0]
     opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
     auc = [numbers(one["table"][0])["auc"] for one in (labelled, opposite)]
     assert auc[0] == pytest.approx(1 - auc[1])
-    assert any(exploit["failed"] for exploit in judged["exploits"])
+    assert any(exploit["failed"] for exploit in own["exploits"])
     for one in (labelled, opposite):  # nothing says which other states fail
         assert one["exploits"]
         assert not any(exploit["failed"] for exploit in one["exploits"])

@@ -14,7 +14,7 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.rollouts.play import play
 
 BLOCK = 10
-"""Steps for which an action is held."""
+"""Steps for which an action is repeated."""
 CANDIDATES = 20
 """Of the failing states on the way, how many of those closest to the target are scored."""
 
