@@ -19,7 +19,8 @@ from vlmrm_gym.audit.formatting import MEASURES, MINUS
 from vlmrm_gym.audit.measures.agreement import measure_agreement
 from vlmrm_gym.audit.measures.bootstrap import Interval
 from vlmrm_gym.audit.report import render, write_report
-from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures
+from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures, Row
+from vlmrm_gym.rewards.custom import ImportedReward
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
@@ -283,6 +284,18 @@ def test_failures_that_get_less_than_the_median_success_are_not_called_exploits(
     page = render(dataclasses.replace(minimal_report(), exploits=found))
     assert f"<h2>{title}</h2>" in page
     assert f"<h3>{name}</h3>" in page
+
+
+def test_rewards_of_different_kinds_stand_in_one_table(tmp_path):
+    """They have different settings."""
+    report = minimal_report()
+    own = dataclasses.replace(
+        report.candidate, name="my:red", reward=ImportedReward(path="my:red", kwargs={"scale": 3})
+    )
+    table = [Row(candidate=candidate, measures=report.measures) for candidate in (report.candidate, own)]
+    page = Page(render(dataclasses.replace(report, table=table)))
+    for text in ("Reward Alpha Model", "my:red", "{'scale': 3}"):
+        assert text in page.texts["combinations"]
 
 
 def test_headline_measures_name_their_states(page):

@@ -4,12 +4,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from vlmrm_gym import CLIP
-from vlmrm_gym.audit.rewards import ALPHAS, alpha_curves, control_rewards, group_by_encoder
+from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, alpha_curves, control_rewards, group_by_encoder
 from vlmrm_gym.audit.viewpoints import compare_viewpoints
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_states import HumanoidStates
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards.custom import ImportedReward
 
 POLE = CLIP(prompt="a pole", baseline="a cart", alpha=0.3)
@@ -42,3 +44,13 @@ def test_a_reward_that_sees_all_views_is_not_compared_from_single_viewpoints():
     rest = (None, None, None, HumanoidStates("stand"), samples, np.empty((0, 24)), None)
     scene.sees_views_together = True
     assert "sees all views of a state at once" in compare_viewpoints(scene, *rest).left_out
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [({"clip_length": 4}, "must be of single frames"), ({"encode": np.mean, "head": None}, "must have a head")],
+)
+def test_what_a_single_state_has_no_reward_of_is_refused(attributes, message):
+    spec = SimpleNamespace(kind="own", build=lambda device: SimpleNamespace(**attributes))
+    with pytest.raises(InputError, match=f"`reward` {message}"):
+        EncodedRewards([spec], "cpu")

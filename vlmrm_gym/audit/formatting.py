@@ -146,8 +146,7 @@ def known_settings(candidate: Candidate) -> dict[str, str]:
 
 
 def varying_settings(table: Sequence[Row]) -> list[str]:
-    """The settings in which rows differ, after the one that names the reward."""
+    """The settings in which rows differ, without the prompt; rewards of different kinds do not have the same ones."""
     rows = [row.candidate.settings for row in table]
-    names = dict.fromkeys(name for row in rows for name in row)
-    first = next(iter(names), None)
-    return [name for name in names if name == first or any(row.get(name) != rows[0].get(name) for row in rows)]
+    names = dict.fromkeys(name for row in rows for name in row if name != "prompt")
+    return [name for name in names if any(row.get(name) != rows[0].get(name) for row in rows)]

@@ -18,7 +18,7 @@ from vlmrm_gym.audit.results import (
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.audit.scene import Scene
-from vlmrm_gym.envs.states import StatePath, TaskStates
+from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rewards.heads import Features
 
 SHEET = 12
@@ -90,66 +90,43 @@ def signal_curves(samples: Samples, reward: RewardView) -> SignalCurves:
 
 
 def landscapes(
+    scene: Scene,
     task: TaskStates | None,
     samples: Samples,
-    paths: Sequence[tuple[StatePath, Features]],
     curves: Mapping[str, RewardView],
     main: RewardView,
 ) -> Sequence[Landscape]:
     """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
 
     Args:
+        scene: Encodes states.
         task: The states of the task; None if states cannot be made.
         samples: The rollouts.
-        paths: The lines of states, with their features.
         curves: The rewards of plots with a line for each alpha, by label.
         main: The reward of plots with a line for each path.
     """
-    if task is not None and paths:
-        own = [
-            Landscape(
-                title=path.title,
-                axis=path.axis,
-                positions=path.positions,
-                curves={label: curve(features) for label, curve in curves.items()},
-                goal=task.succeeds(path.states) if task.has_success_fn else None,
-            )
-            for path, features in paths
-            if path.line is None
-        ]
-        return [*own, *_shared_plots(paths, main)]
-    shown = []
+    plots: dict[str, Landscape] = {}
+    for path in [] if task is None else task.paths():
+        features = scene.features(path.states)
+        lines = {label: curve(features) for label, curve in curves.items()}
+        goal = task.succeeds(path.states) if task is not None and task.has_success_fn else None
+        if path.line is not None:
+            earlier = plots[path.title].curves if path.title in plots else {}
+            lines, goal = {**earlier, path.line: main(features)}, None
+        plots[path.title] = Landscape(
+            title=path.title, axis=path.axis, positions=path.positions, curves=lines, goal=goal
+        )
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
-    for behaviour in dict.fromkeys(behaviours):
-        own = samples.groups == behaviours.index(behaviour)
-        success = samples.visited.success
-        shown.append(
-            Landscape(
-                title=f"Along a rollout: {behaviour} actions",
-                axis="step",
-                positions=np.arange(1.0, own.sum() + 1),
-                curves={label: curve(samples.visited.features[own]) for label, curve in curves.items()},
-                goal=None if success is None else success[own],
-            )
+    for behaviour in [] if plots else dict.fromkeys(behaviours):
+        title, own = f"Along a rollout: {behaviour} actions", samples.groups == behaviours.index(behaviour)
+        plots[title] = Landscape(
+            title=title,
+            axis="step",
+            positions=np.arange(1.0, own.sum() + 1),
+            curves={label: curve(samples.visited.features[own]) for label, curve in curves.items()},
+            goal=None if samples.visited.success is None else samples.visited.success[own],
         )
-    return shown
-
-
-def _shared_plots(paths: Sequence[tuple[StatePath, Features]], main: RewardView) -> Sequence[Landscape]:
-    """Plots of which every path is a line."""
-    shared = [(path, features) for path, features in paths if path.line is not None]
-    titles = dict.fromkeys(path.title for path, _ in shared)
-    grouped = [[(path, features) for path, features in shared if path.title == title] for title in titles]
-    return [
-        Landscape(
-            title=lines[0][0].title,
-            axis=lines[0][0].axis,
-            positions=lines[0][0].positions,
-            curves={str(path.line): main(features) for path, features in lines},
-            goal=None,
-        )
-        for lines in grouped
-    ]
+    return list(plots.values())
 
 
 def contact_sheets(scene: Scene, samples: Samples, reward: RewardView) -> Sequence[ContactSheet]:
@@ -207,8 +184,3 @@ def _thinned(sample: Sample) -> Sample:
     mask = np.arange(len(sample)) % 5 == 0
     success = None if sample.success is None else sample.success[mask]
     return Sample(sample.states[mask], sample.features[mask], success)
-
-
-def paths_features(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, Features]]:
-    """The task's lines of states, with their features."""
-    return [] if task is None else [(path, scene.features(path.states)) for path in task.paths()]

@@ -63,7 +63,7 @@ class EncodedRewards:
         device: Where the model runs.
 
     Raises:
-        InputError: A reward cannot be loaded, a text is too long, or a reward is of clips.
+        InputError: A reward cannot be loaded, a text is too long, or a reward is of clips or has no head yet.
     """
 
     def __init__(self, specs: Sequence[RewardSpec], device: str) -> None:
@@ -82,6 +82,8 @@ class EncodedRewards:
             say(message, error=True)
         if getattr(models[0], "clip_length", 1) > 1:
             raise InputError("`reward` must be of single frames to be checked. Received one of clips.")
+        if hasattr(models[0], "encode") and getattr(models[0], "head", None) is None:
+            raise InputError("`reward` must have a head to be checked. Received one that has none yet. Fit it first.")
         self.encoder = models[0]
         self._heads = list(zip([*specs, *more], map(_head, models), strict=True))
 

@@ -16,7 +16,6 @@ from vlmrm_gym.audit.measure import (
     contact_sheets,
     controls,
     landscapes,
-    paths_features,
     signal_curves,
     summarise,
 )
@@ -169,7 +168,7 @@ class SceneAudit:
         with self._clock.time("landscape"):
             specs = alpha_curves(measured.candidate.reward)
             curves = {label: self._view(spec, measured.candidate) for label, spec in specs.items()}
-            lines = landscapes(self._task, samples, paths_features(scene, self._task), curves, reward)
+            lines = landscapes(scene, self._task, samples, curves, reward)
         with self._clock.time("pictures"):
             sheets = contact_sheets(scene, samples, reward)
         return {

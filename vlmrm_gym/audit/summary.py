@@ -65,6 +65,6 @@ def _combinations(report: Report) -> Table:
 
 def _describe(candidate: Candidate, names: Sequence[str]) -> str:
     """The reward, and other settings that are not None with their labels."""
-    known = [name for name in names[1:] if candidate.settings.get(name) is not None]
+    known = [name for name in names if candidate.settings.get(name) is not None]
     others = [f"{label(name).lower()} {describe_setting(candidate.settings[name])}" for name in known]
     return ", ".join([candidate.title, *others])

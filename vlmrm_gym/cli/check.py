@@ -245,6 +245,7 @@ def _write_measures(report: "Report", path: Path) -> None:
             {"reward": exploit.reward, "failed": dict(exploit.failed), "reached": exploit.reached}
             for exploit in report.exploits.exploits
         ],
+        "median_success": report.exploits.median_success,
         "seconds": dict(report.seconds),
     }
-    path.write_text(json.dumps(values, indent=2), encoding="utf-8")
+    path.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8")
