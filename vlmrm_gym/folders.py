@@ -1,5 +1,6 @@
 """Folders that commands write to."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,10 +20,13 @@ def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> 
     Raises:
         InputError: It is a file, or exists and may not.
     """
-    if folder.exists() and not folder.is_dir():
+    if os.path.isdir(folder):  # False of a name that is too long: `make_folder` says so
+        if not overwrite:
+            raise InputError(
+                f"The folder {folder} exists. Pass --overwrite to replace its results, or another --{name}."
+            )
+    elif os.path.exists(folder):
         raise InputError(f"`{name}` must be a folder. {folder} is a file. Choose another.")
-    if folder.exists() and not overwrite:
-        raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --{name}.")
 
 
 def make_folder(folder: Path, *, name: str = "out") -> None:

@@ -334,7 +334,6 @@ def fails(capsys, *arguments):
         ([CARTPOLE, "--alpha", "1.5"], "`alpha` must be a number from 0 to 1. Received 1.5"),
         ([CARTPOLE, "--alpha", "nan"], "`alpha` must be a number from 0 to 1. Received nan"),
         ([CARTPOLE, "--alpha", "0", "0.5", "0"], "Each `alpha` must be a different one. Received 0.0, 0.5, 0.0"),
-        ([CARTPOLE, "--model"], "`model` must have at least one value"),
         ([CARTPOLE, "--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one"),
         ([CARTPOLE, "--model", "tiny", "tiny"], "Each `model` must be a different one"),
         ([CARTPOLE, "--model", "tiny", "tinny"], "`model` must be .* Received 'tinny'. Nearest architectures: tiny"),
