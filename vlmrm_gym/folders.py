@@ -20,13 +20,11 @@ def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> 
     Raises:
         InputError: It is a file, or exists and may not.
     """
-    if os.path.isdir(folder):  # False of a name that is too long: `make_folder` says so
-        if not overwrite:
-            raise InputError(
-                f"The folder {folder} exists. Pass --overwrite to replace its results, or another --{name}."
-            )
-    elif os.path.exists(folder):
+    exists = os.path.exists(folder)  # unlike `Path.exists`, False for a name that is too long
+    if exists and not folder.is_dir():
         raise InputError(f"`{name}` must be a folder. {folder} is a file. Choose another.")
+    if exists and not overwrite:
+        raise InputError(f"The folder {folder} exists. Pass --overwrite to replace its results, or another --{name}.")
 
 
 def make_folder(folder: Path, *, name: str = "out") -> None:
