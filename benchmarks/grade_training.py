@@ -1,9 +1,9 @@
-"""Train a humanoid on the judge's own grade of its state: what the physics allows when the reward is right.
+"""Train a humanoid on the grade of its state: what the physics allows when the reward is right.
 
     python benchmarks/grade_training.py --task one-leg
 
 No frame is drawn and no model is asked: what fails with this reward, too, does not fail for the reward from the prompt.
-Stable-Baselines3's SAC with the settings of examples/sac_continuous.py, one thread. Success is judged in 100 episodes,
+Stable-Baselines3's SAC with the settings of examples/sac_continuous.py, one thread. Success is decided in 100 episodes,
 over 100 steps as for the tasks, and over the 50 steps before steps 300 and 1,000, which are never trained for.
 """
 
@@ -25,7 +25,7 @@ from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
 
 EPISODE_LENGTH = 100
 WINDOWS = {100: 100, 300: 50, 1_000: 50}
-"""The steps after which success is judged, and the number of steps before them that count."""
+"""The steps after which success is decided, and the number of steps before them that count."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Args:
     total_timesteps: int = 120_000
     """steps of the training"""
     eval_episodes: int = 100
-    """episodes in which success is judged"""
+    """episodes in which success is decided"""
 
 
 class JudgeReward(gym.Wrapper[Any, Any, Any, Any]):
@@ -54,7 +54,7 @@ class JudgeReward(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def make_env(task: str, episode_length: int) -> gym.Env[Any, Any]:
-    """A humanoid that is rewarded by the judge."""
+    """A humanoid that is rewarded by the grade of its state."""
     return TimeLimit(JudgeReward(Humanoid(task=task, textured=False)), episode_length)
 
 
@@ -75,12 +75,12 @@ def main(args: Args) -> None:
         device="cpu",
     )
     model.learn(args.total_timesteps, progress_bar=True)
-    judged = DummyVecEnv([partial(make_env, args.task, max(WINDOWS))] * args.eval_episodes)
-    judged.seed(10_000)
-    observations, succeeded, grades = judged.reset(), [], []
+    evaluated = DummyVecEnv([partial(make_env, args.task, max(WINDOWS))] * args.eval_episodes)
+    evaluated.seed(10_000)
+    observations, succeeded, grades = evaluated.reset(), [], []
     for _ in range(max(WINDOWS)):
         actions, _ = model.predict(envs.normalize_obs(observations), deterministic=True)  # pyright: ignore[reportArgumentType]
-        observations, rewards, _, infos = judged.step(actions)
+        observations, rewards, _, infos = evaluated.step(actions)
         succeeded.append([info["success"] for info in infos])
         grades.append(rewards)
     print(f"Mean grade in {EPISODE_LENGTH} steps: {np.mean(grades[:EPISODE_LENGTH]):.2f}")

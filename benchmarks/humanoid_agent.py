@@ -18,7 +18,7 @@ import numpy as np
 import tyro
 
 import vlmrm_gym
-from vlmrm_gym.envs import humanoid_success as judges
+from vlmrm_gym.envs import humanoid_success
 from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_textures import textured_model
@@ -50,8 +50,8 @@ def main(
     args = sac_continuous.Args(**{key: saved[key] for key in ("env_id", "textured", "model")})
     task = args.env_id.removeprefix("VLMRM/Humanoid-").removesuffix("-v0")
     states = visited_states(run, episodes)
-    body, success = Body(states), judges.succeeds(task, states)
-    margins = judges.SUCCESS_CRITERIA[task](body)
+    body, success = Body(states), humanoid_success.succeeds(task, states)
+    margins = humanoid_success.SUCCESS_CRITERIA[task](body)
     spine = body.direction("torso", 2)
     degrees = np.rad2deg(np.arcsin([body.ahead(spine), body.leftward(spine)])).mean(1)
     print(f"{task}: {success.mean():.0%} of {len(states)} states succeed")

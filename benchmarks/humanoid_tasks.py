@@ -8,7 +8,7 @@ r"""Train the humanoid tasks, one run for each task, view and seed; go on where 
 Every run is examples/sac_continuous.py on one thread, in FOLDER/<task>-<camera>-<combination>-<seed>. An unfinished run
 is resumed from its last checkpoint. What a finished run came to is written to
 benchmarks/humanoid_tasks/<the same name>.json, and a run that has such a record is not repeated; to repeat runs of the
-repository, pass --records runs/records. A record has success in 100 episodes, judged by the simulator's state; how many
+repository, pass --records runs/records. A record has success in 100 episodes, by the simulator's state; how many
 of them still succeed in the 50 steps before steps 300 and 1,000 when the agent plays on, while training episodes have
 100 steps; and its curve. `python benchmarks/humanoid_report.py` makes a table and a picture of these files.
 """
@@ -41,7 +41,7 @@ import sac_continuous
 
 RECORDS = Path(__file__).parent / "humanoid_tasks"
 LATER = (300, 1_000)
-"""Steps after which success is judged again, over the 50 steps before."""
+"""Steps after which success is decided again, over the 50 steps before."""
 CURVE_STEPS = 3_000
 """Steps of training of which a point of a curve is the mean."""
 

@@ -1,7 +1,7 @@
 """Humanoid states that fool a reward: states that fail a task and get rewards like those that succeed.
 
 The searches are `bundled_model.evolution` and `vlmrm_gym.audit.search`; here are the humanoid's poses, how they mutate,
-and from where they are looked at. A state is wrong if it fails a condition of the judge (`humanoid_success`) by more
+and from where they are looked at. A state is wrong if it fails a condition of success (`humanoid_success`) by more
 than half a unit of its margin; what fails by less is a near miss and does not count.
 """
 

@@ -4,7 +4,8 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from vlmrm_gym.media.videos import PLOT_HEIGHT, read_layout, save_video
+from vlmrm_gym.media.drawing import PLOT_HEIGHT
+from vlmrm_gym.media.videos import read_layout, save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmrm_gym.audit import bootstrap
-from vlmrm_gym.audit.bootstrap import auc_interval, epic_interval
+from vlmrm_gym.audit.measures import bootstrap
+from vlmrm_gym.audit.measures.bootstrap import auc_interval, epic_interval
 from vlmrm_gym.metrics import auc, epic_distance, pearson_distance
 
 MEASURES = [(auc_interval, auc), (epic_interval, epic_distance)]

@@ -11,9 +11,9 @@ from browsing import luminance
 from PIL import Image
 from reports import draw_frames, minimal_report
 
-from vlmrm_gym.audit.agreement import measure_agreement
+from vlmrm_gym.audit.measures.agreement import measure_agreement
 from vlmrm_gym.audit.report import charts, pictures, render
-from vlmrm_gym.audit.report.plot import Plot
+from vlmrm_gym.audit.report.svg import Plot, Style, curve_style
 from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves
 
 
@@ -40,35 +40,60 @@ def test_goal_regions_end_halfway_between_states():
     assert charts.goal_spans(positions, np.ones(5, dtype=bool)) == [(0.0, 4.0)]
 
 
-def numbers(svg: str, attribute: str, css: str) -> np.ndarray:
-    return np.array([float(n) for n in re.findall(rf'class="{css}"[^>]* {attribute}="([^"]*)"', svg)])
+def shapes(svg: str, style: str) -> list[np.ndarray]:
+    """The corners of the paths whose style has a text, (N, 2) each, in units of the chart; down is positive."""
+    paths = re.findall(r'<path d="([^"]*)"[^>]*style="([^"]*)"', svg)
+    numbers = [re.findall(r"-?[\d.]+", path) for path, css in paths if style in css]
+    return [np.array(own, dtype=float).reshape(-1, 2) for own in numbers]
 
 
 def test_histograms_show_fractions_of_each_class():
     """Four successes fill one bin; of two failures each fills another, half as high."""
     agreement = measure_agreement([1.0, 1, 1, 1, 0, 0.5], [True, True, True, True, False, False], bins=4, resamples=5)
     svg = charts.draw_histograms("rollouts", agreement).svg
-    above, below = numbers(svg, "height", "success fill"), numbers(svg, "height", "failure fill")
-    assert above.shape == (1,)
+    above, below = (
+        [np.ptp(bar[:, 1]) for bar in shapes(svg, f"fill: var(--{name})")] for name in ("success", "failure")
+    )
+    assert len(above) == 1
     np.testing.assert_allclose(below, [above[0] / 2] * 2, atol=0.2)
+
+
+def ticks(svg: str) -> list[str]:
+    return re.findall(r"<text[^>]*text-anchor: end[^>]*>([^<]*)", svg)
 
 
 def test_lines_span_the_axes():
     plot = Plot((0, 10), (0, 1), height=100, y_ticks=2)
-    plot.line([0, 10], [0, 1], "x")
-    left, bottom, right, top = (float(n) for n in re.findall(r'points="(.*),(.*) (.*),(.*)"', plot.svg("x"))[0])
+    plot.line([0, 10], [0, 1], Style("success"))
+    (line,) = shapes(plot.svg("x"), "stroke: var(--success)")
+    (left, bottom), (right, top) = line
     assert 0 < left < right < 400
     assert 0 < top < bottom < 100
-    assert re.findall(r'class="y-tick"[^>]*>([^<]*)', plot.svg("x")) == ["0", "0.5", "1"]
+    assert ticks(plot.svg("x")) == ["0", "0.5", "1"]
+
+
+def test_every_curve_has_a_style_of_its_own():
+    assert len({curve_style(number) for number in range(36)}) == 36
+    positions = np.arange(3.0)
+    curves = {str(number): positions + number for number in range(10)}
+    chart = charts.draw_landscape(Landscape(title="x", axis="x", positions=positions, curves=curves, goal=None))
+    drawn = re.findall(r'style="(fill: none;[^"]*stroke-width: 2[^"]*)"', chart.svg)
+    assert len(set(drawn)) == 10
+    assert len({style.css for style, _ in chart.legend}) == 10
+
+
+def test_charts_have_no_colours_but_the_style_sheets():
+    svg = charts.draw_histograms("x", measure_agreement([0.0, 1, 2], [False, True, True], resamples=5)).svg
+    assert re.findall("#[0-9a-fA-F]{3,6}", svg) == []
+    assert set(re.findall(r"var\(--([\w-]+)\)", svg)) == {"success", "failure", "text", "muted", "rule"}
 
 
 def test_every_behaviour_has_a_chart_over_the_same_range():
     rewards = np.array([[0.0, 1.0], [0.0, 0.5], [0.2, 0.4]])
     drawn = charts.draw_signal(SignalCurves(rewards=rewards, behaviours=["a", "b", "b"], signal=None))
     assert [chart.title for chart in drawn] == ["a", "b"]
-    assert [str(chart.svg).count("<polyline") for chart in drawn] == [1, 2]
-    ticks = [re.findall(r'class="y-tick"[^>]*>([^<]*)', str(chart.svg)) for chart in drawn]
-    assert ticks[0] == ticks[1]
+    assert [len(shapes(chart.svg, "opacity: 0.65")) for chart in drawn] == [1, 2]
+    assert ticks(drawn[0].svg) == ticks(drawn[1].svg)
 
 
 @pytest.mark.parametrize("value", [0.5, -3.0, 1e6, 0.0])

@@ -5,15 +5,15 @@ from operator import itemgetter
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit.controls import best_control, chance_limit, measure_controls
-from vlmrm_gym.audit.prompts import Column
-from vlmrm_gym.audit.results import Control
+from vlmrm_gym.audit.measure import controls
+from vlmrm_gym.audit.measures.controls import Control, best_control, chance_limit
+from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rollouts.play import Rollout
 
-REWARD, SAME, USELESS = (Column(itemgetter((slice(None), 0, number))) for number in range(3))
+REWARD, SAME, USELESS = (RewardView(itemgetter((slice(None), 0, number))) for number in range(3))
 BLACK = np.zeros((1, 1, 3), dtype=np.float32)
 
 
@@ -40,7 +40,7 @@ def make_samples(success, rewards, rollouts=1):
 
 def controls_of(success, rewards, *, rollouts):
     prompts = {"the same": SAME, "useless": USELESS}
-    return measure_controls(make_samples(success, rewards, rollouts), REWARD, prompts, BLACK)
+    return controls(make_samples(success, rewards, rollouts), REWARD, prompts, BLACK)
 
 
 @pytest.mark.parametrize(("successes", "failures"), [(3, 40), (30, 30), (100, 200)])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vlmrm_gym.audit.epic import canonical_samples, canonical_table
+from vlmrm_gym.audit.measures.epic import canonical_samples, canonical_table
 from vlmrm_gym.metrics import epic_distance, pearson_distance
 
 S, A = 4, 3

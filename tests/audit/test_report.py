@@ -15,11 +15,12 @@ import pytest
 from browsing import look_at, luminance
 from reports import draw_frames, full_report, minimal_report
 
-from vlmrm_gym.audit.agreement import measure_agreement
-from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.formatting import MEASURES, MINUS
+from vlmrm_gym.audit.measures.agreement import measure_agreement
+from vlmrm_gym.audit.measures.bootstrap import Interval
 from vlmrm_gym.audit.report import render, write_report
-from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures
+from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures, Row
+from vlmrm_gym.rewards.custom import ImportedReward
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
@@ -115,7 +116,7 @@ def test_links_lead_to_headings_of_the_page(page):
     [
         (
             "settings",
-            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "textured", "front-side", "min", "one of 12 combinations"],
+            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "Textured yes", "front-side", "min", "one of 12 combinations"],
         ),
         ("measures", ["0.950 0.930 to 0.970", "0.200 0.180 to 0.220", "0.610", "0.300", "0.520", "0.071"]),
         ("exploits", ["12,800", "0.740", "Exploit 5", "torso upright 6.310", "reward of 0.690"]),
@@ -149,7 +150,7 @@ def test_what_was_left_out_is_explained():
     assert shown == ["settings", "measures", "exploits", "agreement", "viewpoints", "command"]
     assert "The states cannot be set" in page.texts["exploits"]
     assert "The environment has one view." in page.texts["viewpoints"]
-    assert page.texts["measures"].count("not measured") == len(MEASURES)
+    assert page.texts["measures"].count("not measured") == len(MEASURES) + 1  # and why
 
 
 def test_hostile_text_is_shown_as_it_is():
@@ -184,7 +185,7 @@ def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
-def test_without_a_judge_the_exploits_are_the_states_with_the_highest_rewards():
+def test_without_known_success_the_exploits_are_the_states_with_the_highest_rewards():
     exploit = Exploit(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8)
     page = Page(render(dataclasses.replace(minimal_report(), exploits=AdversarialSearch(exploits=[exploit], scored=1))))
     assert "States with the highest rewards" in page.texts["exploits"]
@@ -250,7 +251,7 @@ def test_the_report_works_in_a_browser(folder, browser, width, color_scheme):
 LOOK = """() => [
     getComputedStyle(document.body).backgroundColor,
     getComputedStyle(document.querySelector(".plot text")).fill,
-    getComputedStyle(document.querySelector("polyline")).stroke,
+    getComputedStyle(document.querySelector('.plot path[style*="series"]')).stroke,
 ]"""
 
 
@@ -283,6 +284,29 @@ def test_failures_that_get_less_than_the_median_success_are_not_called_exploits(
     page = render(dataclasses.replace(minimal_report(), exploits=found))
     assert f"<h2>{title}</h2>" in page
     assert f"<h3>{name}</h3>" in page
+
+
+def test_rewards_of_different_kinds_stand_in_one_table(tmp_path):
+    """They have different settings."""
+    report = minimal_report()
+    own = dataclasses.replace(
+        report.candidate, name="my:red", reward=ImportedReward(path="my:red", kwargs={"scale": 3})
+    )
+    table = [Row(candidate=candidate, measures=report.measures) for candidate in (report.candidate, own)]
+    page = Page(render(dataclasses.replace(report, table=table)))
+    for text in ("Reward Alpha Model", "my:red", "{'scale': 3}"):
+        assert text in page.texts["combinations"]
+
+
+def test_headline_measures_name_their_states(page):
+    assert "AUC on the rollouts 0.950" in page.texts["measures"]
+    assert "EPIC distance on the rollouts 0.200" in page.texts["measures"]
+
+
+def test_states_that_all_succeed_are_named_as_why_there_is_no_auc():
+    agreement = measure_agreement([0.1, 0.2], [True, True])
+    page = Page(render(dataclasses.replace(minimal_report(), agreements={"rollouts": agreement})))
+    assert "success is unknown, or the same for all states. All 2 states are successes" in page.texts["measures"]
 
 
 def test_the_report_says_where_its_numbers_are_from():

@@ -6,18 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-from vlmrm_gym.audit.bootstrap import Interval
 from vlmrm_gym.audit.measure import agreements, summarise
-from vlmrm_gym.audit.prompts import Column
+from vlmrm_gym.audit.measures.bootstrap import Interval
 from vlmrm_gym.audit.results import AdversarialSearch, Measures, SignalCurves
+from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.rendering import States
 
-COLUMN = Column(lambda features: features[:, 0, 0])
+REWARD = RewardView(lambda features: features[:, 0, 0])
 NOTHING = SignalCurves(rewards=np.empty((0, 0)), behaviours=(), signal=None)
 
 
@@ -31,7 +32,7 @@ def samples(visited, around):
 
 
 def measures(own):
-    return summarise(own, COLUMN, agreements(own, COLUMN, 0), AdversarialSearch(), NOTHING, [])
+    return summarise(own, REWARD, agreements(own, REWARD, 0), AdversarialSearch(), NOTHING, [])
 
 
 @pytest.mark.parametrize("outcome", [True, False])
@@ -83,7 +84,7 @@ def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):
 
     class Slow:
         batch_size = microbatch_size = 2
-        head = None
+        head = staticmethod(torch.flatten)
         wait = threading.Event()
         encoded = 0
 

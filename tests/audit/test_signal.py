@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from vlmrm_gym.audit.signal import measure_signal
+from vlmrm_gym.audit.measures.signal import measure_signal
 
 REWARDS = st.floats(-100, 100, width=32)
 
@@ -22,7 +22,7 @@ def test_a_steady_rise_half_way_to_the_goal():
     ("rewards", "goal", "noise", "gap"),
     [
         ([[0.2, 0.2, 0.2]], 0.9, 0, 1),  # nothing to climb
-        ([[0.2, 0.2], [0.2, 0.9]], 0.9, 0.5, 0),  # one held action reaches the goal's reward
+        ([[0.2, 0.2], [0.2, 0.9]], 0.9, 0.5, 0),  # one constant action reaches the goal's reward
         ([[0.0, 1.0, 0.0, 1.0]], 0.5, 1, -0.5),  # paid more than the goal, and all noise
         ([[0.0, 1.0]], -1.0, 1, -1),  # the goal has the lowest reward
         ([[0.0, 1.0]], [3.0, 4.0, 100.0], 1, 0.75),  # the goal's median

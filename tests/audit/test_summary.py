@@ -4,7 +4,7 @@ import dataclasses
 from io import StringIO
 
 import pytest
-from reports import full_report, make_choice, minimal_report
+from reports import full_report, make_candidate, minimal_report
 from rich.console import Console
 
 from vlmrm_gym.audit.formatting import MINUS, MISSING, describe_gap, format_number, format_percent, format_seconds
@@ -87,10 +87,10 @@ def test_the_summary_writes_control_characters_out(tmp_path):
 def test_the_summary_lists_the_best_combinations_only(tmp_path):
     report = full_report()
     row = report.table[0]
-    table = [Row(choice=make_choice(alpha=n / 10), measures=row.measures) for n in range(14)]
+    table = [Row(candidate=make_candidate(alpha=n / 20), measures=row.measures) for n in range(14)]
     text = summary(dataclasses.replace(report, table=table), tmp_path)
-    assert "alpha 1.1" in text
-    assert "alpha 1.2" not in text
+    assert "alpha 0.55" in text
+    assert "alpha 0.6" not in text
     assert "2 more combinations are in the report." in text
 
 

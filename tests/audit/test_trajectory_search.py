@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit.trajectory_search import reach
+from vlmrm_gym.audit.trajectory_search import search_trajectories
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.errors import InputError
@@ -22,7 +22,7 @@ def near(target):
 def search(env, target, is_failure=EVERYTHING, *, score=None, spread=None, steps=60, rollouts=60, seed=0):
     goal = np.array(target)
     with closing(env), closing(StateView(env)) as view:
-        return reach(
+        return search_trajectories(
             env,
             view,
             goal,
@@ -99,7 +99,7 @@ class OtherActions(gym.Wrapper):
     "space", [gym.spaces.MultiDiscrete([2, 2]), gym.spaces.Box(-np.inf, np.inf, (1,)), gym.spaces.Text(3)]
 )
 def test_other_actions_are_refused(space):
-    with pytest.raises(InputError, match="`reach` needs actions that are a bounded Box or Discrete"):
+    with pytest.raises(InputError, match="`trajectory_search` needs actions that are a bounded Box or Discrete"):
         search(OtherActions(mountain_car(), space), [0.0])
 
 

@@ -11,8 +11,8 @@ import pytest
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
-from vlmrm_gym.audit import exploits, samples, scene_check
-from vlmrm_gym.audit.prompts import Column, load_prompts
+from vlmrm_gym.audit import exploits, samples, scene_audit
+from vlmrm_gym.audit.rewards import EncodedRewards
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import find_task, make_base_env
@@ -26,8 +26,8 @@ STANDING = "VLMRM/Humanoid-stand-v0"
 OTHER = "the cart is at the left end of the track"
 POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
 FEWER = [
-    (scene_check, {"ROLLOUTS": 2, "STEPS": 25, "REACH_ROLLOUTS": 20}),
-    (samples, {"AROUND": 60, "GOALS": 12}),
+    (scene_audit, {"STEPS": 25, "TRAJECTORIES": 20}),
+    (samples, {"ROLLOUTS": 2, "STEPS": 25, "AROUND": 60, "GOALS": 12}),
     (exploits, {"STARTS": 16, "EVALUATIONS": 110}),
 ]
 """Sizes of a check that takes seconds."""
@@ -79,12 +79,12 @@ def test_measures_say_where_they_are_from(four):
 
 def test_two_prompts_and_two_alphas_make_four_rows(four):
     measures, report = four
-    choices = [row["choice"] for row in measures["table"]]
+    candidates = [row["candidate"] for row in measures["table"]]
     expected = {(prompt, alpha) for prompt in (TASK_PROMPT, OTHER) for alpha in (0, 0.5)}
-    assert {(choice["prompt"], choice["alpha"]) for choice in choices} == expected
-    for choice in choices:
-        assert (choice["model"], choice["camera"]) == ("tiny", "own")
-        assert choice["look"] is choice["combine_views"] is None  # there is one of each
+    assert {(candidate["prompt"], candidate["alpha"]) for candidate in candidates} == expected
+    for candidate in candidates:
+        assert (candidate["model"], candidate["camera"]) == ("tiny", "own")
+        assert candidate["textured"] is candidate["combine_views"] is None  # there is one of each
     assert measures["subject"] == CARTPOLE
     assert {"scoring", "search", "agreement"} <= measures["seconds"].keys()
     for text in (TASK_PROMPT, OTHER, "data:image"):
@@ -99,13 +99,13 @@ def test_a_row_has_intervals_and_says_whether_the_reward_ranks(four):
             interval = row["measures"][name]
             assert interval["low"] <= interval["value"] <= interval["high"]
         assert row["ranks"] == (row["measures"]["auc"]["low"] > row["measures"]["control_auc"])
-    assert {row["choice"]["prompt"] for row in measures["table"] if row["ranks"]} == {TASK_PROMPT}
+    assert {row["candidate"]["prompt"] for row in measures["table"] if row["ranks"]} == {TASK_PROMPT}
     assert report.count(">does not rank<") == 2
 
 
 def test_the_measures_tell_the_tasks_prompt_from_another_one(four):
     measures, _ = four
-    auc = {(row["choice"]["prompt"], row["choice"]["alpha"]): numbers(row)["auc"] for row in measures["table"]}
+    auc = {(row["candidate"]["prompt"], row["candidate"]["alpha"]): numbers(row)["auc"] for row in measures["table"]}
     assert auc[TASK_PROMPT, 0] > 0.95
     assert auc[OTHER, 0] < 0.8
     in_order = [numbers(row)["auc"] for row in measures["table"]]
@@ -127,7 +127,7 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
     """The seed decides, and the other combinations change nothing."""
     measures, _ = check(tmp_path / "one", CARTPOLE, *POLES)
     (alone,) = measures["table"]
-    (among,) = (row for row in four[0]["table"] if row["choice"] == alone["choice"])
+    (among,) = (row for row in four[0]["table"] if row["candidate"] == alone["candidate"])
     assert numbers(alone) == pytest.approx(numbers(among), abs=1e-5)
     exploits, others = ([exploit["reward"] for exploit in one["exploits"]] for one in (measures, four[0]))
     assert exploits == pytest.approx(others, abs=1e-5)
@@ -135,28 +135,29 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
 
 def test_another_seed_draws_other_states(four, tmp_path):
     measures, _ = check(tmp_path / "seed", CARTPOLE, *POLES, "--seed", "7")
-    (among,) = (row for row in four[0]["table"] if row["choice"] == measures["table"][0]["choice"])
+    (among,) = (row for row in four[0]["table"] if row["candidate"] == measures["table"][0]["candidate"])
     assert numbers(measures["table"][0]) != pytest.approx(numbers(among), abs=1e-3)
 
 
 def test_states_are_scored_as_the_environment_is_rewarded():
     task = find_task(CARTPOLE)
     env = make_base_env(task, 20)
-    encoder, heads = load_prompts([CLIP(prompt=TASK_PROMPT), CLIP(prompt=OTHER)], "cpu")
-    with closing(env), Scene(env, encoder) as scene:
+    specs = [CLIP(prompt=TASK_PROMPT), CLIP(prompt=OTHER)]
+    rewards = EncodedRewards(specs, "cpu")
+    with closing(env), Scene(env, rewards.encoder) as scene:
         act = random_actions(env.action_space, np.random.default_rng(0))
         rollout = play(env, scene.view, act, seed=3, steps=20, behaviour="random")
         features = scene.features(rollout.states)
-    assert features.shape == (20, 1, encoder.feature_size)
-    for head, prompt in zip(heads, [TASK_PROMPT, OTHER], strict=True):
-        with closing(gym.make(CARTPOLE, prompt=prompt)) as env:
+    assert features.shape == (20, 1, rewards.encoder.feature_size)
+    for spec in specs:
+        with closing(gym.make(CARTPOLE, prompt=spec.prompt)) as env:
             env.reset(seed=3)
-            rewards = [env.step(action)[1] for action in rollout.actions]
-        np.testing.assert_allclose(Column(head)(features), rewards, atol=1e-5)
+            expected = [env.step(action)[1] for action in rollout.actions]
+        np.testing.assert_allclose(rewards.view(spec, None, 1)(features), expected, atol=1e-5)
 
 
-def test_reach_searches_for_actions(tmp_path):
-    measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--reach")
+def test_trajectory_search_looks_for_actions(tmp_path):
+    measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--trajectory-search")
     reached = [exploit["reached"] for exploit in measures["exploits"] if exploit["reached"] is not None]
     assert reached  # poles fall
     assert max(reached) <= 1
@@ -176,7 +177,7 @@ def test_another_packages_environment_with_a_success_function(tmp_path):
 PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT]
 
 
-def test_without_a_judge_it_shows_the_states_with_the_highest_rewards(tmp_path):
+def test_without_known_success_it_shows_the_states_with_the_highest_rewards(tmp_path):
     measures, _ = check(tmp_path / "out", *PENDULUM)
     (row,) = measures["table"]
     assert numbers(row) == {}
@@ -188,7 +189,7 @@ def test_without_a_judge_it_shows_the_states_with_the_highest_rewards(tmp_path):
 def test_a_camera_that_sees_nothing_is_named_beside_one_that_does(tmp_path):
     cameras = "[{lookat: [0, 0, 50], distance: 1}, {distance: 3, azimuth: 90}]"
     measures, report = check(tmp_path / "out", *PENDULUM, "--camera", cameras)
-    assert measures["table"][0]["choice"]["combine_views"] == "min"
+    assert measures["table"][0]["candidate"]["combine_views"] == "min"
     assert "Camera 0 does not see what changes" in report
     assert "Camera 1 does not see" not in report
 
@@ -218,7 +219,7 @@ def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
     assert "There was no search: the environment changes its scene" in report
     assert measures["exploits"] == []
     (row,) = measures["table"]
-    assert row["measures"]["auc"] is not None  # the function judges the states of the rollouts
+    assert row["measures"]["auc"] is not None  # the function decides of the states of the rollouts
     assert row["measures"]["exploit_excess"] is None
 
 
@@ -266,17 +267,17 @@ def test_labels_in_a_datasets_folder_are_of_its_steps(name, dataset, tmp_path):
     assert alone["auc"] is not None
 
 
-def test_labels_count_more_than_the_judge_of_a_task(tmp_path):
+def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
     data = tmp_path / "poles"
     main(["dataset", CARTPOLE, "--out", str(data), "--episodes", "4", "--steps", "40"])
     flags = [CARTPOLE, *POLES, "--rollouts", str(data)]
     turned = label(tmp_path / "turned.csv", data, lambda own: 1 - int(own))
-    judged = check(tmp_path / "judged", *flags)[0]
+    own = check(tmp_path / "own", *flags)[0]
     labelled = check(tmp_path / "labelled", *flags, "--labels", str(data / "labels.csv"))[0]
     opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
     auc = [numbers(one["table"][0])["auc"] for one in (labelled, opposite)]
     assert auc[0] == pytest.approx(1 - auc[1])
-    assert any(exploit["failed"] for exploit in judged["exploits"])
+    assert any(exploit["failed"] for exploit in own["exploits"])
     for one in (labelled, opposite):  # nothing says which other states fail
         assert one["exploits"]
         assert not any(exploit["failed"] for exploit in one["exploits"])
@@ -304,9 +305,11 @@ def test_one_recorded_episode_is_enough(tmp_path):
 def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     flags = ["--textured", "both", "--camera", "paper", "front-side", "--combine-views", "min", "mean"]
     measures, report = check(tmp_path / "out", STANDING, *flags)
-    choices = {tuple(row["choice"][name] for name in ("look", "camera", "combine_views")) for row in measures["table"]}
+    candidates = {
+        tuple(row["candidate"][name] for name in ("textured", "camera", "combine_views")) for row in measures["table"]
+    }
     views = [("paper", None), ("front-side", "min"), ("front-side", "mean")]  # one view is not combined
-    assert choices == {(look, *view) for look in ("textured", "plain") for view in views}
+    assert candidates == {(textured, *view) for textured in (True, False) for view in views}
     assert len(measures["table"]) == 6
     for row in measures["table"]:
         assert numbers(row)["auc"] > 0.8
@@ -385,11 +388,11 @@ def fails(capsys, *arguments):
             "`success` is for MuJoCo environments",
         ),
         (
-            ["--env", "check_subjects:with_other_actions", "--prompt", "a", "--reach"],
-            "`reach` needs actions that are a bounded Box or Discrete",
+            ["--env", "check_subjects:with_other_actions", "--prompt", "a", "--trajectory-search"],
+            "`trajectory_search` needs actions that are a bounded Box or Discrete",
         ),
         (
-            ["--env", "check_subjects:one_step", "--prompt", "a", "--reach"],
+            ["--env", "check_subjects:one_step", "--prompt", "a", "--trajectory-search"],
             "there is no search for those. Leave it out",
         ),
     ],

@@ -16,14 +16,17 @@ from PIL import Image
 
 import vlmrm_gym
 from vlmrm_gym import CLIP
+from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli import COMMANDS, main
-from vlmrm_gym.cli.check import Check
+from vlmrm_gym.cli.check import Check, check
 from vlmrm_gym.cli.dataset import Dataset, record_dataset
 from vlmrm_gym.cli.score import Score, score
 from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rewards import to_mapping
 from vlmrm_gym.rewards.specification import KINDS
+from vlmrm_gym.tasks import TASKS
 
 CARTPOLE = "VLMRM/CartPole-v1"
 
@@ -60,6 +63,28 @@ class Steps:
 
     def __call__(self, clips):
         return np.abs(np.diff(clips.astype(float), axis=1)).mean((1, 2, 3, 4))
+
+
+class Joint(Red):
+    """Sees all views at once."""
+
+    multi_view = True
+
+    def __call__(self, frames):
+        assert frames.ndim == 5
+        return super().__call__(frames.min(axis=1))
+
+
+class Encoded(Red):
+    """The same, as the head of a feature."""
+
+    __call__ = None
+
+    def encode(self, frames):
+        return Red.__call__(self, frames)[:, None]
+
+    def head(self, features):
+        return features[:, 0, 0]
 
 
 def red(frames, scale=1.0):
@@ -167,6 +192,8 @@ def test_a_registered_kind_reaches_the_commands_and_their_help(redness, pictures
         np.testing.assert_allclose(episode.rewards, [env.step(action)[1] for action in episode.actions])
     (kept,) = json.loads((tmp_path / "data" / "settings.json").read_text())["rewards"]
     assert kept == {"kind": "redness", "scale": 2}
+    main(["check", CARTPOLE, *flags, "--out", str(tmp_path / "check")])
+    assert "redness" in (tmp_path / "check" / "report.html").read_text()
     for command in ("check", "score", "dataset"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
@@ -180,6 +207,23 @@ def test_rewards_are_named_by_module_file_or_value(redness, pictures, tmp_path):
     file.write_text(json.dumps(to_mapping(Redness(scale=4.0))))
     filed = score(pictures, reward=[str(file), f"{__name__}:Red", red], out=tmp_path / "2", video=False)
     assert scores(filed) == {str(file): [0, 200, 800], f"{__name__}:Red": [0, 50, 200], "red": [0, 50, 200]}
+
+
+def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
+    """Also of one that sees all views at once, and of one with an encoder and a head."""
+    rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Encoded")]
+    report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
+    assert {row.candidate.name for row in report.table} == set(rewards)
+    first, *others = (row.measures.auc.value for row in report.table)
+    assert others == [first, first]
+    (curve,) = report.landscapes[0].curves.values()
+    env = make_base_env(TASKS[0], 10)
+    with closing(env), closing(StateView(env)) as view:
+        env.reset()
+        states = next(path for path in TASKS[0].make_states().paths() if path.line is None).states
+        np.testing.assert_allclose(curve, red(view.draw(states)), rtol=1e-5)
+    with pytest.raises(InputError, match="`reward` must be of single frames"):
+        check(CARTPOLE, reward=f"{__name__}:Steps", out=tmp_path / "clips")
 
 
 def test_a_video_is_scored_by_clips(pictures, tmp_path):

@@ -14,14 +14,13 @@ import pytest
 from conftest import TASK_PROMPT, cartpole_frame
 from PIL import Image
 
-from vlmrm_gym import CLIP, CLIPReward
-from vlmrm_gym.audit.prompts import load_prompts
+from vlmrm_gym import CLIPReward
 from vlmrm_gym.cli import main
 from vlmrm_gym.cli.score import FILES
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.media.drawing import MAX_SIDE, MIN_WIDTH, drawn_size
+from vlmrm_gym.media.drawing import LINE_HEIGHT, MAX_SIDE, MIN_WIDTH, PLOT_HEIGHT, drawn_size
 from vlmrm_gym.media.frames import batch, open_frames
-from vlmrm_gym.media.videos import LINE_HEIGHT, PLOT_HEIGHT, save_video
+from vlmrm_gym.media.videos import save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 
@@ -299,10 +298,3 @@ def test_drawn_sizes_are_even_and_within_limits(size):
     assert width % 2 == height % 2 == 0
     assert MIN_WIDTH <= width <= MAX_SIDE
     assert 2 <= height <= MAX_SIDE
-
-
-def test_rewards_of_different_models_do_not_share_embeddings():
-    with pytest.raises(InputError, match="`specs` must have one `model`"):
-        load_prompts([CLIP(prompt="a"), CLIP(prompt="b", resize_mode="longest")], "cpu")
-    with pytest.raises(InputError, match="`specs` must have one `model`"):
-        load_prompts([], "cpu")

@@ -148,9 +148,9 @@ def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is
     space.seed(0)
     expected = [space.sample() for _ in range(5)]
     space.seed(0)
-    held = [constant_actions(space, np.random.default_rng(seed)) for seed in range(40)]
-    assert {int(act(None)) for act in held} == {5, 6, 7}
-    assert all(act(None) == act(None) for act in held)
+    constant = [constant_actions(space, np.random.default_rng(seed)) for seed in range(40)]
+    assert {int(act(None)) for act in constant} == {5, 6, 7}
+    assert all(act(None) == act(None) for act in constant)
     assert [space.sample() for _ in range(5)] == expected
 
 

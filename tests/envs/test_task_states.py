@@ -267,7 +267,7 @@ def test_changed_states_of_any_mujoco_environment_are_possible(seen, rng):
     assert beyond_limits(model, changed[moved]).max() < SLACK + 0.01
 
 
-def test_any_mujoco_environment_has_states_of_rollouts_and_the_users_judge(seen, rng):
+def test_any_mujoco_environment_has_states_of_rollouts_and_the_users_success_function(seen, rng):
     model, rows = seen
     limit = np.median(rows[:, 0])
     task = MuJoCoStates(model, rows, lambda states: states[:, 0] > limit)
@@ -282,7 +282,7 @@ def test_any_mujoco_environment_has_states_of_rollouts_and_the_users_judge(seen,
     assert task.paths() == []
 
 
-def test_without_a_judge_no_goal_is_known(seen, rng):
+def test_without_a_success_function_no_goal_is_known(seen, rng):
     model, rows = seen
     assert not MuJoCoStates(model, rows).has_success_fn
     assert MuJoCoStates(model, rows).goals(5, rng).shape == (0, rows.shape[1])

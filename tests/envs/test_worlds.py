@@ -123,7 +123,7 @@ def test_wrong_settings_of_its_training_are_refused(flags, problem, tmp_path, ca
 def test_it_is_checked_with_its_own_states(tmp_path):
     main(["check", f"worlds:{ROD}", "--out", str(tmp_path / "out")])
     (row,) = json.loads((tmp_path / "out" / "measures.json").read_text())["table"]
-    assert row["choice"]["prompt"] == "a rod that stands upright"
+    assert row["candidate"]["prompt"] == "a rod that stands upright"
     assert row["measures"]["auc"] is not None  # its states say what succeeds: rollouts never do
     assert 0 <= row["measures"]["auc"]["value"] <= 1
 

@@ -153,7 +153,7 @@ def test_a_dataset_on_a_full_disk_goes_on_when_there_is_room(size, disk, capfd):
 
 def test_the_measures_of_a_check_are_printed_where_its_report_finds_no_room(disk, capfd, monkeypatch):
     """A check can take an hour."""
-    monkeypatch.setattr("vlmrm_gym.audit.compare.compare", lambda *_: full_report())
+    monkeypatch.setattr("vlmrm_gym.audit.pipeline.audit", lambda *_, **__: full_report())
     disk.resize("4k")
     printed = fail(capfd, "check", "CartPole-v1", "--prompt", "a pole", "--out", disk.path / "check")
     assert "0.930 to 0.970" in printed.out

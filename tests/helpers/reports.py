@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from vlmrm_gym.audit.agreement import measure_agreement
-from vlmrm_gym.audit.bootstrap import Interval
+from vlmrm_gym.audit.measures.agreement import measure_agreement
+from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures.controls import Control
+from vlmrm_gym.audit.measures.signal import measure_signal
 from vlmrm_gym.audit.results import (
     AdversarialSearch,
-    Choice,
+    Candidate,
     ContactSheet,
-    Control,
     Exploit,
     Landscape,
     Measures,
@@ -17,7 +18,7 @@ from vlmrm_gym.audit.results import (
     SignalCurves,
     Viewpoints,
 )
-from vlmrm_gym.audit.signal import measure_signal
+from vlmrm_gym.rewards.specification import CLIP
 
 PROMPT = "a humanoid robot kneeling"
 
@@ -38,14 +39,13 @@ def draw_frames(count: int, side: int, rng: np.random.Generator, noise: float = 
 PROVENANCE = {"Date": "2026-01-02 03:04 +0000", "Weights": "tiny, SHA-256 0123456789ab", "Seed": "0"}
 
 
-def make_choice(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "front-side") -> Choice:
-    return Choice(
-        prompt=prompt,
-        baseline="a humanoid robot",
-        alpha=alpha,
-        model="open_clip:ViT-bigG-14/laion2b_s39b_b160k",
-        look="textured",
-        camera=camera,
+def make_candidate(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "front-side") -> Candidate:
+    return Candidate(
+        name=prompt,
+        reward=CLIP(prompt=prompt, baseline="a humanoid robot", alpha=alpha, model="ViT-bigG-14/laion2b_s39b_b160k"),
+        textured=True,
+        camera_name=camera,
+        camera=None if camera == "own" else camera,
         combine_views="min" if camera == "front-side" else None,
     )
 
@@ -75,7 +75,9 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
     azimuths, elevations = np.arange(0, 360, 30.0), np.array([-60.0, -20, 0, 30])
     table = [
         Row(
-            choice=make_choice(prompt if number < 6 else "kneeling", number % 3 / 2, ("front-side", "own")[number % 2]),
+            candidate=make_candidate(
+                prompt if number < 6 else "kneeling", number % 3 / 2, ("front-side", "own")[number % 2]
+            ),
             measures=Measures(
                 states="rollouts",
                 auc=Interval(0.95 - 0.035 * number, 0.93 - 0.035 * number, 0.97 - 0.035 * number),
@@ -90,7 +92,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
     ]
     return Report(
         subject="VLMRM/Humanoid-v0",
-        choice=table[0].choice,
+        candidate=table[0].candidate,
         measures=table[0].measures,
         landscapes=[
             Landscape(
@@ -163,10 +165,12 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
 
 def minimal_report() -> Report:
     """A report of an environment whose success is unknown, in which nothing could be measured."""
-    choice = Choice(prompt="x", baseline=None, alpha=0.0, model="tiny", look=None, camera="own", combine_views=None)
+    candidate = Candidate(
+        name="x", reward=CLIP(prompt="x"), textured=None, camera_name="own", camera=None, combine_views=None
+    )
     return Report(
         subject="Mine-v0",
-        choice=choice,
+        candidate=candidate,
         measures=Measures(),
         landscapes=[],
         agreements={},

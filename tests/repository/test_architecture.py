@@ -56,19 +56,7 @@ ALLOWED = {
     },
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
     "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "training", "media"},
-    "audit": BASE
-    | {
-        "vlmrm_gym",
-        "envs",
-        "rewards",
-        "rendering",
-        "capture",
-        "scoring",
-        "registration",
-        "training",
-        "rollouts",
-        "datasets",
-    },
+    "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "training", "rollouts"},
     "cli": BASE
     | {
         "vlmrm_gym",

@@ -252,7 +252,7 @@ def test_mountain_car_trains_with_the_settings_of_the_benchmarks():
 
 
 def test_only_training_episodes_start_near_the_goal(tmp_path, monkeypatch):
-    """The agent is chosen and judged from the usual initial state."""
+    """The agent is chosen and evaluated from the usual initial state."""
     make, probabilities = sac_continuous.make_vector_env, []
 
     def make_and_note(*positional, **options):

@@ -16,7 +16,14 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 def test_importing_the_checks_loads_nothing_heavy():
-    modules = ("agreement", "bootstrap", "epic", "signal")
+    modules = (
+        "measures.agreement",
+        "measures.bootstrap",
+        "measures.controls",
+        "measures.epic",
+        "measures.signal",
+        "search",
+    )
     assert loaded_after(f"import {', '.join(f'vlmrm_gym.audit.{module}' for module in modules)}") == set()
 
 

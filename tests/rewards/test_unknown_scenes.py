@@ -13,7 +13,7 @@ from counting_env import Counting
 
 import vlmrm_gym
 from vlmrm_gym import CLIP, CLIPReward
-from vlmrm_gym.audit.prompts import load_prompts
+from vlmrm_gym.audit.rewards import EncodedRewards
 from vlmrm_gym.cli import main
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.tiny import scenes
@@ -109,9 +109,10 @@ def test_another_model_does_not_warn(recwarn):
 
 
 def test_several_prompts_warn_once(recwarn):
-    encoder, heads = load_prompts([CLIP(prompt=TASK_PROMPT), CLIP(prompt="a pole that has fallen over")], "cpu")
-    features = encoder.encode(np.zeros((2, 240, 320, 3), dtype=np.uint8))
-    assert [head(features).shape for head in heads] == [(2,), (2,)]
+    specs = [CLIP(prompt=TASK_PROMPT), CLIP(prompt="a pole that has fallen over")]
+    rewards = EncodedRewards(specs, "cpu")
+    features = rewards.encoder.encode(np.zeros((2, 240, 320, 3), dtype=np.uint8)).numpy()[:, None]
+    assert [rewards.view(spec, None, 1)(features).shape for spec in specs] == [(2,), (2,)]
     assert len(scene_warnings(recwarn)) == 1
 
 

@@ -1,27 +1,16 @@
-"""Numbers, settings and measures in the words that the report and the terminal share."""
+"""Numbers, settings and measures as the report and the terminal show them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from vlmrm_gym.audit.bootstrap import Interval
-from vlmrm_gym.audit.results import Choice, Measures, Row
+from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.results import Candidate, Measures, Report, Row
 
 MINUS = "\N{MINUS SIGN}"
 MISSING = "\N{EN DASH}"
 """What a table shows where nothing was measured."""
 DOES_NOT_RANK = "does not rank"
 """What is said of an AUC whose interval is not above its controls and chance."""
-
-SETTINGS = {
-    "prompt": "Prompt",
-    "baseline": "Baseline",
-    "alpha": "Alpha",
-    "model": "Model",
-    "look": "Look",
-    "camera": "Camera",
-    "combine_views": "Combine views",
-}
-"""Labels of the fields of `Choice`."""
 
 
 class MeasureText(NamedTuple):
@@ -74,6 +63,18 @@ def format_number(value: float | None) -> str:
     return (f"{value:.3f}" if 0.0005 <= size < 10_000 else f"{value:.2g}").replace("-", MINUS)
 
 
+def name_measure(measures: Measures, name: str) -> str:
+    """The name of a measure with the states that it is of, such as "AUC on the rollouts"."""
+    of = f" on the {measures.states}" if measures.states and name in ("auc", "epic", "control_auc") else ""
+    return MEASURES[name].name + of
+
+
+def explain_missing_auc(report: Report) -> str:
+    """Why there is no AUC."""
+    problems = [own.problem for own in report.agreements.values() if own.problem]
+    return " ".join(["AUC was not measured: success is unknown, or the same for all states.", *problems])
+
+
 def describe_measure(measures: Measures, name: str) -> list[str]:
     """A measure in up to three lines: the number, its interval if it has one, and whether an AUC does not rank."""
     value = getattr(measures, name)
@@ -114,7 +115,7 @@ def describe_difference(value: float, reference: float) -> str:
 
 
 def describe_gap(gap: float) -> str:
-    """The gap of a signal as a sentence: see `vlmrm_gym.audit.signal.Signal`."""
+    """The gap of a signal as a sentence: see `vlmrm_gym.audit.measures.signal.Signal`."""
     if gap >= 1:
         return "All rewards of the rollouts are alike and the goal's is higher: there is nothing to climb."
     if gap > 0:
@@ -124,18 +125,28 @@ def describe_gap(gap: float) -> str:
     return "The best state of untrained behaviour has a higher reward than the goal."
 
 
-def setting(choice: Choice, name: str) -> str:
-    """The value of a field of `Choice` as text; "none" for None."""
-    value = getattr(choice, name)
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def describe_setting(value: Any) -> str:
+    """The value of a setting as text; "none" for None."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, list | tuple):
+        return "; ".join(map(describe_setting, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def known_settings(choice: Choice) -> dict[str, str]:
-    """The settings by their labels; without the look and the combination of views where there is one of each."""
-    hidden = {name for name in ("look", "combine_views") if getattr(choice, name) is None}
-    return {label: setting(choice, name) for name, label in SETTINGS.items() if name not in hidden}
+def label(name: str) -> str:
+    """The label of a setting: its name in words."""
+    return name.replace("_", " ").capitalize()
+
+
+def known_settings(candidate: Candidate) -> dict[str, str]:
+    """The settings by their labels, without those that are left to the library."""
+    hidden = (None, "auto")
+    return {label(name): describe_setting(value) for name, value in candidate.settings.items() if value not in hidden}
 
 
 def varying_settings(table: Sequence[Row]) -> list[str]:
-    """The fields of `Choice` in which rows differ, and the prompt."""
-    return [name for name in SETTINGS if name == "prompt" or len({getattr(row.choice, name) for row in table}) > 1]
+    """The settings in which rows differ, without the prompt; rewards of different kinds do not have the same ones."""
+    rows = [row.candidate.settings for row in table]
+    names = dict.fromkeys(name for row in rows for name in row if name != "prompt")
+    return [name for name in names if any(row.get(name) != rows[0].get(name) for row in rows)]

@@ -4,51 +4,84 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vlmrm_gym.audit.agreement import Agreement, measure_agreement
-from vlmrm_gym.audit.bootstrap import Interval
-from vlmrm_gym.audit.controls import best_control
-from vlmrm_gym.audit.prompts import Column
+from vlmrm_gym.audit.measures.agreement import Agreement, measure_agreement
+from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures.controls import Control, best_control, measure_control
+from vlmrm_gym.audit.measures.signal import measure_signal
 from vlmrm_gym.audit.results import (
     AdversarialSearch,
     ContactSheet,
-    Control,
     Landscape,
     Measures,
     SignalCurves,
 )
+from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.audit.scene import Scene
-from vlmrm_gym.audit.signal import measure_signal
-from vlmrm_gym.envs.states import StatePath, TaskStates
+from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rewards.heads import Features
 
 SHEET = 12
 """Frames of a contact sheet."""
 
 
-def agreements(samples: Samples, column: Column, seed: int) -> Mapping[str, Agreement]:
+def agreements(samples: Samples, reward: RewardView, seed: int) -> Mapping[str, Agreement]:
     """Agreement with success, by where the states are from; empty if success is unknown."""
     measured = {}
     if samples.visited.success is not None:
-        rewards = column(samples.visited.features)
+        rewards = reward(samples.visited.features)
         measured["rollouts"] = measure_agreement(rewards, samples.visited.success, groups=samples.groups, seed=seed)
     if samples.around is not None and samples.around.success is not None:
         measured["states around the goal"] = measure_agreement(
-            column(samples.around.features), samples.around.success, seed=seed
+            reward(samples.around.features), samples.around.success, seed=seed
         )
     return measured
 
 
-def signal_curves(samples: Samples, column: Column) -> SignalCurves:
+def controls(
+    samples: Samples, reward: RewardView, prompts: Mapping[str, RewardView], black: Features
+) -> Sequence[Control]:
+    """The controls of one reward. Empty if success is unknown, or the same for all states.
+
+    Args:
+        samples: The states.
+        reward: The reward that is checked.
+        prompts: The rewards of other prompts, by what they are called.
+        black: The features of a black frame from every camera, float32 (1, V, D).
+    """
+    labelled, visited = samples.labelled, samples.visited
+    if labelled.success is None or not labelled.has_both:
+        return []
+    features, success = labelled.features, labelled.success
+    groups = samples.groups if labelled is visited else np.arange(len(labelled))
+    comparisons = len(prompts) + 1 + visited.has_both
+    unrelated = "An unrelated prompt should not separate successes from failures this well."
+    measured = [
+        measure_control(name, unrelated, other(features), success, groups, comparisons)
+        for name, other in prompts.items()
+    ]
+    explanation = "A black frame should not score above failures as reliably as a success does."
+    blackened = np.where(success, reward(black)[0], reward(features))
+    name = "successes replaced by a black frame"
+    measured.append(measure_control(name, explanation, blackened, success, groups, comparisons))
+    if visited.success is not None and visited.has_both:
+        explanation = "Frozen frames should carry no information about when a rollout succeeds."
+        frozen = reward(samples.first)[samples.groups]
+        name = "rollouts frozen at their first frame"
+        measured.append(measure_control(name, explanation, frozen, visited.success, samples.groups, comparisons))
+    return measured
+
+
+def signal_curves(samples: Samples, reward: RewardView) -> SignalCurves:
     """Rewards along the rollouts, and the way from there to the goal's."""
-    along = samples.along(column(samples.visited.features))
+    along = samples.along(reward(samples.visited.features))
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     untrained = [
         rewards
         for rewards, behaviour in zip(along, behaviours, strict=True)
         if behaviour in ("random", "constant") and len(rewards) > 1
     ]
-    goal = None if samples.goals is None else column(samples.goals.features)
+    goal = None if samples.goals is None else reward(samples.goals.features)
     return SignalCurves(
         rewards=np.stack([rewards[: min(map(len, along))] for rewards in along]),
         behaviours=behaviours,
@@ -57,72 +90,49 @@ def signal_curves(samples: Samples, column: Column) -> SignalCurves:
 
 
 def landscapes(
+    scene: Scene,
     task: TaskStates | None,
     samples: Samples,
-    paths: Sequence[tuple[StatePath, Features]],
-    curves: Mapping[str, Column],
-    main: Column,
+    curves: Mapping[str, RewardView],
+    main: RewardView,
 ) -> Sequence[Landscape]:
     """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
 
     Args:
+        scene: Encodes states.
         task: The states of the task; None if states cannot be made.
         samples: The rollouts.
-        paths: The lines of states, with their features.
         curves: The rewards of plots with a line for each alpha, by label.
         main: The reward of plots with a line for each path.
     """
-    if task is not None and paths:
-        own = [
-            Landscape(
-                title=path.title,
-                axis=path.axis,
-                positions=path.positions,
-                curves={label: column(features) for label, column in curves.items()},
-                goal=task.succeeds(path.states) if task.has_success_fn else None,
-            )
-            for path, features in paths
-            if path.line is None
-        ]
-        return [*own, *_shared_plots(paths, main)]
-    shown = []
+    plots: dict[str, Landscape] = {}
+    for path in [] if task is None else task.paths():
+        features = scene.features(path.states)
+        lines = {label: curve(features) for label, curve in curves.items()}
+        goal = task.succeeds(path.states) if task is not None and task.has_success_fn else None
+        if path.line is not None:
+            earlier = plots[path.title].curves if path.title in plots else {}
+            lines, goal = {**earlier, path.line: main(features)}, None
+        plots[path.title] = Landscape(
+            title=path.title, axis=path.axis, positions=path.positions, curves=lines, goal=goal
+        )
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
-    for behaviour in dict.fromkeys(behaviours):
-        own = samples.groups == behaviours.index(behaviour)
-        success = samples.visited.success
-        shown.append(
-            Landscape(
-                title=f"Along a rollout: {behaviour} actions",
-                axis="step",
-                positions=np.arange(1.0, own.sum() + 1),
-                curves={label: column(samples.visited.features[own]) for label, column in curves.items()},
-                goal=None if success is None else success[own],
-            )
+    for behaviour in [] if plots else dict.fromkeys(behaviours):
+        title, own = f"Along a rollout: {behaviour} actions", samples.groups == behaviours.index(behaviour)
+        plots[title] = Landscape(
+            title=title,
+            axis="step",
+            positions=np.arange(1.0, own.sum() + 1),
+            curves={label: curve(samples.visited.features[own]) for label, curve in curves.items()},
+            goal=None if samples.visited.success is None else samples.visited.success[own],
         )
-    return shown
+    return list(plots.values())
 
 
-def _shared_plots(paths: Sequence[tuple[StatePath, Features]], main: Column) -> Sequence[Landscape]:
-    """Plots of which every path is a line."""
-    shared = [(path, features) for path, features in paths if path.line is not None]
-    titles = dict.fromkeys(path.title for path, _ in shared)
-    grouped = [[(path, features) for path, features in shared if path.title == title] for title in titles]
-    return [
-        Landscape(
-            title=lines[0][0].title,
-            axis=lines[0][0].axis,
-            positions=lines[0][0].positions,
-            curves={str(path.line): main(features) for path, features in lines},
-            goal=None,
-        )
-        for lines in grouped
-    ]
-
-
-def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[ContactSheet]:
+def contact_sheets(scene: Scene, samples: Samples, reward: RewardView) -> Sequence[ContactSheet]:
     """The frames with the highest and with the lowest rewards."""
     sample = _thinned(samples.visited) if samples.around is None else samples.around
-    rewards = column(sample.features)
+    rewards = reward(sample.features)
     order = np.argsort(-rewards, kind="stable")
     chosen = {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}
     sheets = []
@@ -138,11 +148,11 @@ def contact_sheets(scene: Scene, samples: Samples, column: Column) -> Sequence[C
 
 def summarise(
     samples: Samples,
-    column: Column,
+    reward: RewardView,
     agreed: Mapping[str, Agreement],
     exploits: AdversarialSearch,
     signal: SignalCurves,
-    controls: Sequence[Control],
+    measured_controls: Sequence[Control],
 ) -> Measures:
     """The numbers of one combination of settings."""
     name = "states around the goal" if samples.labelled is samples.around else "rollouts"
@@ -151,24 +161,22 @@ def summarise(
         states=None if best is None else name,
         auc=None if best is None else best.auc or Interval(0.5, 0.5, 0.5),  # without one, all rewards are alike
         epic=None if best is None else best.epic,
-        control_auc=best_control(controls),
-        exploit_excess=_excess(samples, column, exploits),
+        control_auc=best_control(measured_controls),
+        exploit_excess=_excess(samples, reward, exploits),
         gap=None if signal.signal is None else signal.signal.gap,
         noise=None if signal.signal is None else signal.signal.noise,
     )
 
 
-def _excess(samples: Samples, column: Column, exploits: AdversarialSearch) -> float | None:
-    labelled = samples.labelled
-    if not exploits.knows_success or not exploits.exploits or not len(exploits.true_rewards):
+def _excess(samples: Samples, reward: RewardView, exploits: AdversarialSearch) -> float | None:
+    labelled, success = samples.labelled, exploits.median_success
+    if not exploits.knows_success or exploits.excess is None or success is None:
         return None
     assert labelled.success is not None
     if labelled.success.all():
         return None
-    success, failure = np.median(exploits.true_rewards), np.median(column(labelled.features)[~labelled.success])
-    if success <= failure:
-        return None
-    return float((exploits.exploits[0].reward - success) / (success - failure))
+    distance = success - np.median(reward(labelled.features)[~labelled.success])
+    return float(exploits.excess / distance) if distance > 0 else None
 
 
 def _thinned(sample: Sample) -> Sample:
@@ -176,15 +184,3 @@ def _thinned(sample: Sample) -> Sample:
     mask = np.arange(len(sample)) % 5 == 0
     success = None if sample.success is None else sample.success[mask]
     return Sample(sample.states[mask], sample.features[mask], success)
-
-
-def median_excess(exploits: AdversarialSearch) -> float | None:
-    """The highest reward of an exploit minus the median reward of successes."""
-    if not exploits.exploits or not len(exploits.true_rewards):
-        return None
-    return exploits.exploits[0].reward - float(np.median(exploits.true_rewards))
-
-
-def paths_features(scene: Scene, task: TaskStates | None) -> Sequence[tuple[StatePath, Features]]:
-    """The task's lines of states, with their features."""
-    return [] if task is None else [(path, scene.features(path.states)) for path in task.paths()]

@@ -4,33 +4,51 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.agreement import Agreement
-from vlmrm_gym.audit.bootstrap import Interval
-from vlmrm_gym.audit.signal import Signal
+from vlmrm_gym.audit.measures.agreement import Agreement
+from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures.controls import Control
+from vlmrm_gym.audit.measures.signal import Signal
+from vlmrm_gym.rewards.specification import RewardSpec
 
 Frame = NDArray[np.uint8]
 """RGB, uint8 (H, W, 3)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One combination of settings that makes a reward."""
+class Candidate:
+    """One combination of a reward, a look of the environment and cameras: a row of the table."""
 
-    prompt: str
-    baseline: str | None
-    alpha: float
-    model: str
-    look: str | None
-    """"textured" or "plain"; None if the environment has one look."""
-    camera: str
+    name: str
+    """Of the reward."""
+    reward: RewardSpec
+    textured: bool | None
+    """None if the environment has one look."""
+    camera_name: str
     """The camera or cameras, as the user named them; "own" for the environment's."""
+    camera: Any
+    """The value of `camera`."""
     combine_views: str | None
     """None if there is one view."""
+
+    @property
+    def title(self) -> str:
+        """The reward in a few words: its prompt if it has one, else its name."""
+        prompt = getattr(self.reward, "prompt", None) or self.name
+        return prompt if isinstance(prompt, str) else "; ".join(prompt)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings by their names; those of the reward first."""
+        spec: Any = getattr(self.reward, "specification", self.reward)
+        own = {one.name: getattr(spec, one.name) for one in fields(spec) if one.init} if is_dataclass(spec) else {}
+        own = own or {"reward": self.name}
+        return {**own, "textured": self.textured, "camera": self.camera_name, "combine_views": self.combine_views}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +105,18 @@ class AdversarialSearch:
         """What a state that was found is: an exploit only if it gets at least as much as the median success."""
         if not self.knows_success:
             return "exploit" if self.left_out else "state"
-        compared = self.exploits and len(self.true_rewards)
-        return "failure" if compared and self.exploits[0].reward < np.median(self.true_rewards) else "exploit"
+        return "failure" if self.excess is not None and self.excess < 0 else "exploit"
+
+    @property
+    def median_success(self) -> float | None:
+        """The median reward of states that succeed; None if none is known."""
+        return float(np.median(self.true_rewards)) if len(self.true_rewards) else None
+
+    @property
+    def excess(self) -> float | None:
+        """The highest reward that was found minus the median reward of successes; None without one of them."""
+        median = self.median_success
+        return None if median is None or not self.exploits else self.exploits[0].reward - median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,19 +157,6 @@ class SignalCurves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Control:
-    """The same measure for a reward that should be at chance."""
-
-    name: str
-    auc: float
-    """0.5 if its rewards are all alike."""
-    chance: float
-    """The highest AUC that chance explains, given how few the states are: see `vlmrm_gym.audit.controls`."""
-    explanation: str
-    """What it would mean if this did as well as the reward."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ContactSheet:
     """Frames in the order of their rewards."""
 
@@ -170,9 +185,9 @@ class Measures:
     """Highest reward of an exploit minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: the best exploit gets more than the median success."""
     gap: float | None = None
-    """How much of the way to the goal's reward untrained behaviour leaves: see `vlmrm_gym.audit.signal.Signal`."""
+    """How much of the way to the goal's reward untrained behaviour leaves: see `Signal`."""
     noise: float | None = None
-    """Noise of the reward along rollouts: see `vlmrm_gym.audit.signal.Signal`."""
+    """Noise of the reward along rollouts: see `Signal`."""
 
     @property
     def ranks(self) -> bool | None:
@@ -184,7 +199,7 @@ class Measures:
 class Row:
     """One combination of settings in the table."""
 
-    choice: Choice
+    candidate: Candidate
     measures: Measures
 
 
@@ -194,7 +209,7 @@ class Report:
 
     subject: str
     """The environment's ID or name."""
-    choice: Choice
+    candidate: Candidate
     measures: Measures
     landscapes: Sequence[Landscape]
     agreements: Mapping[str, Agreement]

@@ -2,16 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.audit.scene import Scene
+from vlmrm_gym.audit.target import AuditSettings, AuditTarget
 from vlmrm_gym.envs.states import TaskStates
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.heads import Features
-from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.rollouts.play import Rollout, capture_state, constant_actions, play, random_actions
 
+ROLLOUTS = 8
+"""Rollouts of random actions, as many of constant actions, and half as many of a trained run."""
+STEPS = 100
+"""The most steps of a rollout."""
 AROUND = 300
 """States that `TaskStates.sample` makes."""
 GOALS = 60
@@ -80,7 +87,7 @@ def collect(
     visited: States,
     success: NDArray[np.bool_] | None,
     *,
-    passed: bool,
+    passed: bool = False,
     seed: int,
 ) -> Samples:
     """Encode the states that a check looks at.
@@ -112,3 +119,54 @@ def collect(
         goals=Sample(goals, scene.features(goals), np.ones(len(goals), dtype=bool)) if len(goals) else None,
         passed=passed,
     )
+
+
+def play_rollouts(target: AuditTarget, settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
+    """The rollouts that were passed; else of random actions, of constant actions and of the target's policies."""
+    env, seed = scene.env, settings.seed
+    if settings.rollouts is not None:
+        env.reset(seed=seed)
+        scene.view.reset()
+        theirs, ours = settings.rollouts[0].states.rows.shape[1:], capture_state(scene.view)[0].shape
+        if theirs != ours:
+            raise InputError(
+                f"`rollouts` must have states of the shape {ours}, as this environment has. Theirs have {theirs}. "
+                "Make them again: vlmrm-gym dataset"
+            )
+        return settings.rollouts
+    played = []
+    for i in range(2 * ROLLOUTS):
+        behaviour, policy = ("constant", constant_actions) if i % 2 else ("random", random_actions)
+        act = policy(env.action_space, np.random.default_rng((seed, i)))
+        played.append(play(env, scene.view, act, seed=seed + i, steps=STEPS, behaviour=behaviour))
+    for name, make_policy in target.policies.items():
+        act = make_policy(env)
+        for i in range(ROLLOUTS // 2):
+            played.append(play(env, scene.view, act, seed=seed + 10_000 + i, steps=STEPS, behaviour=name))
+    return played
+
+
+def changes_scene(rollouts: Sequence[Rollout]) -> bool:
+    """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
+    parts = [states for rollout in rollouts for states in (rollout.initial, rollout.states)]
+    return any(change is not None for states in parts for change in states.changes or ())
+
+
+def find_success(
+    target: AuditTarget,
+    settings: AuditSettings,
+    task: TaskStates | None,
+    rollouts: Sequence[Rollout],
+    seen: NDArray[Any],
+) -> NDArray[np.bool_] | None:
+    """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
+    if settings.labels is not None:
+        return settings.labels
+    if task is not None and task.has_success_fn:
+        return task.succeeds(seen)
+    if target.success_fn is not None:
+        return target.success_fn(seen)
+    if target.task is not None and target.task.success_threshold is None:
+        return None  # such as the humanoid without a task, which never succeeds
+    parts = [rollout.success for rollout in rollouts if rollout.success is not None]
+    return np.concatenate(parts) if len(parts) == len(rollouts) else None

@@ -1,5 +1,6 @@
 """One environment, seen from one or several cameras: the features and the frames of its states."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -7,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.prompts import open_queue
+from vlmrm_gym.audit.rewards import open_queue, state_reward
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards import RewardModel
@@ -23,7 +24,7 @@ class Scene:
 
     Args:
         env: The environment, made with `render_mode="rgb_array"`.
-        encoder: The loaded model, with `encode` and `head`.
+        encoder: The loaded model. If it has no features of single views, its values are made in their place.
         camera: One camera or several: see `vlmrm_gym.VLMReward`.
         quality: See `vlmrm_gym.VLMReward`.
         progress: Called with the number of states after every batch that was encoded.
@@ -43,7 +44,8 @@ class Scene:
         self.env, self._progress = env, progress
         self.view = StateView(env, camera, quality)
         """Captures the environment's states."""
-        self._queue = open_queue(encoder, self.view.make_renderer, self.num_views)
+        self._encoder, self._reward = encoder, state_reward(encoder, self.num_views)
+        self._queue = open_queue(self._reward, self.view.make_renderer)
         self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
     @property
@@ -62,6 +64,18 @@ class Scene:
                 raise error
             self._progress(len(request))
         return np.concatenate([request.values for request in requests])
+
+    def black(self, states: States) -> Features:
+        """The features of frames of N states if they were black, float32 (N, V, D)."""
+        frames = np.zeros_like(self._queue.frames(states))
+        with warnings.catch_warnings():  # of a scene that the model does not know
+            warnings.simplefilter("ignore", UserWarning)
+            return self._reward.features(frames)
+
+    @property
+    def sees_views_together(self) -> bool:
+        """Whether the model scores all views of a state at once."""
+        return bool(getattr(self._encoder, "multi_view", False))
 
     def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:
         """Draw states from every camera at the environment's own size: uint8 (N, V, H, W, 3)."""

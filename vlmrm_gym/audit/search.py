@@ -6,16 +6,19 @@ Knows nothing about environments, rendering or models: arrays in, arrays out.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rollouts.random_streams import Seed
 from vlmrm_gym.validation import check_positive_integer
 
 Rows = NDArray[np.float64]
 """States, float64 (N, S)."""
+Seed = int | np.random.SeedSequence
+"""What `numpy.random.default_rng` makes a generator from."""
+Part = Literal["first states", "search", "trajectories"]
+"""What draws random numbers of its own."""
 
 RUNS = 8
 """How many runs of CMA-ES share the states that a search makes, if none of them ends early."""
@@ -125,6 +128,17 @@ def search(
             strategy.tell(asked, list(_losses(scores)))
             left -= len(states)
     return Failures.best_first(*_join(seen))
+
+
+def stream(seed: int, part: Part, number: int = 0) -> np.random.SeedSequence:
+    """The seed of one part's random numbers, which are independent of those of the others.
+
+    Args:
+        seed: The seed of everything. Sampled states use it directly.
+        part: What draws the numbers.
+        number: Which of several streams of the part, from 0.
+    """
+    return np.random.SeedSequence(seed, spawn_key=(get_args(Part).index(part), number))
 
 
 def random_options(rng: np.random.Generator) -> dict[str, Any]:

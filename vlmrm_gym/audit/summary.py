@@ -8,8 +8,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vlmrm_gym.audit.formatting import MEASURES, SETTINGS, describe_measure, setting, varying_settings
-from vlmrm_gym.audit.results import Choice, Report
+from vlmrm_gym.audit.formatting import (
+    MEASURES,
+    describe_measure,
+    describe_setting,
+    explain_missing_auc,
+    label,
+    varying_settings,
+)
+from vlmrm_gym.audit.results import Candidate, Report
 from vlmrm_gym.terminal import printable
 
 MAX_ROWS = 12
@@ -24,9 +31,11 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
         console: Where to print.
         path: The report's file; None if it could not be written.
     """
-    console.print(_text(f'{report.subject}: "{report.choice.prompt}"'))
+    console.print(_text(f'{report.subject}: "{report.candidate.title}"'))
     if report.measures.auc is None:
-        console.print(Text("AUC was not measured: success is unknown, or the same for all states."))
+        console.print(Text(explain_missing_auc(report)))
+    else:
+        console.print(Text(f"AUC, EPIC distance and the control's AUC are of the {report.measures.states}."))
     if report.table:
         console.print(_combinations(report))
     left = len(report.table) - MAX_ROWS
@@ -48,13 +57,14 @@ def _combinations(report: Report) -> Table:
     names = varying_settings(report.table)
     for row in report.table[:MAX_ROWS]:
         table.add_row(
-            _text(_describe(row.choice, names)),
+            _text(_describe(row.candidate, names)),
             *("\n".join(describe_measure(row.measures, name)) for name in MEASURES),
         )
     return table
 
 
-def _describe(choice: Choice, names: Sequence[str]) -> str:
-    """The prompt, and other settings that are not None with their labels."""
-    others = [name for name in names if name != "prompt" and getattr(choice, name) is not None]
-    return ", ".join([choice.prompt, *(f"{SETTINGS[name].lower()} {setting(choice, name)}" for name in others)])
+def _describe(candidate: Candidate, names: Sequence[str]) -> str:
+    """The reward, and other settings that are not None with their labels."""
+    known = [name for name in names if candidate.settings.get(name) is not None]
+    others = [f"{label(name).lower()} {describe_setting(candidate.settings[name])}" for name in known]
+    return ", ".join([candidate.title, *others])

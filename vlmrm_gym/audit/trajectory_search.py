@@ -8,19 +8,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.search import random_options
+from vlmrm_gym.audit.search import random_options, stream
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rollouts.play import play
-from vlmrm_gym.rollouts.random_streams import stream
 
 BLOCK = 10
-"""Steps for which an action is held."""
+"""Steps for which an action is repeated."""
 CANDIDATES = 20
 """Of the failing states on the way, how many of those closest to the target are scored."""
 
 
-def reach(
+def search_trajectories(
     env: gym.Env[Any, Any],
     view: StateView,
     target: NDArray[np.float64],
@@ -70,7 +69,7 @@ def reach(
         del seen[CANDIDATES:]
         return float(distances.min())
 
-    options = random_options(np.random.default_rng(stream(seed, "reach", number)))
+    options = random_options(np.random.default_rng(stream(seed, "trajectories", number)))
     strategy = cma.CMAEvolutionStrategy(np.zeros(blocks * size), 1.0, options)
     for _ in range(max(1, rollouts // strategy.popsize)):
         asked = strategy.ask()
@@ -89,7 +88,8 @@ def action_decoder(space: gym.Space[Any]) -> Callable[[NDArray[np.float64]], Any
     if isinstance(space, spaces.Box) and space.is_bounded():
         low, high, shape, dtype = space.low, space.high, space.shape, space.dtype
         return lambda numbers: (low + (high - low) * _squash(numbers).reshape(shape)).astype(dtype)
-    raise InputError(f"`reach` needs actions that are a bounded Box or Discrete. Received {space}. Leave --reach out.")
+    rule = "`trajectory_search` needs actions that are a bounded Box or Discrete"
+    raise InputError(f"{rule}. Received {space}. Leave it out.")
 
 
 def _squash(numbers: Any) -> Any:

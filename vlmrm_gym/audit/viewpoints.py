@@ -10,8 +10,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.prompts import Column
 from vlmrm_gym.audit.results import Viewpoints
+from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Samples
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.envs.states import TaskStates, fails_clearly
@@ -27,10 +27,10 @@ STATES = 24
 
 
 def compare_viewpoints(
-    env: gym.Env[Any, Any],
+    scene: Scene,
     make_scene: Callable[[Sequence[mujoco.MjvCamera]], Scene],
     camera: Any,
-    column: Column,
+    reward: RewardView,
     task: TaskStates | None,
     samples: Samples,
     exploits: NDArray[np.float64],
@@ -39,10 +39,10 @@ def compare_viewpoints(
     """Score successes and failures, the exploits among them, from cameras all around.
 
     Args:
-        env: The environment.
-        make_scene: Makes a scene of it with other cameras.
+        scene: The scene that is checked.
+        make_scene: Makes a scene with other cameras.
         camera: The camera that is checked, or several: the first one is moved.
-        column: The reward.
+        reward: The reward.
         task: The states of the task; None if states cannot be made.
         samples: Successes and failures.
         exploits: States that fail and have high rewards, float64 (C, S).
@@ -52,30 +52,32 @@ def compare_viewpoints(
     Returns:
         AUC from 24 viewpoints and the best pair of them; without these, why they were left out.
     """
-    model = getattr(env.unwrapped, "model", None)
+    model = getattr(scene.env.unwrapped, "model", None)
     if not isinstance(model, mujoco.MjModel) or task is None:
         return Viewpoints(left_out="Only MuJoCo environments whose states can be made are seen from other cameras.")
     if samples.goals is None or samples.around is None or not task.has_success_fn:
         return Viewpoints(
             left_out="Viewpoints are compared by successes and failures. No success is known, or only labels say so."
         )
+    if scene.sees_views_together:
+        return Viewpoints(left_out="The reward sees all views of a state at once, and so has none for a single view.")
     failures = samples.around.states.rows[fails_clearly(task, samples.around.states.rows)][-STATES:]
     if not len(failures):
         return Viewpoints(left_out="No state was found that fails the task by more than a near miss.")
-    own = _first_camera(env, model, camera)
+    own = _first_camera(scene.env, model, camera)
     if own.type == mujoco.mjtCamera.mjCAMERA_FIXED:
         return Viewpoints(left_out="The camera is fixed in the environment's model, and cannot be moved around it.")
     goals = samples.goals.states.rows[:STATES]
     rows = np.concatenate([goals, failures, exploits])
-    scene = make_scene([_moved(own, azimuth, elevation) for elevation in ELEVATIONS for azimuth in AZIMUTHS])
+    around = make_scene([_moved(own, azimuth, elevation) for elevation in ELEVATIONS for azimuth in AZIMUTHS])
     try:
-        rewards = column.of_views(scene.features(rows)).astype(np.float64)
+        rewards = reward.of_views(around.features(rows)).astype(np.float64)
         success = np.arange(len(rows)) < len(goals)
         scores = np.array([auc(rewards[:, view], success) for view in range(rewards.shape[1])])
         best, worst = int(scores.argmax()), int(scores.argmin())
-        pictures = scene.draw(goals[:1])[0]
+        pictures = around.draw(goals[:1])[0]
     finally:
-        scene.close()
+        around.close()
     wrong = rewards[len(goals) + len(failures) :] if len(exploits) else rewards[len(goals) :]
     pair, excess = _best_pair(rewards[: len(goals)], wrong)
     places = [

@@ -1,20 +1,29 @@
 """The command `vlmrm-gym check`: measures of a reward before training, and the failures that it pays most."""
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
-from vlmrm_gym.cli.settings import RewardFlags, Texts, parse
+from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
+from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.folders import output_folder
-from vlmrm_gym.rollouts.environments import find_named_task
+from vlmrm_gym.rewards.specification import CLIP, RewardSpec
+from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
+from vlmrm_gym.tasks import Task
 
 if TYPE_CHECKING:
+    import gymnasium as gym
+
     from vlmrm_gym.audit.results import Report
+    from vlmrm_gym.rollouts.play import Policy
 
 FILES = ("report.html", "measures.json")
 """What the command writes."""
@@ -61,7 +70,7 @@ class Check(RewardFlags):
     its labels.csv. Without --rollouts: those of the dataset whose folder the file is in"""
     run: Path | None = None
     """the folder of a trained run, whose policy is played as well"""
-    reach: bool = False
+    trajectory_search: bool = False
     """search for actions that lead from the initial state to each exploit (minutes)"""
     effort: int = 1
     """how long the search is: 1,700 states times this, for each combination"""
@@ -91,22 +100,59 @@ def check(id: str | None = None, **settings: Any) -> "Report":
 
 
 def _check(command: Check) -> "Report":
-    command.specifications(None if command.id is None else find_named_task(command.id))
+    _check_settings(command)
+    task = None if command.id is None else find_named_task(command.id)
+    rewards = {name: _with_baseline(spec, task) for name, spec in command.specifications(task).items()}
     from tqdm import tqdm
 
-    from vlmrm_gym.audit.compare import compare
+    from vlmrm_gym.audit.pipeline import audit
     from vlmrm_gym.audit.report import write_report
-    from vlmrm_gym.audit.subject import find_subject
     from vlmrm_gym.audit.summary import print_summary
+    from vlmrm_gym.audit.target import AuditSettings, AuditTarget, find_candidates, find_success_fn
     from vlmrm_gym.cli.tasks import console
+    from vlmrm_gym.rewards.models import resolve_device
+    from vlmrm_gym.rewards.sources import parse_model_name
     from vlmrm_gym.training.files import atomic_write
 
-    command = _find_rollouts(replace(command, combine_views=command.combine_views or ("min",)))
-    subject = find_subject(command)
-    folder = Path(f"{subject.name}_check") if command.out is None else command.out
+    try:
+        resolve_device(command.device)
+        for model in command.model:
+            parse_model_name(model)
+    except (OSError, ValueError) as error:
+        raise InputError(str(error)) from error
+    command = _find_rollouts(command)
+    target = AuditTarget(
+        name=command.id or str(command.env),
+        make_env=lambda textured: make_unscored_env(command.id, command.env, textured=textured),
+        task=task,
+        success_fn=None if command.success is None else find_success_fn(command.success),
+        policies={} if command.run is None else {command.run.name: partial(_load_policy, command)},
+    )
+    own = {} if command.camera else {"own": None if task is None else task.camera}
+    candidates = find_candidates(
+        target,
+        rewards,
+        cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
+        combine_views=command.combine_views or ("min",),
+        textured=_textured(command, task),
+        trajectory_search=command.trajectory_search,
+        seed=command.seed,
+    )
+    if not candidates:
+        raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
+    name = target.name.split("/")[-1].replace(":", ".")
+    folder = Path(f"{name}_check") if command.out is None else command.out
     with output_folder(folder, overwrite=command.overwrite):
+        settings = AuditSettings(
+            **_read_rollouts(command),
+            trajectory_search=command.trajectory_search,
+            effort=command.effort,
+            seed=command.seed,
+            device=command.device,
+        )
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
-            report = compare(command, subject, progress)
+            made_by = shlex.join(["vlmrm-gym", *sys.argv[1:]])
+            report = audit(target, candidates, settings, progress=progress, command=made_by)
         page, table = (folder / name for name in FILES)
         try:
             atomic_write(page, lambda path: write_report(report, path))
@@ -116,6 +162,36 @@ def _check(command: Check) -> "Report":
             raise
     print_summary(report, console(), page)
     return report
+
+
+def _check_settings(command: Check) -> None:
+    if (command.id is None) == (command.env is None):
+        raise InputError("Pass an ID or --env, one of the two, such as: vlmrm-gym check VLMRM/CartPole-v1")
+    if command.labels is not None and command.success is not None:
+        raise InputError("`labels` and `success` cannot both be passed: both say which states succeed. Pass one.")
+    if command.rollouts is not None and command.run is not None:
+        raise InputError("`run` and `rollouts` cannot both be passed. Play the run into the dataset: --policy RUN.")
+    for name in ("camera", "combine_views"):
+        check_values(name, [str(value) for value in getattr(command, name)], may_be_empty=True)
+    if command.effort < 1:
+        raise InputError(f"`effort` must be an integer of at least 1. Received {command.effort}.")
+    if not 0 <= command.seed < 2**31:
+        raise InputError(f"`seed` must be from 0 to {2**31 - 1}. Received {command.seed}.")
+
+
+def _with_baseline(spec: RewardSpec, task: Task | None) -> RewardSpec:
+    """The reward with the task's baseline, if it has none: controls and the landscape use it for any alpha."""
+    if not isinstance(spec, CLIP) or spec.baseline or task is None or task.baseline in (None, spec.prompt):
+        return spec
+    return replace(spec, baseline=task.baseline)
+
+
+def _textured(command: Check, task: Task | None) -> Sequence[bool | None]:
+    if task is not None and "textured" in task.kwargs:
+        return {None: (True,), "yes": (True,), "no": (False,), "both": (True, False)}[command.textured]
+    if command.textured is not None:
+        raise InputError(f"`textured` is for tasks with two looks. Received {command.textured!r}. Leave it out.")
+    return (None,)
 
 
 def _find_rollouts(command: Check) -> Check:
@@ -130,7 +206,29 @@ def _find_rollouts(command: Check) -> Check:
         command = replace(command, labels=folder.labels)
     if command.rollouts is None and folder.settings() is not None:
         command = replace(command, rollouts=folder.path)
+    if command.rollouts is None:
+        raise InputError("`labels` needs --rollouts, the dataset whose steps it labels. Make one: vlmrm-gym dataset")
     return command
+
+
+def _read_rollouts(command: Check) -> dict[str, Any]:
+    """The rollouts and the labels of their states; empty for new rollouts."""
+    if command.rollouts is None:
+        return {}
+    from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_labels
+
+    check_environment(command.rollouts, command.id, command.env)
+    rollouts = read_dataset(command.rollouts)
+    labels = None if command.labels is None else np.concatenate(read_labels(command.labels, rollouts))
+    return {"rollouts": rollouts, "labels": labels}
+
+
+def _load_policy(command: Check, env: "gym.Env[Any, Any]") -> "Policy":
+    """The policy of the run."""
+    from vlmrm_gym.rollouts.play import run_actions
+
+    assert command.run is not None
+    return run_actions(command.run, env, command.id, trust_code=command.trust_code)
 
 
 def _write_measures(report: "Report", path: Path) -> None:
@@ -139,11 +237,15 @@ def _write_measures(report: "Report", path: Path) -> None:
         "subject": report.subject,
         "command": report.command,
         "provenance": dict(report.provenance),
-        "table": [{**asdict(row), "ranks": row.measures.ranks} for row in report.table],
+        "table": [
+            {"candidate": row.candidate.settings, "measures": asdict(row.measures), "ranks": row.measures.ranks}
+            for row in report.table
+        ],
         "exploits": [
             {"reward": exploit.reward, "failed": dict(exploit.failed), "reached": exploit.reached}
             for exploit in report.exploits.exploits
         ],
+        "median_success": report.exploits.median_success,
         "seconds": dict(report.seconds),
     }
-    path.write_text(json.dumps(values, indent=2), encoding="utf-8")
+    path.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8")

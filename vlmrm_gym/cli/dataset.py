@@ -140,7 +140,7 @@ def _record(command: Dataset) -> Path:
             if states.changes is not None:
                 folder.write_scene_changes(episode, states.changes)
             if command.frames:
-                from vlmrm_gym.media.numbered_video import save_numbered_video
+                from vlmrm_gym.media.videos import save_numbered_video
 
                 fps = env.metadata.get("render_fps") or DEFAULT_FPS
                 folder.write_video(episode, partial(save_numbered_video, view, rollout.states, episode, fps))

@@ -85,7 +85,8 @@ def _score(command: Score) -> Path:
         say(source.note, error=True)
     from tqdm import tqdm
 
-    from vlmrm_gym.media.drawing import plot_rewards, reward_video
+    from vlmrm_gym.media.drawing import plot_rewards
+    from vlmrm_gym.media.videos import RewardVideo
     from vlmrm_gym.rendering import States
     from vlmrm_gym.rendering.stored import FrameStore
     from vlmrm_gym.training.files import atomic_write
@@ -103,7 +104,7 @@ def _score(command: Score) -> Path:
         rewards: list[NDArray[np.float32]] = []
         drawing = nullcontext()
         if command.video:
-            drawing = reward_video(video, labels, source.fps or PICTURES_FPS, source.count)
+            drawing = closing(RewardVideo(video, labels, source.fps or PICTURES_FPS, source.count))
         progress = tqdm(total=source.count, unit=" frames", file=sys.stderr)
         try:
             with (

@@ -131,7 +131,9 @@ class RewardFlags(CLIPFields):
         if self.reward_kwargs is not None:
             raise InputError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
         prompts = self.prompt or (() if task is None or task.prompt is None else (task.prompt,))
-        baseline = self.baseline or (task.baseline if task is not None and any(self.alpha) else None)
+        baseline = self.baseline
+        if baseline is None and task is not None and any(self.alpha):
+            baseline = task.baseline
         given, specs = {**self.settings(), "baseline": baseline}, {}
         for model in self.model:
             for prompt in prompts:

@@ -1,21 +1,76 @@
-"""Rewards of several prompts over time: a plot, and a video with the curves below the frames."""
+"""Draws rewards: curves and texts below the frames of a video, and a plot."""
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.media.videos import StripVideo, draw_curves
 from vlmrm_gym.terminal import printable
 
-WINDOW = 300
-"""The most frames whose rewards the curves of a video show, up to the current one."""
+PLOT_HEIGHT = 72
+"""Height of the reward plot under the frames, in pixels."""
+LINE_HEIGHT = 16
+"""Height added per extra curve, in pixels."""
+COLORS = ((255, 196, 84), (96, 178, 255), (126, 217, 87), (255, 128, 171), (186, 146, 255), (77, 208, 195))
+"""Of the curves, in order."""
+STRIP = 20
+"""Height of a line of text below the frames, in pixels."""
 MIN_WIDTH, MAX_SIDE = 320, 1280
 """Limits of the drawn frames in pixels: smaller and larger ones are scaled. Curves below need some width."""
+_BACKGROUND, _TEXT = (24, 26, 32), (236, 236, 236)
+
+
+def draw_curves(
+    width: int, rewards: NDArray[np.floating[Any]], low: float, high: float, steps: int, titles: Sequence[str]
+) -> NDArray[np.uint8]:
+    """Draw rewards so far as curves of different colours, below a line of text for each.
+
+    Args:
+        width: Of the picture, in pixels.
+        rewards: (T, C), T at least 1.
+        low: Reward at the bottom.
+        high: Reward at the top.
+        steps: Number of rewards that fill the width.
+        titles: Texts of the C curves; what is too long is cut off.
+
+    Returns:
+        uint8 (PLOT_HEIGHT + LINE_HEIGHT (C - 1), width, 3).
+    """
+    from PIL import Image, ImageDraw
+
+    top = LINE_HEIGHT * (len(titles) - 1)
+    image = Image.new("RGB", (width, PLOT_HEIGHT + top), _BACKGROUND)
+    draw = ImageDraw.Draw(image)
+    x = 8 + (width - 16) * np.arange(len(rewards)) / max(steps - 1, 1)
+    for i, (title, values) in enumerate(zip(titles, rewards.T, strict=True)):
+        color = COLORS[i % len(COLORS)]
+        label, title = f"reward {values[-1]:+.3f}", " ".join(title.split())
+        while title and draw.textlength(title) > width - 32 - draw.textlength(label):
+            title = title[:-1]
+        draw.text((8, 6 + LINE_HEIGHT * i), title, fill=_TEXT)
+        draw.text((width - 8 - draw.textlength(label), 6 + LINE_HEIGHT * i), label, fill=color)
+        y = PLOT_HEIGHT + top - 8 - (PLOT_HEIGHT - 34) * (values - low) / max(high - low, 1e-6)
+        if len(values) > 1:
+            draw.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=color, width=2)
+        draw.ellipse((x[-1] - 3, y[-1] - 3, x[-1] + 3, y[-1] + 3), fill=(255, 255, 255))
+    return np.asarray(image)
+
+
+def draw_text(width: int, text: str) -> NDArray[np.uint8]:
+    """A line of text, uint8 (STRIP, width, 3)."""
+    from PIL import Image, ImageDraw
+
+    image = Image.new("RGB", (width, STRIP), _BACKGROUND)
+    ImageDraw.Draw(image).text((6, 4), text, fill=_TEXT)
+    return np.asarray(image)
+
+
+def drawn_size(height: int, width: int) -> tuple[int, int]:
+    """Width and height, even, at which frames of a size are drawn."""
+    scale = min(max(1, MIN_WIDTH / width), MAX_SIDE / max(height, width))
+    return max(MIN_WIDTH, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
 
 def plot_rewards(path: Path, labels: Sequence[str], rewards: NDArray[np.floating[Any]], fps: float | None) -> None:
@@ -49,54 +104,3 @@ def plot_rewards(path: Path, labels: Sequence[str], rewards: NDArray[np.floating
     for text in legend.get_texts():
         text.set_parse_math(False)
     figure.savefig(path, dpi=120)
-
-
-class RewardVideo:
-    """Draws frames above the curves of their rewards, as they come.
-
-    The first frame sets the size; others are scaled to it and padded. The curves show the last rewards, `WINDOW`
-    at most, scaled to the range of all so far.
-
-    Args:
-        video: The file.
-        labels: Names of the C columns.
-        count: Expected number of frames; None if unknown.
-    """
-
-    def __init__(self, video: StripVideo, labels: Sequence[str], count: int | None) -> None:
-        self._video, self._labels, self._steps = video, labels, min(count or WINDOW, WINDOW)
-        self._window: deque[NDArray[np.floating[Any]]] = deque(maxlen=self._steps)
-        self._low, self._high = np.inf, -np.inf
-        self._size: tuple[int, int] | None = None
-
-    def add(self, frame: NDArray[np.uint8], rewards: NDArray[np.floating[Any]]) -> None:
-        """Append a frame, uint8 (H, W, 3), and its rewards, (C,)."""
-        from PIL import Image, ImageOps
-
-        self._size = self._size or drawn_size(*frame.shape[:2])
-        self._window.append(rewards)
-        self._low, self._high = min(self._low, rewards.min()), max(self._high, rewards.max())
-        picture = np.asarray(ImageOps.pad(Image.fromarray(frame), self._size))
-        window = np.stack(self._window)
-        curves = draw_curves(self._size[0], window, self._low, self._high, self._steps, self._labels)
-        self._video.add(picture, curves)
-
-
-def drawn_size(height: int, width: int) -> tuple[int, int]:
-    """Width and height, even, at which frames of a size are drawn."""
-    scale = min(max(1, MIN_WIDTH / width), MAX_SIDE / max(height, width))
-    return max(MIN_WIDTH, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
-
-
-@contextmanager
-def reward_video(path: Path, labels: Sequence[str], fps: float, count: int | None) -> Iterator[RewardVideo]:
-    """Open a video for writing; closed, it can be played also after an interruption.
-
-    Args:
-        path: The file, ending in ".mp4".
-        labels: Names of the columns.
-        fps: Frames per second.
-        count: Expected number of frames; None if unknown.
-    """
-    with closing(StripVideo(path, fps)) as video:
-        yield RewardVideo(video, labels, count)

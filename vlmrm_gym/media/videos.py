@@ -6,6 +6,7 @@ The videos say in their metadata what is frame and what is strip: see `Layout`.
 import errno
 import json
 import subprocess
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -15,14 +16,14 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-PLOT_HEIGHT = 72
-"""Height of the reward plot under the frames, in pixels."""
-LINE_HEIGHT = 16
-"""By which each further curve makes the plot higher, in pixels."""
-COLORS = ((255, 196, 84), (96, 178, 255), (126, 217, 87), (255, 128, 171), (186, 146, 255), (77, 208, 195))
-"""Of the curves, in order."""
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.media.drawing import draw_curves, draw_text, drawn_size
+from vlmrm_gym.rendering.states import States
 
-
+WINDOW = 300
+"""The most frames whose rewards the curves of a `RewardVideo` show, up to the current one."""
+_CHUNK = 32
+"""Frames that are drawn from states at once."""
 _MAX_COMMENT = 300
 """The longest comment that is read as a layout, in characters."""
 
@@ -209,37 +210,61 @@ def save_video(
             video.add(frame, draw_curves(frame.shape[1], so_far, low, high, len(frames), [title]))
 
 
-def draw_curves(
-    width: int, rewards: NDArray[np.floating[Any]], low: float, high: float, steps: int, titles: Sequence[str]
-) -> NDArray[np.uint8]:
-    """Draw rewards so far as curves of different colours, below a line of text for each.
+class RewardVideo:
+    """Draws frames above the curves of their rewards, as they come.
+
+    The first frame sets the size; others are scaled to it and padded. The curves show the last rewards, `WINDOW`
+    at most, scaled to the range of all so far.
 
     Args:
-        width: Of the picture, in pixels.
-        rewards: (T, C), T at least 1.
-        low: Reward at the bottom.
-        high: Reward at the top.
-        steps: Number of rewards that fill the width.
-        titles: Texts of the C curves; what is too long is cut off.
-
-    Returns:
-        uint8 (PLOT_HEIGHT + LINE_HEIGHT (C - 1), width, 3).
+        path: The file, ending in ".mp4".
+        labels: Names of the C columns.
+        fps: Frames per second.
+        count: Expected number of frames; None if unknown.
     """
-    from PIL import Image, ImageDraw
 
-    top = LINE_HEIGHT * (len(titles) - 1)
-    image = Image.new("RGB", (width, PLOT_HEIGHT + top), (24, 26, 32))
-    draw = ImageDraw.Draw(image)
-    x = 8 + (width - 16) * np.arange(len(rewards)) / max(steps - 1, 1)
-    for i, (title, values) in enumerate(zip(titles, rewards.T, strict=True)):
-        color = COLORS[i % len(COLORS)]
-        label, title = f"reward {values[-1]:+.3f}", " ".join(title.split())
-        while title and draw.textlength(title) > width - 32 - draw.textlength(label):
-            title = title[:-1]
-        draw.text((8, 6 + LINE_HEIGHT * i), title, fill=(236, 236, 236))
-        draw.text((width - 8 - draw.textlength(label), 6 + LINE_HEIGHT * i), label, fill=color)
-        y = PLOT_HEIGHT + top - 8 - (PLOT_HEIGHT - 34) * (values - low) / max(high - low, 1e-6)
-        if len(values) > 1:
-            draw.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=color, width=2)
-        draw.ellipse((x[-1] - 3, y[-1] - 3, x[-1] + 3, y[-1] + 3), fill=(255, 255, 255))
-    return np.asarray(image)
+    def __init__(self, path: Path, labels: Sequence[str], fps: float, count: int | None) -> None:
+        self._video, self._labels, self._steps = StripVideo(path, fps), labels, min(count or WINDOW, WINDOW)
+        self._window: deque[NDArray[np.floating[Any]]] = deque(maxlen=self._steps)
+        self._low, self._high = np.inf, -np.inf
+        self._size: tuple[int, int] | None = None
+
+    def add(self, frame: NDArray[np.uint8], rewards: NDArray[np.floating[Any]]) -> None:
+        """Append a frame, uint8 (H, W, 3), and its rewards, (C,)."""
+        from PIL import Image, ImageOps
+
+        self._size = self._size or drawn_size(*frame.shape[:2])
+        self._window.append(rewards)
+        self._low, self._high = min(self._low, rewards.min()), max(self._high, rewards.max())
+        picture = np.asarray(ImageOps.pad(Image.fromarray(frame), self._size))
+        window = np.stack(self._window)
+        curves = draw_curves(self._size[0], window, self._low, self._high, self._steps, self._labels)
+        self._video.add(picture, curves)
+
+    def close(self) -> None:
+        """Finish the file, see `StripVideo.close`: it can be played, also after an interruption."""
+        self._video.close()
+
+
+def save_numbered_video(view: StateView, states: States, episode: int, fps: float, path: Path) -> None:
+    """Write states as a video: frame `k` is state `k`, above the words "step k". Small frames are enlarged.
+
+    Args:
+        view: Draws the states; several views are side by side.
+        states: At least one.
+        episode: Number of the episode, which each frame shows too.
+        fps: Frames per second.
+        path: The file, ending in ".mp4".
+
+    Raises:
+        OSError: The file could not be written.
+    """
+    from PIL import Image, ImageOps
+
+    with closing(StripVideo(path, fps, quality=8)) as video:
+        for start in range(0, len(states), _CHUNK):
+            part = states[start : start + _CHUNK]
+            for step, frame in enumerate(view.draw(part.rows, part.changes), start):
+                size = drawn_size(*frame.shape[:2])
+                picture = np.asarray(ImageOps.pad(Image.fromarray(frame), size))
+                video.add(picture, draw_text(size[0], f"episode {episode}, step {step}"))

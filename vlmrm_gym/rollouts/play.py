@@ -148,7 +148,7 @@ def random_actions(space: gym.Space[Any], rng: np.random.Generator) -> Policy:
 
 
 def constant_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int | None = None) -> Policy:
-    """A policy that holds an action.
+    """A policy that repeats an action.
 
     Each coordinate of an action in a `Box` is uniform within its bounds or, as often, at one of them. Actions of other
     spaces are drawn by `space.sample`.
@@ -156,21 +156,21 @@ def constant_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int 
     Args:
         space: The actions. The space itself is not changed.
         rng: Draws the actions.
-        hold: Number of steps for which an action is held; None: the whole episode.
+        hold: Number of steps for which an action is repeated; None: the whole episode.
 
     Raises:
         ValueError: `hold` is neither None nor an integer of at least 1.
     """
     if hold is not None:
         check_positive_integer("hold", hold)
-    space, held, num_acted = _seeded_copy(space, rng), None, 0
+    space, action, num_acted = _seeded_copy(space, rng), None, 0
 
     def act(observation: Any) -> Any:
-        nonlocal held, num_acted
+        nonlocal action, num_acted
         if num_acted == 0 or (hold is not None and num_acted % hold == 0):
-            held = _draw_with_extremes(space, rng)
+            action = _draw_with_extremes(space, rng)
         num_acted += 1
-        return held
+        return action
 
     return act
 

@@ -1,4 +1,4 @@
-"""Clips: the last states of an episode, for reward models that judge motion."""
+"""Clips: the last states of an episode, for reward models of motion."""
 
 from dataclasses import replace
 

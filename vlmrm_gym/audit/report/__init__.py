@@ -36,7 +36,9 @@ def render(report: Report) -> str:
     environment.filters.update(
         number=words.format_number, percent=words.format_percent, seconds=words.format_seconds, embed=pictures.embed
     )
-    return environment.get_template("report.html.j2").render(report=report, sections=_sections(report))
+    return environment.get_template("report.html.j2").render(
+        report=report, sections=_sections(report), title=report.candidate.title
+    )
 
 
 _SEARCHED = {"exploit": "Exploits", "failure": "Best failures", "state": "States with the highest rewards"}

@@ -7,13 +7,15 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.agreement import Agreement
 from vlmrm_gym.audit.formatting import format_number
-from vlmrm_gym.audit.report.plot import Plot, padded
+from vlmrm_gym.audit.measures.agreement import Agreement
+from vlmrm_gym.audit.report.svg import Plot, Style, curve_style, padded
 from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves, Viewpoints
 
-SERIES = 6
-"""How many lines the style sheet tells apart, by colour and by dashes."""
+SUCCESSES, FAILURES = (Style(name, filled=True, opacity=0.75) for name in ("success", "failure"))
+GOAL = Style("goal", filled=True, opacity=0.2)
+MEDIAN, THRESHOLD = Style("success", dashes=(5, 3)), Style("text", 1.5, dashes=(5, 3))
+EXPLOIT, ROLLOUT = Style("exploit", 3), Style("series-6", 1, opacity=0.65)
 MAX_LINES = 20
 """How many rollouts of one behaviour are drawn."""
 
@@ -26,8 +28,8 @@ class Chart:
     svg: Markup
     axis: str
     """What the horizontal axis is."""
-    legend: tuple[tuple[str, str], ...] = ()
-    """Class of the style sheet and label of each kind of mark."""
+    legend: tuple[tuple[Style, str], ...] = ()
+    """Style and label of each kind of mark."""
     caption: str = ""
 
 
@@ -42,18 +44,18 @@ def draw_histograms(source: str, agreement: Agreement) -> Chart:
         padded(-below.max(), above.max()),
         y_format=lambda value: f"{abs(100 * value):.3g} %",
     )
-    plot.bars(edges, above, "success fill")
-    plot.bars(edges, -below, "failure fill")
-    plot.horizontal(0, "axis")
+    plot.bars(edges, above, SUCCESSES)
+    plot.bars(edges, -below, FAILURES)
+    plot.horizontal(0, Style("muted", 1))
     legend = []
     if agreement.successes:
-        legend.append(("success fill", f"{agreement.successes:,} successes (above the line)"))
+        legend.append((SUCCESSES, f"{agreement.successes:,} successes (above the line)"))
     if agreement.failures:
-        legend.append(("failure fill", f"{agreement.failures:,} failures (below the line)"))
+        legend.append((FAILURES, f"{agreement.failures:,} failures (below the line)"))
     description = f"Histograms of the rewards of {agreement.successes} successes and {agreement.failures} failures."
     if agreement.threshold is not None:
-        plot.vertical(agreement.threshold.reward, "reference dashed")
-        legend.append(("reference dashed", f"best threshold, {format_number(agreement.threshold.reward)}"))
+        plot.vertical(agreement.threshold.reward, THRESHOLD)
+        legend.append((THRESHOLD, f"best threshold, {format_number(agreement.threshold.reward)}"))
         description += f" The best threshold is {format_number(agreement.threshold.reward)}."
     return Chart(title=source, svg=plot.svg(description), axis="reward", legend=tuple(legend))
 
@@ -62,16 +64,17 @@ def draw_landscape(landscape: Landscape) -> Chart:
     """One line per curve over the positions; the states that succeed are shaded."""
     rewards = np.concatenate(list(landscape.curves.values()))
     plot = Plot((landscape.positions[0], landscape.positions[-1]), padded(rewards.min(), rewards.max()))
-    legend = [(f"series-{number % SERIES + 1}", label) for number, label in enumerate(landscape.curves)]
+    legend = [(curve_style(number), label) for number, label in enumerate(landscape.curves)]
     caption = "Which of these states succeed is unknown."
     if landscape.goal is not None:
-        caption = "" if landscape.goal.any() else "None of these states succeeds."
+        caption = "All of these states succeed." if landscape.goal.all() else ""
+        caption = caption if landscape.goal.any() else "None of these states succeeds."
         for low, high in goal_spans(landscape.positions, landscape.goal):
-            plot.span(low, high, "goal fill")
+            plot.span(low, high, GOAL)
         if landscape.goal.any():
-            legend.append(("goal fill", "success"))
-    for (css, _), values in zip(legend, landscape.curves.values(), strict=False):
-        plot.line(landscape.positions, values, css)
+            legend.append((GOAL, "success"))
+    for (style, _), values in zip(legend, landscape.curves.values(), strict=False):
+        plot.line(landscape.positions, values, style)
     ends = (f"{label}: from {_low_to_high(values)}" for label, values in landscape.curves.items())
     description = f"Reward over {landscape.axis}. {'; '.join(ends)}."
     return Chart(
@@ -105,12 +108,12 @@ def draw_signal(curves: SignalCurves) -> list[Chart]:
         drawn = own[np.linspace(0, len(own) - 1, min(len(own), MAX_LINES)).round().astype(int)]
         plot = Plot((0, max(len(steps) - 1, 1)), padded(float(shown.min()), float(shown.max())))
         for rewards in drawn:
-            plot.line(steps, rewards, "rollout")
-        legend = [("rollout", "a rollout")]
+            plot.line(steps, rewards, ROLLOUT)
+        legend = [(ROLLOUT, "a rollout")]
         description = f"Rewards along {len(own)} rollouts ({behaviour}), from {_low_to_high(own)}."
         if goal is not None:
-            plot.horizontal(goal, "success dashed")
-            legend.append(("success dashed", f"median of the goal states, {format_number(goal)}"))
+            plot.horizontal(goal, MEDIAN)
+            legend.append((MEDIAN, f"median of the goal states, {format_number(goal)}"))
             description += f" The goal's reward is {format_number(goal)}."
         charts.append(
             Chart(
@@ -124,14 +127,9 @@ def draw_signal(curves: SignalCurves) -> list[Chart]:
     return charts
 
 
-def median_of(rewards: NDArray[np.float64]) -> float | None:
-    """The median of rewards, (N,). None if there are none."""
-    return float(np.median(rewards)) if len(rewards) else None
-
-
 def draw_strips(found: AdversarialSearch) -> list[Markup]:
     """For each exploit: its reward beside those of true successes, over the same range; empty without these."""
-    median = median_of(found.true_rewards)
+    median = found.median_success
     if median is None:
         return []
     rewards = [*found.true_rewards.tolist(), *(exploit.reward for exploit in found.exploits)]
@@ -140,13 +138,13 @@ def draw_strips(found: AdversarialSearch) -> list[Markup]:
     strips = []
     for exploit in found.exploits:
         plot = Plot(ends, (0, 1.1 * counts.max()), height=84, x_ticks=5, y_ticks=0)
-        plot.bars(edges, counts, "success fill")
-        plot.vertical(median, "success dashed")
-        plot.vertical(exploit.reward, "exploit")
+        plot.bars(edges, counts, SUCCESSES)
+        plot.vertical(median, MEDIAN)
+        plot.vertical(exploit.reward, EXPLOIT)
         strips.append(
             plot.svg(
                 f"Histogram of the rewards of {len(found.true_rewards)} successes, with the median at "
-                f"{format_number(median)} and the exploit at {format_number(exploit.reward)}."
+                f"{format_number(median)} and the {found.noun} at {format_number(exploit.reward)}."
             )
         )
     return strips

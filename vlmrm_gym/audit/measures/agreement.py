@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.audit.bootstrap import Interval, auc_interval, epic_interval
+from vlmrm_gym.audit.measures.bootstrap import Interval, auc_interval, epic_interval
 from vlmrm_gym.metrics import all_alike
 from vlmrm_gym.validation import check_positive_integer
 

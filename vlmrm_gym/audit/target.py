@@ -1,0 +1,230 @@
+"""What is audited: an environment, what is known of its success, and all combinations of rewards and views."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
+
+from vlmrm_gym.audit.results import Candidate
+from vlmrm_gym.audit.trajectory_search import action_decoder
+from vlmrm_gym.capture import StateView, is_drawn_from_states
+from vlmrm_gym.envs.states import Rows, StatePath, TaskStates
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.specification import RewardSpec
+from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.rollouts.play import Policy, Rollout
+from vlmrm_gym.tasks import Task
+from vlmrm_gym.validation import truncate
+
+SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
+"""From states, float64 (N, S), to whether they succeed, bool (N,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditTarget:
+    """An environment, and what is known of its success."""
+
+    name: str
+    """The environment's ID, or the path of the function that makes it."""
+    make_env: Callable[[bool | None], gym.Env[Any, Any]]
+    """Makes the environment, from `textured`; None: the environment's own."""
+    task: Task | None = None
+    """The record of a registered task, if it has one."""
+    success_fn: SuccessFunction | None = None
+    """In place of the task's own; for MuJoCo environments that are drawn from their states."""
+    policies: Mapping[str, Callable[[gym.Env[Any, Any]], Policy]] = field(default_factory=dict)
+    """By name: policies that are played as well, made from the environment."""
+
+    def task_states(self, env: gym.Env[Any, Any], seen: Rows, *, has_labels: bool) -> TaskStates | None:
+        """What is known of the states; None if they cannot be made.
+
+        Args:
+            env: The environment.
+            seen: States of rollouts.
+            has_labels: Whether labels of rollouts say what succeeds, in place of the task's own function.
+        """
+        if self.task is not None and self.task.states is not None and self.success_fn is None:
+            task = self.task.make_states() if is_drawn_from_states(env) else None
+            return LabelledStates(task) if task is not None and has_labels else task
+        model = _drawn_model(env)
+        if model is None:
+            return None
+        from vlmrm_gym.envs.mujoco_states import MuJoCoStates
+
+        return MuJoCoStates(model, seen, self.success_fn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """How much is searched, and on which rollouts."""
+
+    rollouts: Sequence[Rollout] | None = None
+    """In place of new ones; the headline measures are then of them."""
+    labels: NDArray[np.bool_] | None = None
+    """bool (N,): which states of these rollouts succeed, one rollout after the other; None: as the target says."""
+    trajectory_search: bool = False
+    """Whether to search for actions that lead to each exploit."""
+    effort: int = 1
+    """How long the searches are: 1,700 states times this, for each candidate."""
+    seed: int = 0
+    """Of everything that is drawn."""
+    device: str = "auto"
+    """Where models run."""
+
+
+class LabelledStates(TaskStates):
+    """States of a task whose own success function is not used, since labels of rollouts say what succeeds.
+
+    Args:
+        task: The states.
+    """
+
+    def __init__(self, task: TaskStates) -> None:
+        self._task = task
+        self.dimensions = task.dimensions
+
+    @property
+    def has_success_fn(self) -> bool:
+        """No."""
+        return False
+
+    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
+        """Not known: labels are of the states of rollouts only."""
+        raise NotImplementedError
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows:
+        """See `TaskStates`."""
+        return self._task.sample(count, rng)
+
+    def goals(self, count: int, rng: np.random.Generator) -> Rows:
+        """None is known: float64 (0, S)."""
+        return self._task.sample(1, rng)[:0]
+
+    def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
+        """See `TaskStates`."""
+        return self._task.perturb(states, offsets)
+
+    def paths(self) -> Sequence[StatePath]:
+        """See `TaskStates`."""
+        return self._task.paths()
+
+
+def find_candidates(
+    target: AuditTarget,
+    rewards: Mapping[str, RewardSpec],
+    *,
+    cameras: Mapping[str, Any],
+    combine_views: Sequence[str] = ("min",),
+    textured: Sequence[bool | None] = (None,),
+    trajectory_search: bool = False,
+    seed: int = 0,
+) -> Sequence[Candidate]:
+    """All combinations to compare, those of the first values first. The environment is made once, and nothing scored.
+
+    Args:
+        target: What is audited. Its success function is called with the environment's initial state.
+        rewards: At least one, by the names that tables show.
+        cameras: Values of `camera`, by the names that tables show.
+        combine_views: See `vlmrm_gym.VLMReward`. A camera with one view has no combinations.
+        textured: Values of `textured`; None: the environment has one look.
+        trajectory_search: Whether actions that lead to exploits will be searched for.
+        seed: Of the environment's reset.
+
+    Raises:
+        InputError: The environment, a camera, `combine_views` or the success function cannot be used.
+    """
+    with closing(target.make_env(textured[0])) as env:
+        if target.success_fn is not None:
+            _try_success_fn(target.success_fn, env, target.name, seed)
+        if trajectory_search:
+            action_decoder(env.action_space)
+            if target.task is None and _drawn_model(env) is None:
+                raise InputError(
+                    "`trajectory_search` leads to exploits, and for this environment there is no search for those. "
+                    "Leave it out."
+                )
+        num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
+    if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
+        raise InputError(
+            f"`combine_views` is for several views. Received {', '.join(map(repr, combine_views))} for one. "
+            "Leave it out, or pass several cameras, such as --camera front-side."
+        )
+    for how, views in product(combine_views, num_views.values()):
+        if views > 1:
+            try:
+                CombineViews(how, views)
+            except ValueError as error:
+                raise InputError(str(error)) from error
+    return [
+        Candidate(name=label, reward=reward, textured=look, camera_name=name, camera=camera, combine_views=combine)
+        for (label, reward), look, (name, camera) in product(rewards.items(), textured, cameras.items())
+        for combine in (combine_views if num_views[name] > 1 else (None,))
+    ]
+
+
+def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:
+    try:
+        with closing(StateView(env, camera, pin=False)) as view:
+            return view.num_views
+    except (DependencyNotInstalled, ValueError) as error:
+        raise InputError(str(error)) from error
+
+
+def find_success_fn(path: str) -> SuccessFunction:
+    """The user's function from states to success, which raises an `InputError` if it does not keep to the rule.
+
+    Args:
+        path: "package.module:function".
+
+    Raises:
+        InputError: It does not exist.
+    """
+    try:
+        function = find_callable(path, "success")
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    rule = "`success` must map states, float64 (N, S), to bool (N,)"
+
+    def success_fn(states: NDArray[np.float64]) -> NDArray[np.bool_]:
+        try:
+            success = np.asarray(function(states.copy()))
+        except Exception as error:
+            raise InputError(f"{rule}. {path!r} raised {type(error).__name__}: {truncate(str(error))}") from error
+        if success.shape != (len(states),) or success.dtype != bool:
+            raise InputError(f"{rule}. {path!r} returned {success.dtype} {success.shape} for states {states.shape}.")
+        return success
+
+    return success_fn
+
+
+def _try_success_fn(success_fn: SuccessFunction, env: gym.Env[Any, Any], name: str, seed: int) -> None:
+    """Call the function with the initial state, twice.
+
+    Raises:
+        InputError: The function does not keep to its rule, or states of this environment cannot be made.
+    """
+    if _drawn_model(env) is None:
+        raise InputError(
+            "`success` is for MuJoCo environments that are drawn from their states. Received "
+            f"{name}. Label rollouts: vlmrm-gym dataset, then --labels."
+        )
+    env.reset(seed=seed)
+    with closing(StateView(env, pin=False)) as view:
+        view.reset()
+        state, _ = view.capture()
+    success_fn(np.stack([state, state]))
+
+
+def _drawn_model(env: gym.Env[Any, Any]) -> Any:
+    """The `mujoco.MjModel` of an environment that is drawn from its states; None for any other one."""
+    import mujoco
+
+    model = getattr(env.unwrapped, "model", None)
+    return model if isinstance(model, mujoco.MjModel) and is_drawn_from_states(env) else None
