@@ -9,7 +9,7 @@ from reward_models import RecordingReward, TwoFeatures
 
 from vlmrm_gym import VLMRewardVectorEnv
 from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.scene_changes import SceneChange
 
 LENGTH = 6
 

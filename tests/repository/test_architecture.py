@@ -1,6 +1,7 @@
 """Imports point one way."""
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -82,7 +83,10 @@ Graph = dict[str, set[str]]
 
 
 def read_imports(root: Path, *packages: str) -> Graph:
-    """What the files of packages import of each other, also inside of functions; not what only type checkers see."""
+    """What the files of packages import of each other, also inside of functions and for type checkers alone.
+
+    What the `__init__.py` of a package names for type checkers is what it offers lazily: it does not count.
+    """
     files = {
         ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
         for package in packages
@@ -91,25 +95,25 @@ def read_imports(root: Path, *packages: str) -> Graph:
     graph: Graph = {}
     for module, path in files.items():
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        named = imported_names(ast.parse(path.read_text()), package)
+        named = imported_names(ast.parse(path.read_text()), package, path.name == "__init__.py")
         graph[module] = {found for name in named if (found := module_of(name, files))}
     return graph
 
 
-def imported_names(tree: ast.AST, package: str) -> Iterator[str]:
-    """Dotted names of all that is imported at run time."""
+def imported_names(tree: ast.AST, package: str, lazy: bool) -> Iterator[str]:
+    """Dotted names of all that is imported; where `lazy`, without what only type checkers see."""
     if isinstance(tree, ast.Import):
         yield from (alias.name for alias in tree.names)
     elif isinstance(tree, ast.ImportFrom):
         parents = package.split(".")[: len(package.split(".")) - tree.level + 1] if tree.level else []
         module = ".".join([*parents, *([tree.module] if tree.module else [])])
         yield from (f"{module}.{alias.name}" for alias in tree.names)
-    elif isinstance(tree, ast.If) and ast.unparse(tree.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+    elif lazy and isinstance(tree, ast.If) and ast.unparse(tree.test) == "TYPE_CHECKING":
         for node in tree.orelse:
-            yield from imported_names(node, package)
+            yield from imported_names(node, package, lazy)
     else:
         for node in ast.iter_child_nodes(tree):
-            yield from imported_names(node, package)
+            yield from imported_names(node, package, lazy)
 
 
 def module_of(name: str, files: dict[str, Path]) -> str | None:
@@ -168,7 +172,7 @@ def plant(root, **files):
     """A package `vlmrm_gym` of two rooms, in which `low` knows nothing of `high`; and other files."""
     files = {"low__a": "", "high__b": "from vlmrm_gym.low.a import x", **files}
     for name, text in files.items():
-        path = root / "vlmrm_gym" / f"{name.replace('__', '/')}.py"
+        path = root / "vlmrm_gym" / f"{re.sub(r'(?<=[a-z])__(?=[a-z])', '/', name)}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     graph = read_imports(root, "vlmrm_gym")
@@ -183,7 +187,7 @@ def plant(root, **files):
         "from vlmrm_gym.high import b",
         "from ..high import b",
         "def f():\n    from vlmrm_gym.high import b",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    pass\nelse:\n    from vlmrm_gym.high import b",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from vlmrm_gym.high import b",
     ],
 )
 def test_a_planted_upward_import_is_found_and_the_cycle_that_it_closes(planted, tmp_path):
@@ -200,9 +204,9 @@ def test_a_planted_cycle_inside_of_a_room_is_found(tmp_path):
     assert forbidden == []
 
 
-def test_imports_for_type_checkers_may_point_anywhere(tmp_path):
+def test_what_a_package_offers_lazily_may_point_anywhere(tmp_path):
     text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from vlmrm_gym.high.b import y"
-    assert plant(tmp_path, low__a=text) == ([], [])
+    assert plant(tmp_path, **{"low/__init__": text}) == ([], [])
 
 
 def test_what_makes_the_bundled_model_is_not_in_the_wheel():

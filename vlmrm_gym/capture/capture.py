@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.renderer import EnvRenderer
-from vlmrm_gym.rendering.states import SceneChange, States
+from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rendering.stored import FrameStore
 
 

@@ -10,7 +10,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.stored import check_frame
 
 

@@ -14,7 +14,7 @@ from vlmrm_gym.rendering.cameras import get_fields, set_fields
 from vlmrm_gym.rendering.model_changes import camera_field
 from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.viewers import find_viewer
 
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture.capture import Capture, DrawingCapture
 from vlmrm_gym.capture.factory import build_renderer, is_drawn_from_states, make_capture, pin_camera
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, side_by_side
-from vlmrm_gym.rendering.states import SceneChange, States
+from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rendering.stored import FrameStore, render_frame
 
 

@@ -13,7 +13,7 @@ from pygame import gfxdraw
 
 from vlmrm_gym.rendering.mountain_scene import MountainScene
 from vlmrm_gym.rendering.renderer import check_states
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.validation import check_positive_integer
 
 Color = tuple[int, int, int]

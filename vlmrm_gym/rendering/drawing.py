@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.renderer import Renderer, StateRenderer
-from vlmrm_gym.rendering.states import CAMERA_FIELD, SceneChange, States
+from vlmrm_gym.rendering.scene_changes import CAMERA_FIELD, SceneChange
+from vlmrm_gym.rendering.states import States
 
 Size = tuple[int, int]
 """(height, width), in pixels."""

@@ -6,7 +6,7 @@ from typing import Any
 import mujoco
 
 from vlmrm_gym.rendering.model_fields import LARGE, frozen_copy, get_field, same_value, set_field
-from vlmrm_gym.rendering.states import CAMERA_FIELD, SceneChange
+from vlmrm_gym.rendering.scene_changes import CAMERA_FIELD, SceneChange
 
 _UPLOADED = (*LARGE, "mat_tex", "vis.map", "vis.rgba", "stat.extent", "stat.center")
 """Prefixes of fields that are uploaded to the OpenGL context."""

@@ -16,7 +16,7 @@ from vlmrm_gym.rendering.model_changes import AppliedChanges
 from vlmrm_gym.rendering.model_fields import same_sizes
 from vlmrm_gym.rendering.opengl import OpenGLContext, make_context
 from vlmrm_gym.rendering.renderer import QUALITIES, Quality, check_states
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.views import Cameras, make_cameras
 from vlmrm_gym.validation import check_choice, check_positive_integer
 

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.scene_changes import SceneChange
 
 Quality = Literal["fast", "faithful"]
 QUALITIES: tuple[Quality, ...] = get_args(Quality)

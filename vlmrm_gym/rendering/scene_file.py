@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.states import SceneChange
+from vlmrm_gym.rendering.scene_changes import SceneChange
 
 _FRAME = "frame"
 """The captured frame of a change, among the names of its fields."""

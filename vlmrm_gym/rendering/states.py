@@ -1,67 +1,14 @@
 """Captured states: rows of numbers, and how the scene of each differs from the renderer's."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from vlmrm_gym.rendering.renderer import MultiViewRenderer, Renderer
-
-
-CAMERA_FIELD = "camera."
-"""Prefix of the fields of a renderer's cameras in scene changes; other fields are of the model."""
-
-
-@dataclass(frozen=True, eq=False)
-class SceneChange:
-    """How the scene of a state differs from the scene that the renderer was made for.
-
-    Successive states share unchanged values, so a new texture is stored, and pickled, once.
-    """
-
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """Changed fields of the MuJoCo model and of the cameras, by name: arrays or numbers."""
-    frame: NDArray[np.uint8] | None = None
-    """The frame itself, uint8 (H, W, 3) of the renderer's size, if the renderer cannot render this scene. Of a renderer
-    with several cameras: all of its frames, (V, H, W, 3)."""
-
-    def arrays(self) -> Iterator[NDArray[Any]]:
-        """All arrays of the change."""
-        yield from (value for value in self.fields.values() if isinstance(value, np.ndarray))
-        if self.frame is not None:
-            yield self.frame
-
-
-@dataclass(frozen=True, eq=False)
-class SceneUpdate:
-    """The difference between the scene changes of an environment's previous and newest state.
-
-    Environments in other processes send updates instead of whole changes: a new texture crosses the pipe once.
-    """
-
-    number: int
-    """Number of the update in its environment, from 0. A gap means that an update was lost."""
-    fields: Mapping[str, Any]
-    """New values."""
-    restored: frozenset[str]
-    """Fields that are back at the renderer's values."""
-    frame: NDArray[np.uint8] | None
-
-    @classmethod
-    def between(cls, number: int, before: SceneChange | None, now: SceneChange | None) -> "SceneUpdate":
-        """The update from one scene change to the next; None is no change."""
-        old, new = before or SceneChange(), now or SceneChange()
-        fields = {name: value for name, value in new.fields.items() if old.fields.get(name) is not value}
-        return cls(number, fields, frozenset(old.fields) - frozenset(new.fields), new.frame)
-
-    def apply(self, before: SceneChange | None) -> SceneChange | None:
-        """The scene change after this update."""
-        kept = {name: value for name, value in (before or SceneChange()).fields.items() if name not in self.restored}
-        fields = kept | dict(self.fields)
-        return SceneChange(fields, self.frame) if fields or self.frame is not None else None
+from vlmrm_gym.rendering.renderer import MultiViewRenderer, Renderer
+from vlmrm_gym.rendering.scene_changes import SceneChange
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +81,7 @@ class States:
         own = [array for array in (self.rows, self.views, self.clips) if array is not None]
         return sum(array.nbytes for array in (*own, *arrays.values()))
 
-    def draw(self, renderer: "Renderer") -> NDArray[np.uint8]:
+    def draw(self, renderer: Renderer) -> NDArray[np.uint8]:
         """Render the rows. Captured frames are used as they are.
 
         Returns:
@@ -157,7 +104,7 @@ class States:
             frames[~captured] = self._rows(~captured)._render(renderer)
         return frames
 
-    def _render(self, renderer: "Renderer") -> NDArray[np.uint8]:
+    def _render(self, renderer: Renderer) -> NDArray[np.uint8]:
         if self.views is None:
             return renderer.render(self.rows, self.changes)
-        return cast("MultiViewRenderer", renderer).render(self.rows, self.changes, self.views)
+        return cast(MultiViewRenderer, renderer).render(self.rows, self.changes, self.views)

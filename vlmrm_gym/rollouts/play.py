@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rendering.states import SceneChange, States
+from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.rendering.states import States
 from vlmrm_gym.validation import check_positive_integer, short_repr
 
 Policy = Callable[[Any], Any]
