@@ -112,7 +112,7 @@ def _check(command: Check) -> "Report":
     from vlmrm_gym.cli.tasks import console
     from vlmrm_gym.rewards.models import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
-    from vlmrm_gym.training.files import atomic_write
+    from vlmrm_gym.files import atomic_write
 
     try:
         resolve_device(command.device)

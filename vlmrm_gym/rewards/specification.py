@@ -21,6 +21,7 @@ from vlmrm_gym.rewards.custom import (
     is_specification,
     is_specification_class,
 )
+from vlmrm_gym.rewards.preference import Preference
 
 
 class RewardSpec(Protocol):
@@ -67,7 +68,7 @@ class CLIP(CLIPFields):
         return CLIPReward(device=device, **self.settings())
 
 
-KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "import": ImportedReward}
+KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "preference": Preference, "import": ImportedReward}
 """The kinds of specifications of this package, by `kind`. A new one is registered here.
 
 Files may name all but "import" without --trust-code: no other may run code that its fields name.

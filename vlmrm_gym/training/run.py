@@ -22,7 +22,7 @@ from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import Key, flatten, to_yaml, without_alias
 from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_weights, reading
 from vlmrm_gym.training.environments import make_envs
-from vlmrm_gym.training.files import atomic_write, check_space
+from vlmrm_gym.files import atomic_write, check_space
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments
 from vlmrm_gym.training.resume_checks import find_changes
