@@ -338,7 +338,7 @@ def _ask_claimed(
 def _sum_spending(file: AnswersFile, labeler: str) -> tuple[int, int]:
     """Calls and tokens of all answers of a labeler in a file."""
     details = [record.answer.details for record in file.records() if record.labeler == labeler]
-    return tuple(sum(one.get(name, 0) for one in details) for name in ("calls", "tokens"))
+    return sum(one.get("calls", 0) for one in details), sum(one.get("tokens", 0) for one in details)
 
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:

@@ -56,7 +56,7 @@ _NOUN = r"(?:image|picture|frame|option|choice|number|no\.?|#)"
 _WORDS = {
     0.0: rf"\b(?:first|1st|former)\b|{_NOUN}\s*(?:1|one|a)\b",
     1.0: rf"\b(?:second|2nd|latter)\b|{_NOUN}\s*(?:2|two|b)\b",
-    0.5: r"\b(?:neither|equal|equally|equivalent|same|tie|tied|no preference|no difference|undecided|indistinguishable)\b",
+    0.5: r"\b(?:neither|equal|equally|same|tied?|no preference|no difference|indistinguishable)\b",
 }
 _BARE = {"1": 0.0, "a": 0.0, "first": 0.0, "2": 1.0, "b": 1.0, "second": 1.0, "0": 0.5, "-1": 0.5, "neither": 0.5}
 _MARK = r"\b(?:answer|choice|preference|verdict|decision|winner|conclusion)\b"

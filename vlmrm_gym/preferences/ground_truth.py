@@ -18,8 +18,8 @@ class GroundTruthLabeler(LabelerSpec):
     The faults are those of B-Pref's teachers (Lee et al., 2021, arXiv 2111.03026). A fault depends on `seed` and the
     pair alone: not on the order in which pairs are asked.
 
-    >>> GroundTruthLabeler(mistakes=0.1).identity
-    '{"equal": 0.0, "kind": "ground_truth", "mistakes": 0.1, "myopia": 1.0, "seed": 0, "skips": 0.0, "temperature": 0.0}'
+    >>> GroundTruthLabeler(mistakes=0.1, seed=7).mistakes
+    0.1
 
     Raises:
         ValueError: A value is out of its range; the message names the field.

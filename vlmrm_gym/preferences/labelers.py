@@ -1,4 +1,4 @@
-"""Labelers: what says which of two segments is closer to the goal. Specifications of them, by name. Imports no torch."""
+"""Labelers, which say which of two segments is closer to the goal, and their specifications. Imports no torch."""
 
 import difflib
 import json

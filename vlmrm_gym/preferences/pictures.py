@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def draw_trajectory(frames: Frames) -> NDArray[np.uint8]:
         path = [tuple(np.argwhere(moved).mean(0)[::-1].tolist()) for moved in changed if moved.any()]
         image = Image.fromarray(frames[-1, view])
         draw = ImageDraw.Draw(image)
-        for i, (start, stop) in enumerate(zip(path[:-1], path[1:], strict=True)):
+        for i, (start, stop) in enumerate(pairwise(path)):
             red = round(255 * (i + 1) / (len(path) - 1))
             draw.line((*start, *stop), fill=(red, 0, 255 - red), width=max(2, image.height // 100))
         drawn.append(np.asarray(image))
