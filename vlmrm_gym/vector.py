@@ -177,6 +177,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             }
             self.reward, self.episode_log = specification, episode_log
             """What the environments are scored by, and what remembers their episodes, if anything does."""
+            self.views = f"camera={camera!r}, quality={quality!r}"
+            """Describes the cameras."""
             self.overlap = overlap
             self.defers_rewards = scoring == "episode"
             """Whether rewards arrive later than the step, in the infos."""

@@ -66,8 +66,11 @@ class PreferenceHead(torch.nn.Module):
         self.register_buffer("reward_std", torch.ones(()))
 
     def members(self, features: torch.Tensor) -> torch.Tensor:
-        """What each network says of states: features float32 (B, V, D) to float32 (E, B), from -1 to 1."""
-        x = ((features.flatten(1) - self.feature_mean) / self.feature_scale).expand(self.ensemble, -1, -1)
+        """What each network says of states: features float32 (B, V, D) to float32 (E, B), from -1 to 1.
+
+        Features (E, B, V, D) are other states for each network.
+        """
+        x = ((features.flatten(-2) - self.feature_mean) / self.feature_scale).expand(self.ensemble, -1, -1)
         *hidden, last = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
             x = torch.baddbmm(bias, x, weight).relu()
