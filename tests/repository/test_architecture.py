@@ -39,7 +39,9 @@ ALLOWED = {
     "pending": BASE,
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"rewards", "pending", "relabeling"},
-    "sb3": BASE | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay"},
+    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "rewards", "relabeling"},
+    "sb3": BASE
+    | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay", "preferences"},
     "training": BASE
     | {
         "vlmrm_gym",

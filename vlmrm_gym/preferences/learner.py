@@ -35,7 +35,7 @@ from vlmrm_gym.validation import check_choice, check_integer, check_positive_int
 
 Sampling = Literal["uniform", "disagreement"]
 NUM_REFERENCE = 500
-"""States of the log that a head is standardised with."""
+"""States of the log, at most, that a head is standardised with."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -240,7 +240,7 @@ class PreferenceLearner:
             prompt=own.prompt,
             seed=self._seed + self.num_sessions,
         )
-        logged = [one.states for one in self.log.sample(NUM_REFERENCE, 1, seed=self._rng)]
+        logged = [one.states for one in self.log.sample(min(NUM_REFERENCE, len(self.log)), 1, seed=self._rng)]
         scalars["loss"] = fit(new, self.comparisons, self._features(logged), self.fit_options, self._seed + self.num_sessions)
         scalars["disagreement"] = float(disagreement(new, self.comparisons.features).mean())
         verdict = judge(new, self.head, self.comparisons, self.fit_options)

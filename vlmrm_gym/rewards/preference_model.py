@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,7 +17,8 @@ from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.rewards.heads import apply_head, check_fingerprint
 
-_FORMAT = "vlmrm_gym.preference_head"
+_KEY = "vlmrm_gym.preference_head"
+"""In the metadata of files: what else is known of a head, as JSON."""
 
 
 class PreferenceHead(torch.nn.Module):
@@ -38,7 +39,7 @@ class PreferenceHead(torch.nn.Module):
 
     def __init__(
         self,
-        shape: tuple[int, int],
+        shape: Sequence[int],
         *,
         ensemble: int = 3,
         hidden_size: int = 64,
@@ -98,7 +99,7 @@ class PreferenceHead(torch.nn.Module):
         """The file's content: safetensors, with what else is known of the head as JSON in its metadata."""
         known = {name: getattr(self, name) for name in ("shape", "ensemble", "hidden_size", "fingerprint", "prompt")}
         tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
-        return save(tensors, {"format": _FORMAT, "head": json.dumps(known)})
+        return save(tensors, {_KEY: json.dumps(known)})  # one entry: the order of several is not fixed
 
     @classmethod
     def from_bytes(cls, content: bytes, name: str = "`content`") -> Self:
@@ -112,11 +113,8 @@ class PreferenceHead(torch.nn.Module):
             ValueError: It is something else, or damaged.
         """
         try:
-            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-            if header["format"] != _FORMAT:
-                raise ValueError(f"its format is {header['format']!r}")
-            known: Mapping[str, Any] = json.loads(header["head"])
-            head = cls(tuple(known["shape"]), **{key: value for key, value in known.items() if key != "shape"})
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            head = cls(**json.loads(header["__metadata__"][_KEY]))
             head.load_state_dict(load(content))
         except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(f"{name} must be a head that PreferenceHead.save wrote. Received another: {error}.") from error
