@@ -86,7 +86,8 @@ class AnswersFile:
                     raise ValueError(f"{path} is a database, but not a file of answers. Pass another name.")
                 for statement in _TABLES.split(";")[:-1]:
                     self._connection.execute(statement)
-                self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                if not tables:
+                    self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 if prompt is not None:
                     self._check_prompt(prompt)
             self._connection.execute("PRAGMA journal_mode = WAL")

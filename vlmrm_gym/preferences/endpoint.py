@@ -154,8 +154,9 @@ class EndpointLabeler(LabelerSpec):
 
     def close(self) -> None:
         """End the connection."""
-        if (work := vars(self).pop("_work", None)) is not None:
-            work.client.close()
+        client = vars(vars(self).pop("_work", self)).pop("client", None)
+        if client is not None:
+            client.close()
 
     def _draw(self, side: Side) -> np.ndarray:
         if self.trajectory:
