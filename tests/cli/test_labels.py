@@ -45,7 +45,8 @@ def test_it_shows_counts_agreement_and_disputed_pairs(path, tmp_path, capsys):
     assert f"{1 - len(disputed) / len(decided):.1%}" in "".join(lines)
     pictures = list((tmp_path / "pictures").iterdir())
     assert {picture.stem for picture in pictures} == set(disputed)
-    assert Image.open(pictures[0]).width >= 2 * 180
+    with Image.open(pictures[0]) as picture:
+        assert picture.width >= 2 * 180
 
 
 @pytest.mark.parametrize(
