@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server on the loopback. It answers from the pixels that it is sent: it measures the pole's angle.
+"""An OpenAI-compatible server on the loopback. It answers from the pixels that it is sent: it measures the pole.
 
 It knows nothing of how its answers are read.
 """

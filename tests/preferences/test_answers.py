@@ -226,7 +226,7 @@ def test_a_labeler_that_does_not_wait_needs_a_file():
 def test_a_file_of_another_prompt_is_refused(path):
     with AnswersFile(path) as file:
         ask(Counting(), PAIRS[:1], file)
-        with pytest.raises(ValueError, match="about the prompt 'pole vertically.*Received 'a fallen pole'"):
+        with pytest.raises(ValueError, match=r"about the prompt 'pole vertically.*Received 'a fallen pole'"):
             ask(Counting(), make_pairs(1, prompt="a fallen pole"), file)
     with pytest.raises(ValueError, match="about the prompt"):
         AnswersFile(path, prompt="a fallen pole")

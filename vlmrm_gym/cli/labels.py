@@ -15,8 +15,7 @@ from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.cli.tasks import console
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.folders import make_folder
-from vlmrm_gym.preferences.agreement import compare_labelers
-from vlmrm_gym.preferences.answers import AnswersFile, Record
+from vlmrm_gym.preferences import AnswersFile, Record, compare_labelers
 from vlmrm_gym.terminal import printable, say
 from vlmrm_gym.validation import truncate
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from vlmrm_gym.preferences.answers import Record
+from vlmrm_gym.preferences.answers_file import Record
 
 
 class Agreement(NamedTuple):
