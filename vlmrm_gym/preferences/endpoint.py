@@ -1,6 +1,5 @@
 """Answers by a vision-language model behind an OpenAI-compatible server."""
 
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from vlmrm_gym.preferences import endpoint_prompts as prompts
+from vlmrm_gym.preferences.endpoint_budget import Budget
 from vlmrm_gym.preferences.endpoint_client import Client, NoLogProbabilities, Reply
 from vlmrm_gym.preferences.labelers import LabelerSpec, undecisive
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
@@ -128,7 +128,9 @@ class EndpointLabeler(LabelerSpec):
         try:
             while True:
                 limit = self.concurrency if work.probed else 1
-                while waiting and failure is None and len(running) < limit and (calls := work.begin()):
+                while waiting and failure is None and len(running) < limit:
+                    if not work.budget.begin(calls := work.calls_per_pair):
+                        break
                     number, pair = waiting.popleft()
                     images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
                     running[executor.submit(work.ask, pair.prompt, images, calls)] = number
@@ -149,8 +151,7 @@ class EndpointLabeler(LabelerSpec):
 
     def resume_spending(self, calls: int, tokens: int) -> None:
         """Count what was spent before, by this process or another."""
-        if self.call_budget is not None or self.token_budget is not None:
-            self._work.resume(calls, tokens)
+        self._budget.resume(calls, tokens)
 
     def close(self) -> None:
         """End the connection."""
@@ -165,57 +166,37 @@ class EndpointLabeler(LabelerSpec):
         return montage(side.draw(side.states[wanted], size=self.size, views=self.views))
 
     @cached_property
+    def _budget(self) -> Budget:
+        return Budget(self.call_budget, self.token_budget)
+
+    @cached_property
     def _work(self) -> "_Work":
-        return _Work(self)
+        return _Work(self, self._budget)
 
 
 class _Work:
-    """What an `EndpointLabeler` does and has spent so far in this process."""
+    """What an `EndpointLabeler` needs while it asks, and knows of the server."""
 
-    def __init__(self, labeler: EndpointLabeler) -> None:
-        self._labeler = labeler
+    def __init__(self, labeler: EndpointLabeler, budget: Budget) -> None:
+        self._labeler, self.budget = labeler, budget
+        self.client = Client(labeler.base_url, labeler.key_variable, labeler.timeout)
         self.probed = False
+        """Whether a pair has been asked."""
         self._logprobs: bool | None = None if labeler.stages == 1 else False
         """Whether the server gives log probabilities; None: it has not been asked yet."""
-        self._lock = threading.Lock()
-        self._calls = self._tokens = 0
-        """What was spent."""
-        self._reserved_calls = self._under_way = 0
-        """What pairs that are under way may need, and their number."""
-        self._largest = 0
-        """The most tokens that a pair took."""
 
-    @cached_property
-    def client(self) -> Client:
-        return Client(self._labeler.base_url, self._labeler.key_variable, self._labeler.timeout)
+    @property
+    def calls_per_pair(self) -> int:
+        """The most requests that a pair takes, if none fails."""
+        if self._labeler.stages == 2:
+            return 4
+        return 2 if self._logprobs else 2 * self._labeler.votes + (self._logprobs is None)
 
-    def resume(self, calls: int, tokens: int) -> None:
-        with self._lock:
-            self._calls, self._tokens = max(self._calls, calls), max(self._tokens, tokens)
-
-    def begin(self) -> int:
-        """Reserve the calls of a pair: how many; 0 if the budget might not suffice for it."""
-        self.client  # noqa: B018  (raises here if there is no key)
-        labeler, calls = self._labeler, 4
-        if labeler.stages == 1:
-            calls = 2 if self._logprobs else 2 * labeler.votes + (self._logprobs is None)
-        with self._lock:
-            fits = self._free_calls() >= calls
-            if labeler.token_budget is not None:
-                fits &= self._tokens + max(1, (self._under_way + 1) * self._largest) <= labeler.token_budget
-            if fits:
-                self._under_way += 1
-                self._reserved_calls += calls
-            return calls if fits else 0
-
-    def _free_calls(self) -> float:
-        budget = self._labeler.call_budget
-        return np.inf if budget is None else budget - self._calls - self._reserved_calls
-
-    def ask(self, prompt: str, images: Sequence[np.ndarray], reserved: int) -> Answer:
-        """Ask about a pair, in both orders."""
-        files, asked, orders = [encode(image) for image in images], _Asked(reserved), list[float]()
+    def ask(self, prompt: str, images: Sequence[np.ndarray], calls: int) -> Answer:
+        """Ask about a pair, in both orders, for which so many calls are set aside."""
+        asked, orders = _Asked(), list[float]()
         try:
+            files = [encode(image) for image in images]
             for order in (files, files[::-1]):
                 prefers_second = self._ask_in_order(prompt, order, asked)
                 if prefers_second is None:
@@ -224,12 +205,8 @@ class _Work:
             details = {**asked.details, "orders": orders}
             return Answer(preference=sum(orders) / 2, confidence=1 - abs(orders[0] - orders[1]), details=details)
         finally:
-            with self._lock:
-                self._under_way -= 1
-                self._reserved_calls -= asked.reserved
-                self._tokens += asked.tokens
-                self._largest = max(self._largest, asked.tokens)
-                self.probed = True
+            self.budget.end(calls - asked.sent, asked.tokens)
+            self.probed = True
 
     def _ask_in_order(self, prompt: str, files: Sequence[bytes], asked: "_Asked") -> float | None:
         """The probability that the second of two images is closer to the goal; None if there is no answer."""
@@ -249,27 +226,22 @@ class _Work:
             if vote is not None:
                 votes.append(vote)
             if self._logprobs:
-                break  # of the same answer there is no need for another vote
+                break  # another reply would be the same
         return sum(votes) / len(votes) if votes else None
 
     def _send(self, messages: Sequence[prompts.Message], asked: "_Asked") -> Reply:
         labeler, logprobs = self._labeler, self._logprobs is not False
-        with self._lock:
-            retries = int(min(labeler.retries, max(0, self._free_calls())))
-            self._reserved_calls += retries
-            asked.reserved += retries
-        used, reply = retries + 1, None
+        retries = self.budget.lend(labeler.retries)
+        used = 1 + retries
+        asked.sent += 1
         try:
             reply = self.client.create(labeler.model, messages, labeler.request, retries=retries, logprobs=logprobs)
             used = reply.calls
         except NoLogProbabilities:
-            self._logprobs, used = False, 1
+            reply, used, self._logprobs = None, 1, False
         finally:
             asked.calls += used
-            with self._lock:
-                self._calls += used
-                self._reserved_calls -= retries + 1
-                asked.reserved -= retries + 1
+            self.budget.give_back(1 + retries - used)
         if reply is None:
             return self._send(messages, asked)
         if self._logprobs is None and reply.text is not None:
@@ -281,8 +253,10 @@ class _Work:
 class _Asked:
     """What was asked about one pair, and answered."""
 
-    def __init__(self, reserved: int) -> None:
-        self.reserved, self.calls, self.replies = reserved, 0, list[Reply]()
+    def __init__(self) -> None:
+        self.replies = list[Reply]()
+        self.sent = self.calls = 0
+        """Number of requests, without and with those that were repeated."""
 
     @property
     def tokens(self) -> int:

@@ -129,7 +129,7 @@ def _make_app(desk: Desk, token: str) -> Any:
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Mount, Route
 
-    page = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    page = resources.files("vlmrm_gym.preferences").joinpath("page.html").read_text(encoding="utf-8")
 
     async def show(request: Request) -> Response:
         return HTMLResponse(page, headers={"Cache-Control": "no-store"})

@@ -55,7 +55,8 @@ def encode_clip(frames: Frames, fps: float) -> bytes:
         return encode(montage(frames))
     # The last state is what a clip leads to: it stays for a moment.
     durations = [round(1000 / fps)] * len(others) + [800]
-    first.save(stream := io.BytesIO(), "WEBP", save_all=True, append_images=others, duration=durations, quality=90)
+    settings: dict[str, Any] = {"append_images": others, "duration": durations, "lossless": True, "method": 0}
+    first.save(stream := io.BytesIO(), "WEBP", save_all=True, **settings)
     return stream.getvalue()
 
 
