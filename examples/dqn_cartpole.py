@@ -32,9 +32,9 @@ from tqdm import tqdm
 import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.files import atomic_write
 from vlmrm_gym.media.videos import record_video
 from vlmrm_gym.replay import ReplayBuffer
-from vlmrm_gym.files import atomic_write
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.single_files import RunArgs, check_learning_starts, start_run, write_result
 

@@ -37,11 +37,11 @@ from tqdm import tqdm
 
 from vlmrm_gym.cpu import has_bfloat16
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.files import atomic_write
 from vlmrm_gym.media.videos import record_video
 from vlmrm_gym.registration import find_task, make_env, make_vector_env
 from vlmrm_gym.replay import Batch, ReplayBuffer
 from vlmrm_gym.tasks import HUMANOID_TRAINING
-from vlmrm_gym.files import atomic_write
 from vlmrm_gym.training.single_files import (
     RunArgs,
     check_learning_starts,

@@ -25,7 +25,7 @@ def make_envs(**options):
 
 def play(envs, steps, buffer=None, seed=0):
     envs.action_space.seed(seed)
-    observations, infos = envs.reset(seed=seed)
+    observations, _ = envs.reset(seed=seed)
     for _ in range(steps):
         actions = envs.action_space.sample()
         next_observations, *results = envs.step(actions)
@@ -89,9 +89,7 @@ def test_a_buffer_that_is_relabelled_has_the_rewards_of_the_newest_head():
     learner.session(30)
     buffer.relabel(envs.head)
     state = buffer.state_dict()
-    np.testing.assert_allclose(
-        state["rewards"].numpy(), learner.head(state["features"]).detach().numpy(), atol=1e-5
-    )
+    np.testing.assert_allclose(state["rewards"].numpy(), learner.head(state["features"]).detach().numpy(), atol=1e-5)
     envs.close()
 
 

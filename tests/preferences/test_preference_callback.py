@@ -20,7 +20,7 @@ from vlmrm_gym.sb3 import (
 )
 
 CART_POLE, MOUNTAIN_CAR = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"
-QUICK, SMALL = FitOptions(epochs=5), {"net_arch": [8]}
+QUICK = FitOptions(epochs=5)
 
 
 def make_envs(id=CART_POLE, **options):
@@ -29,13 +29,13 @@ def make_envs(id=CART_POLE, **options):
 
 
 def off_policy(algorithm, envs, **options):
-    options = {"learning_starts": 40, "buffer_size": 1_000, "policy_kwargs": SMALL, "device": "cpu", **options}
+    options = {"learning_starts": 40, "buffer_size": 1_000, "policy_kwargs": {"net_arch": [8]}, "device": "cpu", **options}
     return algorithm("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, batch_size=8, seed=0, **options)
 
 
 def on_policy(envs, base):
     handle = {"rewards": RewardHandle(base)}
-    options = {"n_steps": 15, "batch_size": 30, "n_epochs": 1, "policy_kwargs": SMALL, "device": "cpu", "seed": 0}
+    options = {"n_steps": 15, "batch_size": 30, "n_epochs": 1, "policy_kwargs": {"net_arch": [8]}, "device": "cpu", "seed": 0}
     return PPO("MlpPolicy", envs, rollout_buffer_class=DeferredRolloutBuffer, rollout_buffer_kwargs=handle, **options)
 
 
@@ -45,14 +45,14 @@ def on_policy(envs, base):
 def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest(algorithm, id, tmp_path):
     envs = make_envs(id)
     model = off_policy(algorithm, envs)
-    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=30, folder=tmp_path, fit=QUICK)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=32, pairs=15, total=45, folder=tmp_path, fit=QUICK)
     held = []
     hold = callback._hold_session
     callback._hold_session = lambda: (held.append((model.num_timesteps, model._n_updates)), hold())
     model.learn(120, callback=callback)
-    assert [steps for steps, _ in held] == [40, 70, 100]
+    assert [steps for steps, _ in held] == [40, 72, 104]
     assert held[0][1] == 0 < held[1][1]
-    assert callback.learner.num_questions == 30
+    assert callback.learner.num_questions == 45
     buffer, newest = model.replay_buffer, envs.envs.head
     features = torch.from_numpy(buffer._late.columns["features"][: buffer.size()])
     np.testing.assert_allclose(buffer.rewards[: buffer.size(), 0], newest.head(features).numpy(), atol=1e-5)
@@ -66,10 +66,10 @@ def test_on_policy_algorithms_explore_until_there_is_a_head(normalizes):
     base = make_envs()
     envs = VecNormalize(base, norm_reward=False) if normalizes else base
     model = on_policy(envs, base)
-    callback = PreferenceCallback(GroundTruthLabeler(), every=40, pairs=10, total=20, fit=QUICK)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=40, pairs=15, total=30, fit=QUICK)
     model.learn(100, callback=callback)
     assert (model.num_timesteps, model._n_updates) == (100, 2)  # 40 at random, and 2 rollouts of 30
-    assert callback.learner.num_questions == 20
+    assert callback.learner.num_questions == 30
     assert np.isfinite(model.rollout_buffer.rewards).all()
     assert model.rollout_buffer.rewards.std() > 0
     base.close()
@@ -77,25 +77,26 @@ def test_on_policy_algorithms_explore_until_there_is_a_head(normalizes):
 
 def test_learning_waits_where_the_first_session_makes_no_head():
     """The first answers are all alike; random exploration goes on until the second session."""
-    envs, sessions = make_envs(), []
+    envs, updates = make_envs(), []
+    model = off_policy(DQN, envs)
 
     def answer(pairs):
-        sessions.append(len(pairs))
-        return [0.5 if len(sessions) == 1 else float(i % 2) for i in range(len(pairs))]
+        updates.append(model._n_updates)
+        better = [float(pair.second.grades[0] > pair.first.grades[0]) for pair in pairs]
+        return [0.5] * len(pairs) if len(updates) == 1 else better
 
-    callback = PreferenceCallback(answer, every=30, pairs=10, total=20, fit=FitOptions(epochs=1, learning_rate=0))
-    model = off_policy(DQN, envs)
-    try:
-        model.learn(68, callback=callback)
-        assert (model._n_updates, callback.learner.head) == (0, None)
-    finally:
-        envs.close()
+    callback = PreferenceCallback(answer, every=32, pairs=15, total=30, fit=QUICK)
+    model.learn(88, callback=callback)
+    assert updates == [0, 0]
+    assert model.learning_starts == 64  # the second session is after step 72
+    assert model._n_updates > 0
+    envs.close()
 
 
 def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
     envs = make_envs()
     callback = PreferenceCallback(lambda pairs: [0.5] * len(pairs), every=20, pairs=10, total=20, fit=QUICK)
-    with pytest.raises(RuntimeError, match="All 20 questions have been asked, and there is no head.* alike, 0.5"):
+    with pytest.raises(RuntimeError, match=r"All 20 questions have been asked, and there is no head.* alike, 0.5"):
         off_policy(DQN, envs).learn(200, callback=callback)
     envs.close()
 
@@ -103,17 +104,17 @@ def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
 def test_a_first_session_waits_for_the_first_episode():
     envs = make_envs()
     model = off_policy(DQN, envs, learning_starts=4)
-    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=5, total=15, fit=QUICK)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(epochs=5, min_answers=5))
     model.learn(30, callback=callback)
     assert callback.learner.num_sessions == 1
-    assert model.learning_starts == 18  # episodes of 10 steps end with step 20
+    assert model.learning_starts == 16  # episodes of 10 steps end with step 20, rollouts with 16 and 24
     envs.close()
 
 
 def test_figures_are_logged(tmp_path):
     envs = make_envs()
     model = off_policy(DQN, envs)
-    callback = PreferenceCallback(GroundTruthLabeler(mistakes=0.2), every=30, pairs=10, total=10, fit=QUICK)
+    callback = PreferenceCallback(GroundTruthLabeler(mistakes=0.2), every=30, pairs=15, total=15, fit=QUICK)
     recorded = {}
     model.learn(40, callback=callback)
     recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
@@ -124,7 +125,7 @@ def test_figures_are_logged(tmp_path):
 
 def test_sessions_that_do_not_fit_into_the_training_are_warned_of():
     envs = make_envs()
-    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=50, fit=QUICK)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=75, fit=QUICK)
     with pytest.warns(UserWarning, match="room for 2 of 5 sessions in 70 steps"):
         off_policy(DQN, envs).learn(70, callback=callback)
     envs.close()

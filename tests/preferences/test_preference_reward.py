@@ -23,7 +23,9 @@ FINGERPRINT = "tiny, squash"
 def head():
     """A head of one view of the bundled model."""
     made = PreferenceHead((1, 128), fingerprint=FINGERPRINT, prompt=TASK_PROMPT, seed=3)
-    made.standardise(torch.nn.functional.normalize(torch.randn(100, 1, 128, generator=torch.Generator().manual_seed(0))))
+    made.standardise(
+        torch.nn.functional.normalize(torch.randn(100, 1, 128, generator=torch.Generator().manual_seed(0)))
+    )
     return made
 
 

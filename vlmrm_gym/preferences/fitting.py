@@ -208,14 +208,17 @@ def find_obstacle(comparisons: Comparisons, options: FitOptions) -> str | None:
 
 
 def judge(new: PreferenceHead, old: PreferenceHead | None, comparisons: Comparisons, options: FitOptions) -> Verdict:
-    """Compare two heads on the newest held-out answers. The new one must be no worse; without an old one, than chance."""
+    """Compare two heads on the newest held-out answers.
+
+    The new one replaces the old one if its cross-entropy is no higher; without an old one, no higher than chance's.
+    """
     deciding = comparisons[np.flatnonzero(comparisons.held_out)[-options.newest_held_out :]]
     (loss, accuracy), (before, _) = cross_entropy(new, deciding), cross_entropy(old, deciding)
-    whose = "that of chance" if old is None else "the old head's"
-    is_better = loss <= before
-    what = "The new head is used" if is_better else "The old head stays" if old else "There is no head yet"
-    comparison = "no worse than" if is_better else "worse than"
-    reason = f"{what}: its cross-entropy on {len(deciding)} held-out answers, {loss:.3f}, is {comparison} {whose}, {before:.3f}."
-    if not is_better and old is None:
-        reason = reason.replace("its cross-entropy", "the new one's cross-entropy")
-    return Verdict(is_better, reason, loss, accuracy)
+    figures = (
+        f"on {len(deciding)} held-out answers its cross-entropy is {loss:.3f}, and that of "
+        f"{'chance' if old is None else 'the old head'} {before:.3f}."
+    )
+    if loss <= before:
+        return Verdict(True, f"The new head is used: {figures}", loss, accuracy)
+    rest = "There is no head yet." if old is None else "The old head stays."
+    return Verdict(False, f"The new head is worse: {figures} {rest}", loss, accuracy)

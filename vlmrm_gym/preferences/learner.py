@@ -180,7 +180,7 @@ class PreferenceLearner:
         available = sum(max(0, len(episode) - length + 1) for episode in self.log.episodes)
         if available and 2 * count > available:
             raise ValueError(
-                f"A session must ask about at most half as many pairs as the log has segments of {length}, {available}. "
+                f"A session must have at most half as many pairs as the log has segments of {length}, {available}. "
                 f"Received {count} pairs. Ask about fewer, or later."
             )
         chooses = self._sampling == "disagreement" and self.head is not None
@@ -230,7 +230,9 @@ class PreferenceLearner:
         """Fit a head to all comparisons, and publish it if it is no worse than the one before."""
         assert self.comparisons is not None
         if (obstacle := find_obstacle(self.comparisons, self.fit_options)) is not None:
-            return Verdict(False, obstacle + (" There is no head yet." if self.head is None else " The old head stays."))
+            return Verdict(
+                False, obstacle + (" There is no head yet." if self.head is None else " The old head stays.")
+            )
         own = self.specification
         new = PreferenceHead(
             self.comparisons.features.shape[3:],
@@ -241,7 +243,9 @@ class PreferenceLearner:
             seed=self._seed + self.num_sessions,
         )
         logged = [one.states for one in self.log.sample(min(NUM_REFERENCE, len(self.log)), 1, seed=self._rng)]
-        scalars["loss"] = fit(new, self.comparisons, self._features(logged), self.fit_options, self._seed + self.num_sessions)
+        scalars["loss"] = fit(
+            new, self.comparisons, self._features(logged), self.fit_options, self._seed + self.num_sessions
+        )
         scalars["disagreement"] = float(disagreement(new, self.comparisons.features).mean())
         verdict = judge(new, self.head, self.comparisons, self.fit_options)
         if verdict.accepted:

@@ -7,8 +7,7 @@ import numpy as np
 from vlmrm_gym.validation import check_choice, check_positive_integer
 
 Schedule = str | Callable[[float], float]
-"""The name of a schedule, or a function from the part of the sessions that is over, from 0 to 1, to a session's relative
-number of questions."""
+"""A name, or a function from the part of the sessions that is over, 0 to 1, to a relative number of questions."""
 
 SCHEDULES: Mapping[str, Callable[[float], float]] = {
     "constant": lambda t: 1.0,

@@ -18,8 +18,8 @@ _CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120)
 def write_session(session: Session, path: Path) -> None:
     """Write a picture of a session's first pairs: one below the other, the first segment on the left.
 
-    What was preferred has a green frame, or a red one if the grade prefers the other; what was said to be equal has grey
-    ones, and what was not answered none.
+    What was preferred has a green frame, or a red one if the grade prefers the other. Sides that were said to be equal
+    have grey ones, and those of a pair that was not answered none.
     """
     rows = zip(session.pairs[:MAX_PAIRS], session.answers, strict=False)
     picture = np.concatenate([_draw(pair, answer) for pair, answer in rows])

@@ -21,10 +21,7 @@ def _text_or_none(name: str, value: Any) -> str | None:
     return value
 
 
-def _of_clip(name: str) -> Any:
-    """A field with the default and the check of CLIP's."""
-    one = CLIPFields.__dataclass_fields__[name]
-    return field(default=one.default, metadata=one.metadata)
+_CLIP = CLIPFields.__dataclass_fields__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +46,13 @@ class Preference:
 
     prompt: str | None = field(default=None, metadata={"check": _text_or_none})
     """The goal, as labelers are told. Not needed with a `head`."""
-    model: str = _of_clip("model")
+    model: str = field(default="tiny", metadata=_CLIP["model"].metadata)
     """The vision-language model whose image tower makes the features; see `CLIP`."""
-    precision: Precision = _of_clip("precision")
+    precision: Precision = field(default="auto", metadata=_CLIP["precision"].metadata)
     """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
-    resize_mode: ResizeMode | None = _of_clip("resize_mode")
+    resize_mode: ResizeMode | None = field(default=None, metadata=_CLIP["resize_mode"].metadata)
     """How a frame gets the model's input size; see `CLIP`."""
-    batch_size: int | None = _of_clip("batch_size")
+    batch_size: int | None = field(default=None, metadata=_CLIP["batch_size"].metadata)
     """Maximum number of frames encoded at once; None chooses. It does not affect rewards."""
     ensemble: int = field(default=3, metadata={"check": _count})
     """Number of networks. The reward is their mean; where they disagree, answers are worth most."""

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,7 +54,7 @@ class PreferenceHead(torch.nn.Module):
         generator = torch.Generator().manual_seed(seed)
         sizes = [math.prod(shape), hidden_size, hidden_size, 1]
         self.weights, self.biases = torch.nn.ParameterList(), torch.nn.ParameterList()
-        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        for inputs, outputs in pairwise(sizes):
             weight = torch.randn(ensemble, inputs, outputs, generator=generator) * math.sqrt(2 / inputs)
             self.weights.append(weight)
             self.biases.append(torch.zeros(ensemble, 1, outputs))
@@ -117,7 +118,9 @@ class PreferenceHead(torch.nn.Module):
             head = cls(**json.loads(header["__metadata__"][_KEY]))
             head.load_state_dict(load(content))
         except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise ValueError(f"{name} must be a head that PreferenceHead.save wrote. Received another: {error}.") from error
+            raise ValueError(
+                f"{name} must be a head that PreferenceHead.save wrote. Received another: {error}."
+            ) from error
         return head.requires_grad_(False)
 
     def save(self, path: str | Path) -> None:

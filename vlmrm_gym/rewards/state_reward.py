@@ -139,6 +139,6 @@ def build_reward(
 
 
 NO_HEAD = (
-    "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a reward that scores "
-    "at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been learned."
+    "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a reward that "
+    "scores at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been learned."
 )

@@ -47,8 +47,7 @@ class PreferenceCallback(BaseCallback):
         schedule: How the pairs are divided over the sessions: "constant", "hyperbolic", "inverse_quadratic", or a
             function from the part of the sessions that is over, 0 to 1, to a relative number.
         folder: Where a picture of each session's pairs, with their answers, is written. None: none is.
-        verbose: 1 prints what comes of each session.
-        options: Other arguments of `PreferenceLearner`: `segment_length`, `sampling`, `half_life`, `fit`, `answers`, ...
+        options: Other arguments of `PreferenceLearner`, such as `segment_length`, `sampling`, `fit` and `answers`.
 
     Attributes:
         learner: The `PreferenceLearner`; its `save` and `load` are for checkpoints. Made by `bind`, or when training
@@ -70,10 +69,9 @@ class PreferenceCallback(BaseCallback):
         first: int | None = None,
         schedule: Schedule = "constant",
         folder: str | Path | None = None,
-        verbose: int = 0,
         **options: Any,
     ) -> None:
-        super().__init__(verbose)
+        super().__init__()
         check_positive_integer("every", every)
         if first is not None:
             check_positive_integer("first", first)
@@ -146,8 +144,7 @@ class PreferenceCallback(BaseCallback):
         session = self.learner.session(self._plan[self.learner.num_sessions])
         for name, value in session.scalars.items():
             self.logger.record(f"preferences/{name}", value)
-        if self.verbose:
-            print(f"Session {session.number} of {len(self._plan)}: {session.verdict.reason}")
+        self.logger.log(f"Session {session.number} of {len(self._plan)}: {session.verdict.reason}")
         if self._folder is not None:
             write_session(session, self._folder / f"session_{session.number:03}.png")
         if self.learner.head is None and session.number == len(self._plan):

@@ -16,13 +16,13 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
+from vlmrm_gym.files import atomic_write, check_space
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import Progress, RunCallback
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import Key, flatten, to_yaml, without_alias
 from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_weights, reading
 from vlmrm_gym.training.environments import make_envs
-from vlmrm_gym.files import atomic_write, check_space
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments
 from vlmrm_gym.training.resume_checks import find_changes
