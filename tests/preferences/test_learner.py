@@ -75,7 +75,7 @@ def test_the_log_is_what_rewards_are_standardised_with(envs):
     PreferenceLearner(envs, GroundTruthLabeler(), fit=QUICK).session(30)
     states = [episode.states for episode in envs.episode_log.episodes]
     rewards = np.concatenate([envs.head(envs.scorer.features(own)) for own in states])
-    assert rewards.mean() == pytest.approx(0, abs=0.4)  # 80 states were drawn, of 80, with replacement
+    assert rewards.mean() == pytest.approx(0, abs=0.4)  # 120 states were drawn, of 80
     assert rewards.std() == pytest.approx(1, abs=0.4)
 
 

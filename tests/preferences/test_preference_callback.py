@@ -29,13 +29,26 @@ def make_envs(id=CART_POLE, **options):
 
 
 def off_policy(algorithm, envs, **options):
-    options = {"learning_starts": 40, "buffer_size": 1_000, "policy_kwargs": {"net_arch": [8]}, "device": "cpu", **options}
+    options = {
+        "learning_starts": 40,
+        "buffer_size": 1_000,
+        "policy_kwargs": {"net_arch": [8]},
+        "device": "cpu",
+        **options,
+    }
     return algorithm("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, batch_size=8, seed=0, **options)
 
 
 def on_policy(envs, base):
     handle = {"rewards": RewardHandle(base)}
-    options = {"n_steps": 15, "batch_size": 30, "n_epochs": 1, "policy_kwargs": {"net_arch": [8]}, "device": "cpu", "seed": 0}
+    options = {
+        "n_steps": 15,
+        "batch_size": 30,
+        "n_epochs": 1,
+        "policy_kwargs": {"net_arch": [8]},
+        "device": "cpu",
+        "seed": 0,
+    }
     return PPO("MlpPolicy", envs, rollout_buffer_class=DeferredRolloutBuffer, rollout_buffer_kwargs=handle, **options)
 
 
@@ -104,19 +117,20 @@ def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
 def test_a_first_session_waits_for_the_first_episode():
     envs = make_envs()
     model = off_policy(DQN, envs, learning_starts=4)
-    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(epochs=5, min_answers=5))
+    callback = PreferenceCallback(
+        GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(epochs=5, min_answers=5)
+    )
     model.learn(30, callback=callback)
     assert callback.learner.num_sessions == 1
     assert model.learning_starts == 16  # episodes of 10 steps end with step 20, rollouts with 16 and 24
     envs.close()
 
 
-def test_figures_are_logged(tmp_path):
+def test_figures_are_logged():
     envs = make_envs()
     model = off_policy(DQN, envs)
-    callback = PreferenceCallback(GroundTruthLabeler(mistakes=0.2), every=30, pairs=15, total=15, fit=QUICK)
-    recorded = {}
-    model.learn(40, callback=callback)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=30, fit=QUICK)
+    model.learn(80, callback=callback)
     recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
     assert recorded >= {f"preferences/{name}" for name in ("questions", "answers", "head_version", "accepted")}
     assert recorded >= {f"preferences/{name}" for name in ("loss", "held_out_loss", "answer_accuracy", "disagreement")}

@@ -34,8 +34,8 @@ from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
 
 Sampling = Literal["uniform", "disagreement"]
-NUM_REFERENCE = 500
-"""States of the log, at most, that a head is standardised with."""
+POOL = 4
+"""Segments that a session draws from the log, a pair: pairs are made of them, and heads are standardised with them."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,9 +63,9 @@ class PreferenceLearner:
         envs: Vector environments with a `Preference` that is yet to be learned.
         labeler: Answers pairs; as for `resolve_labeler`.
         segment_length: States of a segment, T, whose rewards add up.
-        sampling: How pairs are chosen from the log: "uniform", or "disagreement": of ten times as many candidates those
-            about which the networks disagree most.
-        candidates: How many times as many.
+        sampling: How pairs are chosen: "uniform", or "disagreement": of many candidates those about which the networks
+            disagree most.
+        candidates: How many times as many candidates as pairs.
         half_life: Prefer newer states: their weight halves with every so many steps that came after them. None: all
             count the same.
         fit: How heads are fitted.
@@ -149,7 +149,7 @@ class PreferenceLearner:
         check_positive_integer("count", count)
         before = self._rng.bit_generator.state
         try:
-            pairs, features = self._choose(count)
+            pairs, features, logged = self._choose(count)
             pairs = [pair for pair, _ in self._waiting] + pairs
             features = np.concatenate([own[None] for _, own in self._waiting] + [features])
             answers = ask(self.labeler, pairs, self.answers, progress=progress)
@@ -162,7 +162,7 @@ class PreferenceLearner:
             self._waiting = [(pair, own) for pair, own, answer in rows if answer is None]
         self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + count
         scalars = {"questions": float(self.num_questions)}
-        verdict = self._learn(scalars)
+        verdict = self._learn(logged, scalars)
         scalars |= {
             "answers": float(0 if self.comparisons is None else len(self.comparisons)),
             "head_version": float(self.newest.version),
@@ -174,8 +174,12 @@ class PreferenceLearner:
         scalars = {name: value for name, value in scalars.items() if not np.isnan(value)}
         return Session(number=self.num_sessions, pairs=pairs, answers=answers, verdict=verdict, scalars=scalars)
 
-    def _choose(self, count: int) -> tuple[list[Pair], NDArray[np.float32]]:
-        """Pairs from the log, and their features, float32 (count, 2, T, V, D)."""
+    def _choose(self, count: int) -> tuple[list[Pair], NDArray[np.float32], NDArray[np.float32]]:
+        """Pairs from the log.
+
+        Returns:
+            The pairs; their features, float32 (count, 2, T, V, D); features of states of the log, float32 (N, V, D).
+        """
         length = self.segment_length
         available = sum(max(0, len(episode) - length + 1) for episode in self.log.episodes)
         if available and 2 * count > available:
@@ -183,19 +187,18 @@ class PreferenceLearner:
                 f"A session must have at most half as many pairs as the log has segments of {length}, {available}. "
                 f"Received {count} pairs. Ask about fewer, or later."
             )
-        chooses = self._sampling == "disagreement" and self.head is not None
-        number = count * self._candidates if chooses else count
-        segments = self.log.sample(2 * number, length, seed=self._rng, half_life=self._half_life)
-        features = self._features([segment.states for segment in segments])
-        features = features.reshape(number, 2, length, *features.shape[1:])
-        best = np.arange(count)
-        if chooses:
-            assert self.head is not None
-            best = np.sort(np.argsort(-disagreement(self.head, features), kind="stable")[:count])
-        return [self._pair(*segments[2 * i : 2 * i + 2]) for i in best.tolist()], features[best]
-
-    def _features(self, states: Sequence[States]) -> NDArray[np.float32]:
-        return self._scorer.features(States.concatenate(states))
+        pool = self.log.sample(POOL * count, length, seed=self._rng, half_life=self._half_life)
+        features = self._scorer.features(States.concatenate([segment.states for segment in pool]))
+        features = features.reshape(len(pool), length, *features.shape[1:])
+        sides = np.arange(2 * count).reshape(count, 2)
+        if self._sampling == "disagreement" and self.head is not None:
+            first = self._rng.integers(len(pool), size=self._candidates * count)
+            second = (first + self._rng.integers(1, len(pool), size=len(first))) % len(pool)
+            candidates = np.stack([first, second], axis=1)
+            order = np.argsort(-disagreement(self.head, features[candidates]), kind="stable")
+            sides = candidates[order[:count]]
+        pairs = [self._pair(pool[i], pool[k]) for i, k in sides.tolist()]
+        return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
     def _pair(self, first: Segment, second: Segment) -> Pair:
         assert self.specification.prompt is not None
@@ -226,13 +229,12 @@ class PreferenceLearner:
         )
         self.comparisons = new if self.comparisons is None else Comparisons.concatenate([self.comparisons, new])
 
-    def _learn(self, scalars: dict[str, float]) -> Verdict:
+    def _learn(self, logged: NDArray[np.float32], scalars: dict[str, float]) -> Verdict:
         """Fit a head to all comparisons, and publish it if it is no worse than the one before."""
         assert self.comparisons is not None
         if (obstacle := find_obstacle(self.comparisons, self.fit_options)) is not None:
-            return Verdict(
-                False, obstacle + (" There is no head yet." if self.head is None else " The old head stays.")
-            )
+            rest = "There is no head yet." if self.head is None else "The old head stays."
+            return Verdict(False, f"{obstacle} {rest}")
         own = self.specification
         new = PreferenceHead(
             self.comparisons.features.shape[3:],
@@ -242,10 +244,7 @@ class PreferenceLearner:
             prompt=own.prompt,
             seed=self._seed + self.num_sessions,
         )
-        logged = [one.states for one in self.log.sample(min(NUM_REFERENCE, len(self.log)), 1, seed=self._rng)]
-        scalars["loss"] = fit(
-            new, self.comparisons, self._features(logged), self.fit_options, self._seed + self.num_sessions
-        )
+        scalars["loss"] = fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_sessions)
         scalars["disagreement"] = float(disagreement(new, self.comparisons.features).mean())
         verdict = judge(new, self.head, self.comparisons, self.fit_options)
         if verdict.accepted:
