@@ -130,7 +130,7 @@ def test_figures_are_logged():
     envs = make_envs()
     model = off_policy(DQN, envs)
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=30, fit=QUICK)
-    model.learn(80, callback=callback)
+    model.learn(80, callback=callback, log_interval=1_000)
     recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
     assert recorded >= {f"preferences/{name}" for name in ("questions", "answers", "head_version", "accepted")}
     assert recorded >= {f"preferences/{name}" for name in ("loss", "held_out_loss", "answer_accuracy", "disagreement")}

@@ -168,7 +168,7 @@ def test_a_registered_kind_is_named_in_files_without_trusting_code(flat, tmp_pat
 
 def test_files_name_no_kind_that_would_run_code():
     arguments = ["--env-name", "VLMRM/CartPole-v1", "--reward.name", "import", "--reward.kwargs", "{path: 'os:getcwd'}"]
-    with pytest.raises(ConfigError, match=r"`reward.name` must be clip, ground_truth or \"package.module:att"):
+    with pytest.raises(ConfigError, match=r"`reward.name` must be clip, ground_truth, preference or \"package.module:att"):
         train.configure(None, arguments)
 
 
