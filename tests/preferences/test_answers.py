@@ -161,7 +161,7 @@ with AnswersFile(sys.argv[1]) as file:
 def test_after_sigkill_nothing_is_lost_and_only_what_was_under_way_is_asked_again(path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests/helpers", *sys.path])}
-    with VLMServer(logprobs="tokens", latency=0.03) as server:
+    with VLMServer(logprobs="tokens", latency=0.05) as server:
         command = [sys.executable, "-c", ASKING, str(path), server.url]
         process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2])
         while server.requests < 10:

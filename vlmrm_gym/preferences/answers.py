@@ -105,14 +105,15 @@ def _sum_spending(file: AnswersFile, labeler: str) -> tuple[int, int]:
 
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:
-    """A line about answers so far: "12 of 50 pairs, 1 skipped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
+    """A line about answers so far: "12 of 50 pairs, 1 dropped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
     sums = {
         name: sum(answer.details.get(name, 0) for answer in answers)
         for name in ("calls", "tokens", "output_tokens", "seconds")
     }
     parts = [f"{len(answers)} of {total} pairs"]
-    if skipped := sum(answer.preference is None for answer in answers):
-        parts.append(f"{skipped} skipped")
+    dropped = sum("dropped" in answer.details for answer in answers)
+    skipped = sum(answer.preference is None for answer in answers) - dropped
+    parts += [f"{count} {what}" for count, what in ((skipped, "skipped"), (dropped, "dropped")) if count]
     if sums["calls"]:
         parts += [f"{sums['calls']:,} calls", f"{sums['tokens']:,} tokens"]
         if price is not None:

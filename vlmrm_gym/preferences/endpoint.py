@@ -19,8 +19,8 @@ from vlmrm_gym.preferences.pictures import check_size, draw_trajectory, encode, 
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import check_flag, check_integer, check_positive_integer, is_number, truncate
 
-_OURS = ("model", "messages", "logprobs", "top_logprobs", "stream", "n")
-"""Fields of requests that are set here."""
+_REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers")
+"""Fields of requests that are set here, or that may have a key in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class EndpointLabeler(LabelerSpec):
     """Asks a vision-language model which of two images is closer to the goal (RL-VLM-F, arXiv 2402.03681).
 
     Every pair is asked in both orders, since models prefer one position. With p and q, the probabilities that the
-    second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - |p - q|: if the orders
-    contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped: the
+    second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - abs(p - q): if the
+    orders contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped: the
     pair counts as skipped.
 
     The key is read from the environment when the first question is asked, and is kept nowhere.
@@ -104,9 +104,12 @@ class EndpointLabeler(LabelerSpec):
             raise ValueError(f"`timeout` must be a positive number of seconds. Received {self.timeout!r}.")
         if not isinstance(self.request, Mapping):
             raise TypeError(f"`request` must be a mapping of names to values. Received {self.request!r}.")
-        for name in _OURS:
+        for name in _REFUSED:
             if name in self.request:
-                raise ValueError(f"`request` must not have {name!r}, which is set by the labeler.")
+                raise ValueError(
+                    f"`request` must not have {name!r}: the labeler sets it, or it may have a key, and this is written "
+                    "to files."
+                )
         object.__setattr__(self, "size", check_size(self.size))
         if self.price is not None:
             object.__setattr__(self, "price", tuple(self.price))
