@@ -29,8 +29,8 @@ class EndpointLabeler(LabelerSpec):
 
     Every pair is asked in both orders, since models prefer one position. With p and q, the probabilities that the
     second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - abs(p - q): if the
-    orders contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped: the
-    pair counts as skipped.
+    orders contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped:
+    the pair has no preference, and is not asked again.
 
     The key is read from the environment when the first question is asked, and is kept nowhere.
 
