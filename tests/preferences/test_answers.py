@@ -182,6 +182,19 @@ def test_after_sigkill_nothing_is_lost_and_only_what_was_under_way_is_asked_agai
         assert KEY.encode() not in path.read_bytes()
 
 
+def test_ctrl_c_ends_at_once_while_a_server_does_not_answer(path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests/helpers", *sys.path])}
+    with VLMServer(latency=60) as server:
+        command = [sys.executable, "-c", ASKING, str(path), server.url]
+        process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE)
+        while not server.requests:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+
+
 def ask_again(file):
     """Replay: no server, and no key."""
     from vlmrm_gym.preferences.endpoint import EndpointLabeler

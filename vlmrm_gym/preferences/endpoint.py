@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -16,6 +16,7 @@ from vlmrm_gym.preferences.endpoint_client import Client, NoLogProbabilities, Re
 from vlmrm_gym.preferences.labelers import LabelerSpec, undecisive
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import check_size, draw_trajectory, encode, montage, spread
+from vlmrm_gym.preferences.threads import start
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import check_flag, check_integer, check_positive_integer, is_number, truncate
 
@@ -127,26 +128,22 @@ class EndpointLabeler(LabelerSpec):
         """
         work, waiting, running = self._work, deque(enumerate(pairs)), dict[Future[Answer], int]()
         failure: BaseException | None = None
-        executor = ThreadPoolExecutor(self.concurrency, "endpoint")
-        try:
-            while True:
-                limit = self.concurrency if work.probed else 1
-                while waiting and failure is None and len(running) < limit:
-                    if not work.budget.begin(calls := work.calls_per_pair):
-                        break
-                    number, pair = waiting.popleft()
-                    images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
-                    running[executor.submit(work.ask, pair.prompt, images, calls)] = number
-                if not running:
+        while True:
+            limit = self.concurrency if work.probed else 1
+            while waiting and failure is None and len(running) < limit:
+                if not work.budget.begin(calls := work.calls_per_pair):
                     break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    number = running.pop(future)
-                    if error := future.exception():
-                        failure = failure or error
-                    else:
-                        yield number, future.result()
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+                number, pair = waiting.popleft()
+                images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
+                running[start(work.ask, pair.prompt, images, calls)] = number
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number = running.pop(future)
+                if error := future.exception():
+                    failure = failure or error
+                else:
+                    yield number, future.result()
         if failure is not None:
             raise failure
         if waiting:
