@@ -11,7 +11,7 @@ import pytest
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
-from vlmrm_gym.audit import exploits, samples, scene_audit
+from vlmrm_gym.audit import exploits, pipeline, samples
 from vlmrm_gym.audit.rewards import EncodedRewards
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.cli import main
@@ -26,7 +26,7 @@ STANDING = "VLMRM/Humanoid-stand-v0"
 OTHER = "the cart is at the left end of the track"
 POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
 FEWER = [
-    (scene_audit, {"STEPS": 25, "TRAJECTORIES": 20}),
+    (pipeline, {"STEPS": 25, "TRAJECTORIES": 20}),
     (samples, {"ROLLOUTS": 2, "STEPS": 25, "AROUND": 60, "GOALS": 12}),
     (exploits, {"STARTS": 16, "EVALUATIONS": 110}),
 ]
@@ -86,7 +86,7 @@ def test_two_prompts_and_two_alphas_make_four_rows(four):
         assert (candidate["model"], candidate["camera"]) == ("tiny", "own")
         assert candidate["textured"] is candidate["combine_views"] is None  # there is one of each
     assert measures["subject"] == CARTPOLE
-    assert {"scoring", "search", "agreement"} <= measures["seconds"].keys()
+    assert measures["seconds"] > 0
     for text in (TASK_PROMPT, OTHER, "data:image"):
         assert text in report
 

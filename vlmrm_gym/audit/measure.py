@@ -109,7 +109,7 @@ def landscapes(
     for path in [] if task is None else task.paths():
         features = scene.features(path.states)
         lines = {label: curve(features) for label, curve in curves.items()}
-        goal = task.succeeds(path.states) if task is not None and task.has_success_fn else None
+        goal = task.succeeds(path.states) if task is not None and samples.knows_success else None
         if path.line is not None:
             earlier = plots[path.title].curves if path.title in plots else {}
             lines, goal = {**earlier, path.line: main(features)}, None

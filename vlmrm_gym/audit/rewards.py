@@ -4,7 +4,6 @@ A reward without features is measured by its values, which take the place of fea
 """
 
 import copy
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +19,6 @@ from vlmrm_gym.rewards.heads import Features, Head, apply_head
 from vlmrm_gym.rewards.specification import CLIP, RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.terminal import say
 
 if TYPE_CHECKING:
@@ -157,20 +153,3 @@ class _Values(StateReward):
 def state_reward(model: RewardModel, num_views: int = 1) -> StateReward:
     """What makes the features of states, or values in their place if the model has no features of single views."""
     return StateReward(model, num_views, return_features=True) if has_features(model) else _Values(model, num_views)
-
-
-def open_queue(reward: StateReward, make_renderer: MakeRenderer) -> ScoringQueue:
-    """A queue that makes features in this process.
-
-    Args:
-        reward: Of a loaded model.
-        make_renderer: Makes the renderer from a model's `render_size`.
-    """
-    return make_scoring_queue(
-        lambda device: reward,
-        make_renderer,
-        num_workers=0,
-        devices=None,
-        device="cpu",  # that of the loaded model counts
-        max_pending_bytes=sys.maxsize,  # who asks for features has all states in memory
-    )

@@ -246,6 +246,6 @@ def _write_measures(report: "Report", path: Path) -> None:
             for exploit in report.exploits.exploits
         ],
         "median_success": report.exploits.median_success,
-        "seconds": dict(report.seconds),
+        "seconds": report.seconds,
     }
     path.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8")
