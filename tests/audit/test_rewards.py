@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from vlmrm_gym import CLIP
-from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, alpha_curves, control_rewards, group_by_encoder
 from vlmrm_gym.audit.results import AdversarialSearch
+from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, alpha_curves, control_rewards, group_by_encoder
 from vlmrm_gym.audit.viewpoints import compare_viewpoints
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_states import HumanoidStates
