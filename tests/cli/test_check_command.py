@@ -8,10 +8,10 @@ from contextlib import closing
 import gymnasium as gym
 import numpy as np
 import pytest
+from check_subjects import few_states
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
-from vlmrm_gym.audit import exploits, pipeline, samples
 from vlmrm_gym.audit.rewards import EncodedRewards
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.cli import main
@@ -25,20 +25,11 @@ CARTPOLE = "VLMRM/CartPole-v1"
 STANDING = "VLMRM/Humanoid-stand-v0"
 OTHER = "the cart is at the left end of the track"
 POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
-FEWER = [
-    (pipeline, {"STEPS": 25, "TRAJECTORIES": 20}),
-    (samples, {"ROLLOUTS": 2, "STEPS": 25, "AROUND": 60, "GOALS": 12}),
-    (exploits, {"STARTS": 16, "EVALUATIONS": 110}),
-]
-"""Sizes of a check that takes seconds."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_states():
-    with pytest.MonkeyPatch.context() as patch:
-        for module, sizes in FEWER:
-            for name, size in sizes.items():
-                patch.setattr(module, name, size)
+def smaller():
+    with few_states():
         yield
 
 
@@ -166,7 +157,8 @@ def test_trajectory_search_looks_for_actions(tmp_path):
 @pytest.mark.slow
 def test_another_packages_environment_with_a_success_function(tmp_path):
     flags = ["--prompt", "a robot on the floor", "--success", "check_subjects:is_low"]
-    measures, report = check(tmp_path / "out", "Ant-v5", *flags)
+    with few_states(steps=10, evaluations=40):
+        measures, report = check(tmp_path / "out", "Ant-v5", *flags)
     (row,) = measures["table"]
     assert 0 <= numbers(row)["auc"] <= 1
     assert row["measures"]["exploit_excess"] is None or np.isfinite(row["measures"]["exploit_excess"])
@@ -272,12 +264,10 @@ def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
     main(["dataset", CARTPOLE, "--out", str(data), "--episodes", "4", "--steps", "40"])
     flags = [CARTPOLE, *POLES, "--rollouts", str(data)]
     turned = label(tmp_path / "turned.csv", data, lambda own: 1 - int(own))
-    own = check(tmp_path / "own", *flags)[0]
     labelled = check(tmp_path / "labelled", *flags, "--labels", str(data / "labels.csv"))[0]
     opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
     auc = [numbers(one["table"][0])["auc"] for one in (labelled, opposite)]
     assert auc[0] == pytest.approx(1 - auc[1])
-    assert any(exploit["failed"] for exploit in own["exploits"])
     for one in (labelled, opposite):  # nothing says which other states fail
         assert one["exploits"]
         assert not any(exploit["failed"] for exploit in one["exploits"])
@@ -304,7 +294,8 @@ def test_one_recorded_episode_is_enough(tmp_path):
 @pytest.mark.slow
 def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     flags = ["--textured", "both", "--camera", "paper", "front-side", "--combine-views", "min", "mean"]
-    measures, report = check(tmp_path / "out", STANDING, *flags)
+    with few_states(steps=8, evaluations=30):
+        measures, report = check(tmp_path / "out", STANDING, *flags)
     candidates = {
         tuple(row["candidate"][name] for name in ("textured", "camera", "combine_views")) for row in measures["table"]
     }

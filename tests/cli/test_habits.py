@@ -11,6 +11,7 @@ import gymnasium as gym
 import minari
 import numpy as np
 import pytest
+from check_subjects import few_states
 from conftest import TASK_PROMPT
 from PIL import Image
 
@@ -89,6 +90,12 @@ class Encoded(Red):
 
 def red(frames, scale=1.0):
     return scale * frames[..., 0].mean((1, 2))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def smaller():
+    with few_states():
+        yield
 
 
 @pytest.fixture

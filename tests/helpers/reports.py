@@ -51,8 +51,11 @@ def make_candidate(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "fron
     )
 
 
-def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
-    """A report with every section: 5 exploits of 2 views, 2 contact sheets of 24 frames, 12 combinations."""
+def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) -> Report:
+    """A report with every section: 5 exploits of 2 views, 2 contact sheets of 24 frames, 12 combinations.
+
+    Frames have `side` x `side` pixels.
+    """
     rng = np.random.default_rng(0)
     true_rewards = rng.normal(0.71, 0.04, 300)
     success = rng.random(2000) < 0.2
@@ -61,7 +64,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
         Exploit(
             state=np.zeros(2),
             reward=0.83 - 0.03 * number,
-            frames=draw_frames(2, 480, rng, noise),
+            frames=draw_frames(2, side, rng, noise),
             failed={"torso upright": 6.31 - number, "knees below 0.35 m": 1.2, "feet behind the knees": 0.04},
             reached=0.69 if number == 0 else None,
         )
@@ -74,7 +77,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
     }
     by_prompt = {prompt: np.linspace(0.2, 0.7, 30), "kneeling": np.linspace(0.3, 0.6, 30) ** 2}
     rollouts = np.clip(0.4 + np.cumsum(rng.normal(0, 0.01, (60, 100)), axis=1), 0.2, 0.6)
-    frame = draw_frames(1, 480, rng, noise)[0]
+    frame = draw_frames(1, side, rng, noise)[0]
     viewpoints = [
         [
             Viewpoint(
@@ -132,7 +135,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
             knows_success=True,
             exploits=exploits,
             true_rewards=true_rewards,
-            true_frames=draw_frames(2, 480, rng, noise),
+            true_frames=draw_frames(2, side, rng, noise),
             near_miss=0.74,
             scored=12_800,
         ),
@@ -151,7 +154,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
         sheets=[
             ContactSheet(
                 title=title,
-                frames=np.concatenate([draw_frames(24, 224, rng, noise)] * views, axis=2),
+                frames=np.concatenate([draw_frames(24, min(side, 224), rng, noise)] * views, axis=2),
                 rewards=np.sort(rng.uniform(0.2, 0.8, 24))[::-1],
                 success=successes,
             )
