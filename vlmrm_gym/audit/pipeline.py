@@ -21,7 +21,7 @@ from vlmrm_gym.audit.target import AuditSettings, AuditTarget
 from vlmrm_gym.audit.trajectory_search import search_trajectories
 from vlmrm_gym.audit.viewpoints import compare_viewpoints
 from vlmrm_gym.envs.states import TaskStates
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.models import unload
 from vlmrm_gym.rewards.specification import RewardSpec
@@ -138,10 +138,8 @@ class SceneAudit:
         self._target, self._settings, self._rewards, self._progress = target, settings, rewards, progress
         with ExitStack() as opened:
             self._env = opened.enter_context(closing(target.make_env(first.textured)))
-            try:
+            with as_input_error():
                 self._scene = opened.enter_context(self._make_scene(first.camera))
-            except ValueError as error:
-                raise InputError(str(error)) from error
             rollouts = play_rollouts(target, settings, self._scene)
             self._notes = self._name_blind_cameras(rollouts)
             visited = States.concatenate([rollout.states for rollout in rollouts])

@@ -43,6 +43,9 @@ class Sample:
     def __len__(self) -> int:
         return len(self.states)
 
+    def __getitem__(self, index: NDArray[np.int64]) -> "Sample":
+        return Sample(self.states[index], self.features[index], None if self.success is None else self.success[index])
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
@@ -117,7 +120,7 @@ def collect(
         around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if knows_success else None)
         goals = States(task.goals(GOALS, rng)) if knows_success else goals
     if not len(goals) and success is not None:
-        goals = visited[np.isin(np.arange(len(visited)), rng.permutation(np.flatnonzero(success))[:GOALS])]
+        goals = visited[rng.permutation(np.flatnonzero(success))[:GOALS]]
     return Samples(
         rollouts=rollouts,
         visited=Sample(visited, scene.features(visited), success),

@@ -15,7 +15,7 @@ from vlmrm_gym.audit.results import Candidate
 from vlmrm_gym.audit.trajectory_search import action_decoder
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.states import Rows, TaskStates
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.views import CombineViews
@@ -114,10 +114,8 @@ def find_candidates(
         )
     for how, views in product(combine_views, num_views.values()):
         if views > 1:
-            try:
+            with as_input_error():
                 CombineViews(how, views)
-            except ValueError as error:
-                raise InputError(str(error)) from error
     return [
         Candidate(name=label, reward=reward, textured=look, camera_name=name, camera=camera, combine_views=combine)
         for (label, reward), look, (name, camera) in product(rewards.items(), textured, cameras.items())
@@ -126,11 +124,8 @@ def find_candidates(
 
 
 def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:
-    try:
-        with closing(StateView(env, camera, pin=False)) as view:
-            return view.num_views
-    except (DependencyNotInstalled, ValueError) as error:
-        raise InputError(str(error)) from error
+    with as_input_error(DependencyNotInstalled), closing(StateView(env, camera, pin=False)) as view:
+        return view.num_views
 
 
 def find_success_fn(path: str) -> SuccessFunction:
@@ -142,10 +137,8 @@ def find_success_fn(path: str) -> SuccessFunction:
     Raises:
         InputError: It does not exist.
     """
-    try:
+    with as_input_error():
         function = find_callable(path, "success")
-    except ValueError as error:
-        raise InputError(str(error)) from error
     rule = "`success` must map states, float64 (N, S), to bool (N,)"
 
     def success_fn(states: NDArray[np.float64]) -> NDArray[np.bool_]:

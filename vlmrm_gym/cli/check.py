@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
-from vlmrm_gym.errors import InputError, check_values
+from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.folders import output_folder
 from vlmrm_gym.rewards.specification import CLIP, RewardSpec
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
@@ -114,12 +114,10 @@ def _check(command: Check) -> "Report":
     from vlmrm_gym.rewards.sources import parse_model_name
     from vlmrm_gym.training.files import atomic_write
 
-    try:
+    with as_input_error(OSError):
         resolve_device(command.device)
         for model in command.model:
             parse_model_name(model)
-    except (OSError, ValueError) as error:
-        raise InputError(str(error)) from error
     command = _find_rollouts(command)
     target = AuditTarget(
         name=command.id or str(command.env),

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.folders import make_folder
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.tasks import REGISTERED, Task
@@ -77,10 +77,8 @@ def list_tasks(command: Tasks) -> None:
             from vlmrm_gym.cli.task_pictures import draw_task
 
             picture = command.pictures / f"{task.id.removeprefix('VLMRM/').replace('/', '_')}.png"
-            try:
+            with as_input_error():
                 drawn = draw_task(task, camera)
-            except ValueError as error:
-                raise InputError(str(error)) from error
             Image.fromarray(drawn).save(picture)
             row.append(Text(printable(str(picture))))
         table.add_row(*row)
