@@ -63,6 +63,7 @@ def four(tmp_path_factory):
 def test_measures_say_where_they_are_from(four):
     provenance = four[0]["provenance"]
     assert list(provenance) == ["Date", "Version", "Weights", "Seed", "Hardware"]
+    assert four[0]["command"].startswith(f"vlmrm-gym check {CARTPOLE} --prompt '{TASK_PROMPT}' --baseline")
     assert re.fullmatch(r"tiny, SHA-256 [0-9a-f]{12}", provenance["Weights"])
     assert vlmrm_gym.__version__ in provenance["Version"]
     assert all(row["measures"]["states"] == "states around the goal" for row in four[0]["table"])
