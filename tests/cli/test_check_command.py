@@ -242,22 +242,18 @@ def label(path, dataset, value):
 
 
 def test_labels_of_recorded_rollouts_say_which_states_succeed(dataset, tmp_path):
-    own = check(tmp_path / "own", *LABELLED, "--rollouts", str(dataset))[0]["table"][0]["measures"]
+    """A file of labels belongs to the dataset of --rollouts, or to that of its folder."""
+
+    def measure(name, *flags):
+        return check(tmp_path / name, *LABELLED, *flags)[0]["table"][0]["measures"]
+
+    own = measure("own", "--rollouts", str(dataset))
+    assert own["auc"] is not None
+    assert measure("file", "--labels", str(dataset / "labels.csv")) == own
+    assert measure("folder", "--labels", str(dataset)) == own
     turned = label(tmp_path / "turned.csv", dataset, lambda own: 1 - int(own))
-    flags = ["--rollouts", str(dataset), "--labels"]
-    same = check(tmp_path / "same", *LABELLED, *flags, str(dataset / "labels.csv"))[0]["table"][0]["measures"]
-    opposite = check(tmp_path / "turned", *LABELLED, *flags, str(turned))[0]["table"][0]["measures"]
-    assert same == own
+    opposite = measure("turned", "--rollouts", str(dataset), "--labels", str(turned))
     assert opposite["auc"]["value"] == pytest.approx(1 - own["auc"]["value"])
-
-
-@pytest.mark.parametrize("name", ["labels.csv", ""], ids=["file", "folder"])
-def test_labels_in_a_datasets_folder_are_of_its_steps(name, dataset, tmp_path):
-    flags = ["--labels", str(dataset / name)]
-    alone = check(tmp_path / "alone", *LABELLED, *flags)[0]["table"][0]["measures"]
-    both = check(tmp_path / "both", *LABELLED, *flags, "--rollouts", str(dataset))[0]["table"][0]["measures"]
-    assert alone == both
-    assert alone["auc"] is not None
 
 
 def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):

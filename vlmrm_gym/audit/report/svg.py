@@ -124,7 +124,8 @@ def to_svg(axes: "Axes", description: str) -> Markup:
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with mpl.rc_context({"svg.fonttype": "none"}):
-        axes.figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+        figure: Any = axes.figure  # matplotlib types it as a part of a figure, too
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue()
     _, _, body = svg[svg.index("<svg") :].partition(">")
     body = re.sub(r'<defs>.*?</defs>|<!--.*?-->| id="[^"]*"', "", body, flags=re.DOTALL)
