@@ -169,7 +169,8 @@ def test_the_overview_has_one_line_a_command(capsys):
         (["dataset", "VLMRM/CartPole-v2", "--out", "x"], "Did you mean 'VLMRM/CartPole-v1'?"),
         (["dataset", CARTPOLE], "`out` must be given"),
         (["dataset", CARTPOLE, "--out", "x", "--alpha", "2"], "`alpha` must be a number from 0 to 1"),
-        (["tasks", "VLMRM/CartPole-v2"], "The ID must be one"),
+        (["tasks", "VLMRM/CartPole-v2"], "Did you mean 'VLMRM/CartPole-v1'?"),
+        (["tasks", "CartPole-v1"], "The ID must be one that `vlmrm_gym.tasks.register` knows"),
         (["tasks", "--help"], None),
     ],
 )

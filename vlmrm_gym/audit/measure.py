@@ -49,22 +49,17 @@ def controls(
         return []
     features, success = labelled.features, labelled.success
     groups = samples.groups if labelled is visited else np.arange(len(labelled))
-    comparisons = len(prompts) + 1 + visited.has_both
     unrelated = "An unrelated prompt should not separate successes from failures this well."
-    measured = [
-        measure_control(name, unrelated, other(features), success, groups, comparisons)
-        for name, other in prompts.items()
-    ]
-    explanation = "A black frame should not score above failures as reliably as a success does."
+    rewards = [(name, unrelated, other(features), success, groups) for name, other in prompts.items()]
+    black_explanation = "A black frame should not score above failures as reliably as a success does."
     blackened = np.where(success, reward(black)[0], reward(features))
-    name = "successes replaced by a black frame"
-    measured.append(measure_control(name, explanation, blackened, success, groups, comparisons))
+    rewards.append(("successes replaced by a black frame", black_explanation, blackened, success, groups))
     if visited.success is not None and visited.has_both:
-        explanation = "Frozen frames should carry no information about when a rollout succeeds."
+        frozen_explanation = "Frozen frames should carry no information about when a rollout succeeds."
         frozen = reward(samples.first)[samples.groups]
         name = "rollouts frozen at their first frame"
-        measured.append(measure_control(name, explanation, frozen, visited.success, samples.groups, comparisons))
-    return measured
+        rewards.append((name, frozen_explanation, frozen, visited.success, samples.groups))
+    return [measure_control(*one, comparisons=len(rewards)) for one in rewards]
 
 
 def signal_curves(samples: Samples, reward: RewardView) -> SignalCurves:
