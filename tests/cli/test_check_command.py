@@ -323,7 +323,7 @@ def fails(capsys, *arguments):
         ([CARTPOLE, "--env", "check_subjects:one_step"], "Pass an ID or --env, one of the two"),
         (["VLMRM/CartPole-v2"], "The ID must be a registered one.* Did you mean 'VLMRM/CartPole-v1'"),
         (["no_such_module:Env-v0"], "The ID must be a registered one.*no_such_module"),
-        (["--env", "no_such_module:make"], "The environment of 'no_such_module:make' cannot be used"),
+        (["--env", "no_such_module:make"], "The environment 'no_such_module:make' cannot be used"),
         (["--env", "check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
         (["--env", "check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
         (["--env", "check_subjects:one_step"], "`prompt` must be given"),
