@@ -149,18 +149,24 @@ def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
             paths = [file for file in path.iterdir() if _is_picture(file)]
             if not paths:
                 raise InputError(f"The folder {path} must have pictures ({' '.join(PICTURES)}). Received none.")
-            return Pictures(sorted(paths, key=_natural), fps)
+            return _begun(Pictures(sorted(paths, key=_natural), fps))
         if not path.is_file():
             raise InputError(f"There is no file or folder {path}. Pass a video, or a folder of pictures.")
     except OSError as error:
         raise _unreadable(path, error) from error
     if _is_picture(path):
-        return Pictures([path], fps)
+        return _begun(Pictures([path], fps))
     if fps is not None:
         raise InputError(
             f"`fps` is for pictures. Received {fps:g} for the video {path}, which has its own. Leave it out."
         )
     return Video.open(path)
+
+
+def _begun(pictures: Pictures) -> Pictures:
+    """The pictures, of which the first can be decoded. If it cannot, that is said before a model is loaded."""
+    next(pictures.frames())
+    return pictures
 
 
 def batch(frames: Iterator[Frame], size: int, max_bytes: int = 2**28) -> Generator[NDArray[np.uint8]]:
