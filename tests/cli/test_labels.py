@@ -33,12 +33,13 @@ def test_it_shows_counts_agreement_and_disputed_pairs(path, tmp_path, capsys):
         line for line in lines if "ground_truth" in line and "mistakes" in line and line.count("ground_truth") == 1
     )
     cells = [cell.strip() for cell in row.split("│")[1:-1]]
-    assert [int(cell) for cell in cells[1:8]] == [
+    assert [int(cell) for cell in cells[1:9]] == [
         20,
         sum(faulty[pair] == 0 for pair in decided),
         sum(faulty[pair] == 1 for pair in decided),
         0,
         20 - len(decided),
+        0,
         0,
         0,
     ]

@@ -161,7 +161,7 @@ with AnswersFile(sys.argv[1]) as file:
 def test_after_sigkill_nothing_is_lost_and_only_what_was_under_way_is_asked_again(path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests/helpers", *sys.path])}
-    with VLMServer(logprobs="tokens", latency=0.03) as server:
+    with VLMServer(logprobs="tokens", latency=0.05) as server:
         command = [sys.executable, "-c", ASKING, str(path), server.url]
         process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2])
         while server.requests < 10:
@@ -180,6 +180,19 @@ def test_after_sigkill_nothing_is_lost_and_only_what_was_under_way_is_asked_agai
         # Two pairs of two questions each were under way, and one more may have been answered but not written.
         assert sum(count - 1 for count in server.asked.values()) <= 6
         assert KEY.encode() not in path.read_bytes()
+
+
+def test_ctrl_c_ends_at_once_while_a_server_does_not_answer(path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests/helpers", *sys.path])}
+    with VLMServer(latency=60) as server:
+        command = [sys.executable, "-c", ASKING, str(path), server.url]
+        process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE)
+        while not server.requests:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
 
 
 def ask_again(file):

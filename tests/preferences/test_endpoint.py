@@ -149,9 +149,10 @@ def test_what_is_no_answer_drops_its_pair_alone(server, make, stages):
     assert all(is_right(answers_of(labeler)))
 
 
-def test_a_refusal_in_words_is_no_answer(server, make):
-    server.wordings = ["I'm sorry, but I can't assist with that."]
-    assert {answer.preference for answer in answers_of(make())} == {None}
+def test_refusals_in_words_are_no_answers_and_are_counted(server, make):
+    server.wordings, lines = ["I'm sorry, but I can't assist with that."], []
+    assert ask(make(), PAIRS, progress=lines.append) == [None] * len(PAIRS)
+    assert lines[-1].startswith("6 of 6 pairs, 6 dropped, 12 calls")
 
 
 @pytest.mark.parametrize("stages", [1, 2])

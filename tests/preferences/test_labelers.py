@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -127,6 +129,13 @@ def test_the_key_of_a_pair_depends_on_all_that_is_seen():
         keys.append(Pair(first=first, second=changed, prompt="a").key)
     assert len(set(keys)) == len(keys)
     assert Pair(first=make_side(1), second=make_side(2), prompt="a").key == keys[0]
+
+
+def test_importing_labelers_imports_nothing_that_they_may_not_need():
+    code = "import sys, vlmrm_gym.preferences; print([m for m in sys.argv[1:] if m in sys.modules])"
+    names = ["torch", "PIL", "openai", "starlette", "uvicorn", "open_clip"]
+    ran = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
 
 
 # ---- ground truth ----

@@ -58,16 +58,20 @@ def show_labels(command: Labels) -> None:
 def _show(file: AnswersFile, command: Labels) -> None:
     records = file.records()
     labelers = list(dict.fromkeys(record.labeler for record in records))
-    counts = Table("labeler", "answers", "first", "second", "equal", "skipped", "calls", "tokens", "last answer")
+    counts = Table(
+        "labeler", "answers", "first", "second", "equal", "skipped", "dropped", "calls", "tokens", "last answer"
+    )
     for labeler in labelers:
         answers = [record.answer for record in records if record.labeler == labeler]
         chosen = [answer.preference for answer in answers if answer.preference is not None]
+        dropped = sum("dropped" in answer.details for answer in answers)
         numbers = [
             len(answers),
             sum(preference < 0.5 for preference in chosen),
             sum(preference > 0.5 for preference in chosen),
             chosen.count(0.5),
-            len(answers) - len(chosen),
+            len(answers) - len(chosen) - dropped,
+            dropped,
             *(sum(answer.details.get(name, 0) for answer in answers) for name in ("calls", "tokens")),
         ]
         date = max(record.date for record in records if record.labeler == labeler)

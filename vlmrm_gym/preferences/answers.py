@@ -1,14 +1,13 @@
 """Asking a labeler about pairs, so that nothing is asked twice."""
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 from vlmrm_gym.preferences.answers_file import AnswersFile
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.preferences.threads import start
 
 _POLL = 0.1
 """Seconds between two looks at answers that another process is getting."""
@@ -61,26 +60,12 @@ def ask(
             found |= _ask_claimed(labeler, claimed, file, progress)
         elif not waits:
             if claimed:
-                file.background.append(_start(_ask_claimed, labeler, claimed, file, progress))
+                file.background.append(start(_ask_claimed, labeler, claimed, file, progress))
             break
         elif not known:
             time.sleep(_POLL)
     answers = (found.get(pair.key) for pair in pairs)
     return [None if answer is None or answer.preference is None else answer for answer in answers]
-
-
-def _start(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Call a function in a thread that does not keep the process alive, unlike those of an executor."""
-    future = Future[Any]()
-
-    def run() -> None:
-        try:
-            future.set_result(function(*arguments))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="labeler", daemon=True).start()
-    return future
 
 
 def _ask_claimed(
@@ -105,14 +90,15 @@ def _sum_spending(file: AnswersFile, labeler: str) -> tuple[int, int]:
 
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:
-    """A line about answers so far: "12 of 50 pairs, 1 skipped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
+    """A line about answers so far: "12 of 50 pairs, 1 dropped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
     sums = {
         name: sum(answer.details.get(name, 0) for answer in answers)
         for name in ("calls", "tokens", "output_tokens", "seconds")
     }
     parts = [f"{len(answers)} of {total} pairs"]
-    if skipped := sum(answer.preference is None for answer in answers):
-        parts.append(f"{skipped} skipped")
+    dropped = sum("dropped" in answer.details for answer in answers)
+    skipped = sum(answer.preference is None for answer in answers) - dropped
+    parts += [f"{count} {what}" for count, what in ((skipped, "skipped"), (dropped, "dropped")) if count]
     if sums["calls"]:
         parts += [f"{sums['calls']:,} calls", f"{sums['tokens']:,} tokens"]
         if price is not None:

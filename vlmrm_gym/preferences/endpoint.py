@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -16,11 +16,12 @@ from vlmrm_gym.preferences.endpoint_client import Client, NoLogProbabilities, Re
 from vlmrm_gym.preferences.labelers import LabelerSpec, undecisive
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import check_size, draw_trajectory, encode, montage, spread
+from vlmrm_gym.preferences.threads import start
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import check_flag, check_integer, check_positive_integer, is_number, truncate
 
-_OURS = ("model", "messages", "logprobs", "top_logprobs", "stream", "n")
-"""Fields of requests that are set here."""
+_REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers")
+"""Fields of requests that are set here, or that may have a key in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +29,9 @@ class EndpointLabeler(LabelerSpec):
     """Asks a vision-language model which of two images is closer to the goal (RL-VLM-F, arXiv 2402.03681).
 
     Every pair is asked in both orders, since models prefer one position. With p and q, the probabilities that the
-    second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - |p - q|: if the orders
-    contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped: the
-    pair counts as skipped.
+    second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - abs(p - q): if the
+    orders contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped:
+    the pair has no preference, and is not asked again.
 
     The key is read from the environment when the first question is asked, and is kept nowhere.
 
@@ -104,9 +105,12 @@ class EndpointLabeler(LabelerSpec):
             raise ValueError(f"`timeout` must be a positive number of seconds. Received {self.timeout!r}.")
         if not isinstance(self.request, Mapping):
             raise TypeError(f"`request` must be a mapping of names to values. Received {self.request!r}.")
-        for name in _OURS:
+        for name in _REFUSED:
             if name in self.request:
-                raise ValueError(f"`request` must not have {name!r}, which is set by the labeler.")
+                raise ValueError(
+                    f"`request` must not have {name!r}: the labeler sets it, or it may have a key, and this is written "
+                    "to files."
+                )
         object.__setattr__(self, "size", check_size(self.size))
         if self.price is not None:
             object.__setattr__(self, "price", tuple(self.price))
@@ -124,26 +128,22 @@ class EndpointLabeler(LabelerSpec):
         """
         work, waiting, running = self._work, deque(enumerate(pairs)), dict[Future[Answer], int]()
         failure: BaseException | None = None
-        executor = ThreadPoolExecutor(self.concurrency, "endpoint")
-        try:
-            while True:
-                limit = self.concurrency if work.probed else 1
-                while waiting and failure is None and len(running) < limit:
-                    if not work.budget.begin(calls := work.calls_per_pair):
-                        break
-                    number, pair = waiting.popleft()
-                    images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
-                    running[executor.submit(work.ask, pair.prompt, images, calls)] = number
-                if not running:
+        while True:
+            limit = self.concurrency if work.probed else 1
+            while waiting and failure is None and len(running) < limit:
+                if not work.budget.begin(calls := work.calls_per_pair):
                     break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    number = running.pop(future)
-                    if error := future.exception():
-                        failure = failure or error
-                    else:
-                        yield number, future.result()
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+                number, pair = waiting.popleft()
+                images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
+                running[start(work.ask, pair.prompt, images, calls)] = number
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                number = running.pop(future)
+                if error := future.exception():
+                    failure = failure or error
+                else:
+                    yield number, future.result()
         if failure is not None:
             raise failure
         if waiting:

@@ -66,7 +66,7 @@ class CallableLabeler:
 
     Args:
         function: From pairs to an iterable of as many answers: numbers from 0 (the first is closer to the goal) to 1
-            (the second is), None for a pair that it skips, or `Answer`s. If it raises, those before it are kept.
+            (the second is), None for a pair that it skips, or each an `Answer`. If it raises, those before are kept.
     """
 
     def __init__(self, function: Callable[[Sequence[Pair]], Any]) -> None:
