@@ -9,7 +9,7 @@ from changing_env import ChangingEnv
 import vlmrm_gym
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.env_cameras import find_cameras
+from vlmrm_gym.rendering.env_viewers import find_cameras
 from vlmrm_gym.rendering.stored import FrameStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning")

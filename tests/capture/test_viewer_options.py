@@ -10,7 +10,7 @@ import vlmrm_gym
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.env_cameras import find_cameras
+from vlmrm_gym.rendering.env_viewers import find_cameras
 from vlmrm_gym.rendering.stored import FrameStore
 
 pytestmark = [

@@ -8,7 +8,7 @@ import pygame
 import pytest
 
 from vlmrm_gym.envs.cartpole import CartPole
-from vlmrm_gym.rendering import mountain_background, mountain_track
+from vlmrm_gym.rendering import mountain_background, mountain_scene
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 
 KINDS = {
@@ -225,13 +225,13 @@ def test_only_the_car_is_red():
 
 @pytest.mark.parametrize("position", [-1.1, -0.9, -0.5236, -0.2, 0.2, 0.5236])
 def test_both_wheels_touch_the_track(position):
-    x, y, angle = mountain_track.place_car((position + 1.2) / 0.003)
+    x, y, angle = mountain_scene.place_car((position + 1.2) / 0.003)
     along = np.linspace(-100, 700, 400_001)
     track = (np.sin(3 * (along * 0.003 - 1.2)) * 0.45 + 0.55) / 0.003
     for side in (-0.5, 0.5):
-        axle = np.array((x, y)) + side * mountain_track.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
+        axle = np.array((x, y)) + side * mountain_scene.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
         nearest = np.hypot(along - axle[0], track - axle[1]).min()
-        assert nearest == pytest.approx(mountain_track.WHEEL_RADIUS, abs=0.02)
+        assert nearest == pytest.approx(mountain_scene.WHEEL_RADIUS, abs=0.02)
 
 
 def test_the_outline_of_the_mountain_is_the_track():

@@ -15,10 +15,9 @@ from hypothesis.extra.numpy import arrays
 import vlmrm_gym
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rendering import SceneChange, States
-from vlmrm_gym.rendering.cameras import get_fields, make_camera
+from vlmrm_gym.rendering.cameras import VIEW_SETS, get_fields, make_camera, make_cameras
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rendering.stored import FrameStore
-from vlmrm_gym.rendering.views import VIEW_SETS, make_cameras
 from vlmrm_gym.rewards.base import CheckedReward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews

@@ -7,7 +7,6 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.validation import check_distinct
 
 
 def as_vector_env(
@@ -32,7 +31,7 @@ def as_vector_env(
             f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
         )
     if isinstance(env.unwrapped, SyncVectorEnv):
-        check_distinct(env.unwrapped.envs)
+        _check_distinct(env.unwrapped.envs)
     return env
 
 
@@ -54,5 +53,16 @@ def _make_sync_vector_env(functions: object, mode: AutoresetMode) -> SyncVectorE
             if not isinstance(env, gym.Env):
                 raise ValueError(f"`env` must be a list of functions that make environments. One made {env!r}.")
             envs.append(env)
-        check_distinct(envs)
+        _check_distinct(envs)
         return SyncVectorEnv([lambda env=env: env for env in envs], autoreset_mode=mode)
+
+
+def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    """Raise a ValueError if two environments are the same object, wrapped or not."""
+    first_index: dict[int, int] = {}
+    for i, env in enumerate(envs):
+        if (first := first_index.setdefault(id(env.unwrapped), i)) != i:
+            raise ValueError(
+                f"`env` must have a different object for each environment. Received {env.unwrapped} as number {first} "
+                f"and as number {i}. Each function must make a new environment."
+            )
