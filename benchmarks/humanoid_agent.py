@@ -19,7 +19,7 @@ import tyro
 
 import vlmrm_gym
 from vlmrm_gym.envs import humanoid_success
-from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
+from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
@@ -93,7 +93,7 @@ def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarr
 
 def draw(args: sac_continuous.Args, azimuth: float, states: np.ndarray, height: int, width: int) -> np.ndarray:
     """Frames of states seen from one side, uint8 (N, height, width, 3)."""
-    model = textured_model(str(XML)) if args.textured else plain_model()
+    model = textured_model() if args.textured else plain_model()
     renderer = MuJoCoRenderer(model, height, width, camera={**PAPER_CAMERA, "azimuth": azimuth}, quality="fast")
     frames = renderer.render(states)
     renderer.close()
