@@ -21,34 +21,6 @@ from vlmrm_gym.envs.humanoid_poses import on_floor, orientation, pose
 
 FILE = Path(__file__).with_suffix(".json")
 
-STAND = ["torso upright", "pelvis high", "a foot on the floor"]
-LEFT_AND_RIGHT = ("left", "right")
-CONDITIONS = {
-    "kneel": ["torso upright", "pelvis high", "hands off the floor"]
-    + [f"{side} {what}" for side in LEFT_AND_RIGHT for what in ("knee on the floor", "foot behind the knee")],
-    "lotus": ["torso upright", "pelvis low"]
-    + [
-        f"{side} {what}"
-        for side in LEFT_AND_RIGHT
-        for what in ("knee low", "knee turned outwards", "foot near the middle", "foot near the pelvis")
-    ],
-    "stand": STAND,
-    "arms-raised": STAND + [f"{side} hand above the head" for side in LEFT_AND_RIGHT],
-    "splits": ["torso upright", "pelvis low"]
-    + [f"{side} {what}" for side in LEFT_AND_RIGHT for what in ("leg straight", "leg sideways", "leg on the floor")],
-    "hands-on-hips": STAND
-    + [f"{side} {what}" for side in LEFT_AND_RIGHT for what in ("hand at the hip", "elbow further out")],
-    "arms-crossed": STAND
-    + ["forearms close"]
-    + [
-        f"{side} {what}"
-        for side in LEFT_AND_RIGHT
-        for what in ("hand beyond the middle", "hand before the chest", "hand at the height of the chest")
-    ],
-    "one-leg": ["torso upright", "pelvis high", "a foot on the floor", "a foot lifted", "balanced"],
-}
-"""The conditions of every criterion, in order."""
-
 STARTS = {
     "kneel": [("kneel", "loose"), ("kneel on heels", "down"), ("kneel, knees apart", "on hips")],
     "lotus": [("lotus", "loose"), ("lotus, upright", "forward")],
@@ -126,8 +98,8 @@ def search(task, condition, tries=24):
 
 def main():
     rows = []
-    for task, names in CONDITIONS.items():
-        for number, name in enumerate(names):
+    for task, criterion in humanoid_success.SUCCESS_CRITERIA.items():
+        for number, name in enumerate(criterion(Body(pose()[None]))):
             pair = search(task, number)
             if pair is None:
                 print(f"{task}: no state found where '{name}' alone fails")
