@@ -287,22 +287,24 @@ def containing():
 
 def test_other_viewers_that_are_made_and_closed_in_between_change_no_stored_frame(containing):
     """And keep their own context."""
-    rewards, other = [], ChangingEnv(size=48)
+    rewards, others = [], [ChangingEnv(size=48)]
     for interrupt in (False, True):
         containing.reset(seed=0)
-        other.reset(seed=0)
+        others[-1].reset(seed=0)
         for step in range(4):
-            before = other.render()
+            before = others[-1].render()
             rewards.append(containing.step(PUSH)[1])
-            np.testing.assert_array_equal(other.render(), before)
+            np.testing.assert_array_equal(others[-1].render(), before)
             if interrupt and step == 1:
-                other.close()
-                other = ChangingEnv(size=48)
-                other.reset(seed=0)
+                others[-1].close()
+                others.append(
+                    ChangingEnv(size=48)
+                )  # the closed one is kept: its destructor would free objects of others
+                others[-1].reset(seed=0)
     assert min(rewards) > 20
     assert containing.render().mean() > 20
     np.testing.assert_array_equal(rewards[:4], rewards[4:])
-    other.close()
+    others[-1].close()
 
 
 def test_a_viewer_that_can_no_longer_draw_is_an_error(containing):

@@ -17,7 +17,7 @@ import numpy as np
 
 from vlmrm_gym.envs import humanoid_success
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import on_floor, orientation, pose
+from vlmrm_gym.envs.humanoid_poses import orientation, pose
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -54,7 +54,8 @@ def neighbours(state, rng, stiff, number=64):
         tilt = np.empty(4)
         mujoco.mju_mulQuat(tilt, orientation(0, *(2 * rng.normal(size=2))), one[3:7])
         one[3:7] = tilt
-        one[2] = on_floor(one)[2] + max(0.0, rng.choice([0, 1]) * (state[2] - on_floor(state)[2] + 0.01 * rng.normal()))
+        height = max(0.0, rng.choice([0, 1]) * (Body(state[None]).lowest()[0] + 0.01 * rng.normal()))
+        one[2] += height - Body(one[None]).lowest()[0]
     return found
 
 

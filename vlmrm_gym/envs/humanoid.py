@@ -62,9 +62,8 @@ class Humanoid(HumanoidEnv):
         observation = super().reset_model()
         if self.start_near_goal and self.np_random.uniform() < self.start_near_goal:
             assert self.task is not None
-            self.set_state(
-                on_floor(interpolate_from_stand(self.task, self.np_random.uniform(size=1))[0]), self.data.qvel
-            )
+            start = on_floor(interpolate_from_stand(self.task, self.np_random.uniform(size=1)))[0]
+            self.set_state(start, self.data.qvel)
             observation = self._get_obs()
         return observation
 
