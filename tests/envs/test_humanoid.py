@@ -104,8 +104,6 @@ def test_options_of_another_environment():
         gym.make("VLMRM/CartPole-v1", textured=True)
     with pytest.raises(ValueError, match="`start_near_goal` is not for MountainCar"):
         gym.make_vec("VLMRM/MountainCarContinuous-v0", 2, start_near_goal=0.5)
-    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
-        gym.make("VLMRM/CartPole-v1", camera={"distance": 3})
 
 
 def starts(probability, episodes=60, task="splits"):

@@ -10,41 +10,34 @@ def viewer(env):
     return env.unwrapped.mujoco_renderer._get_viewer("rgb_array")
 
 
-def set_item(get, index, value):
-    def change(env, step):
-        get(env)[index] = value
-
-    return change
-
-
-def show_labels(env, step):
-    viewer(env).vopt.label = mujoco.mjtLabel.mjLABEL_BODY
-
-
-def show_frames(env, step):
-    viewer(env).vopt.frame = mujoco.mjtFrame.mjFRAME_GEOM
-
-
-def perturb(env, step):
-    perturbation = viewer(env).pert
-    perturbation.select, perturbation.active, perturbation.refpos[:] = 1, mujoco.mjtPertBit.mjPERT_TRANSLATE, (0, 0, 2)
-    perturbation.refquat[0] = 1
-
-
-def add_overlay(env, step):
-    viewer(env).add_overlay(mujoco.mjtGridPos.mjGRID_TOPLEFT, "WWWW", "MMMM")
-
-
-def add_marker(env, step):
-    viewer(env).add_marker(pos=np.array([0.2 * step, 0, 1]), size=np.full(3, 0.2), rgba=np.array([1, 0, 1, 1]))
-
-
 def move_camera(env, step):
     viewer(env).cam.azimuth = 100.0 + 20.0 * step
 
 
 def choose_camera(env, step):
     env.mujoco_renderer.camera_id = -1 if step % 2 else 0
+
+
+def add_marker(env, step):
+    viewer(env).add_marker(pos=np.array([0.2 * step, 0, 1]), size=np.full(3, 0.2), rgba=np.array([1, 0, 1, 1]))
+
+
+def show_transparent(env, step):
+    viewer(env).vopt.flags[mujoco.mjtVisFlag.mjVIS_TRANSPARENT] = True
+
+
+def draw_wireframes(env, step):
+    viewer(env).scn.flags[mujoco.mjtRndFlag.mjRND_WIREFRAME] = True
+
+
+def hide_geoms(env, step):
+    viewer(env).vopt.geomgroup[0] = 0
+
+
+def perturb(env, step):
+    perturbation = viewer(env).pert
+    perturbation.select, perturbation.active, perturbation.refpos[:] = 1, mujoco.mjtPertBit.mjPERT_TRANSLATE, (0, 0, 2)
+    perturbation.refquat[0] = 1
 
 
 def other_data(env):
@@ -71,22 +64,9 @@ def replace_the_model(env, step):
     mujoco.mj_forward(env.model, env.data)
 
 
-def prepare_other_data(env, step):
-    env.mujoco_renderer.data = other_data(env)
-
-
-def prepare_options(env, step):
-    env.mujoco_renderer._vopt = {mujoco.mjtVisFlag.mjVIS_TRANSPARENT: True}
-
-
-def replace_a_method(env, step):
-    draw = env.mujoco_renderer.render
-    env.mujoco_renderer.render = lambda mode: 255 - draw(mode)
-
-
-def replace_render(env, step):
-    draw = env.render
-    env.render = lambda: 255 - draw()
+def invert(owner):
+    draw = owner.render
+    owner.render = lambda *args: 255 - draw(*args)
 
 
 class Inverted(MujocoRenderer):
@@ -111,31 +91,30 @@ def replace_the_viewer(env, step):
     env.mujoco_renderer._viewers["rgb_array"] = InvertedViewer(env.model, env.data, 48, 48)
 
 
-hide_geoms = set_item(lambda env: viewer(env).vopt.geomgroup, 0, 0)
-show_transparent = set_item(lambda env: viewer(env).vopt.flags, mujoco.mjtVisFlag.mjVIS_TRANSPARENT, True)
-draw_wireframes = set_item(lambda env: viewer(env).scn.flags, mujoco.mjtRndFlag.mjRND_WIREFRAME, True)
 EVERY_STEP = {"marker": add_marker, "camera moved": move_camera, "camera chosen": choose_camera}
 BEFORE_THE_FIRST_FRAME = {
-    "other data, prepared": prepare_other_data,
-    "options, prepared": prepare_options,
+    "other data, prepared": lambda env, step: setattr(env.mujoco_renderer, "data", other_data(env)),
+    "options, prepared": lambda env, step: setattr(
+        env.mujoco_renderer, "_vopt", {mujoco.mjtVisFlag.mjVIS_TRANSPARENT: True}
+    ),
     "other model": replace_the_model,
 }
 CHANGES = {
     **EVERY_STEP,
     **BEFORE_THE_FIRST_FRAME,
     "wireframes": draw_wireframes,
-    "no sky": set_item(lambda env: viewer(env).scn.flags, mujoco.mjtRndFlag.mjRND_SKYBOX, False),
+    "no sky": lambda env, step: viewer(env).scn.flags.__setitem__(mujoco.mjtRndFlag.mjRND_SKYBOX, False),
     "transparent": show_transparent,
     "no geoms": hide_geoms,
-    "no sites": set_item(lambda env: viewer(env).vopt.sitegroup, 0, 0),
-    "frames": show_frames,
-    "labels": show_labels,
+    "no sites": lambda env, step: viewer(env).vopt.sitegroup.__setitem__(0, 0),
+    "frames": lambda env, step: setattr(viewer(env).vopt, "frame", mujoco.mjtFrame.mjFRAME_GEOM),
+    "labels": lambda env, step: setattr(viewer(env).vopt, "label", mujoco.mjtLabel.mjLABEL_BODY),
     "perturbation": perturb,
-    "overlay": add_overlay,
+    "overlay": lambda env, step: viewer(env).add_overlay(mujoco.mjtGridPos.mjGRID_TOPLEFT, "WWWW", "MMMM"),
     "other data in the viewer": show_other_data,
     "other model in the viewer": show_other_model,
-    "method": replace_a_method,
-    "render": replace_render,
+    "method": lambda env, step: invert(env.mujoco_renderer),
+    "render": lambda env, step: invert(env),
     "renderer": replace_the_renderer,
     "viewer": replace_the_viewer,
 }

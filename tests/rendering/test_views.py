@@ -17,7 +17,6 @@ from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rendering import SceneChange, States
 from vlmrm_gym.rendering.cameras import VIEW_SETS, get_fields, make_camera, make_cameras
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
-from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.rewards.base import CheckedReward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
@@ -115,16 +114,6 @@ def test_states_keep_their_views_when_they_are_cut_and_joined(humanoid_states):
     renderer.close()
 
 
-def test_stored_frames_of_several_views():
-    store = FrameStore([{}, {}])
-    frames = np.random.default_rng(0).integers(0, 255, (3, 2, 4, 5, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(store.render(frames), frames)
-    np.testing.assert_array_equal(store.render(frames, None, np.array([1, 0, 1])), frames[[0, 1, 2], [1, 0, 1]])
-    with pytest.raises(ValueError, match=r"must be uint8 \(B, 2, H, W, 3\)"):
-        store.render(frames[:, 0])
-    assert not store.is_equivalent(FrameStore())
-
-
 # Cameras.
 
 
@@ -181,12 +170,6 @@ def test_a_set_needs_a_camera_that_can_be_turned():
     own = make_camera(plain_model(), "track")
     with pytest.raises(ValueError, match="turns the environment's own camera, which is fixed in its model"):
         make_cameras(plain_model(), "front-side", own)
-
-
-@pytest.mark.parametrize("camera", ["front-side", [NEAR, FAR], NEAR])
-def test_a_scene_with_one_view_takes_no_camera(camera):
-    with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
-        gym.make("VLMRM/CartPole-v1", camera=camera)
 
 
 # Combining.
