@@ -1,7 +1,7 @@
 """Checks of parameters that several public functions share."""
 
+import math
 import reprlib
-import sys
 from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
@@ -51,8 +51,10 @@ def check_fraction(parameter: str, value: object) -> None:
 
 def is_finite(value: object) -> bool:
     """Whether a value is a real number that float64 can hold, and not infinite or a NaN."""
-    greatest = sys.float_info.max
-    return is_number(value) and -greatest <= value <= greatest  # pyright: ignore[reportOperatorIssue]
+    try:
+        return is_number(value) and math.isfinite(value)  # pyright: ignore[reportArgumentType]
+    except OverflowError:  # an integer
+        return False
 
 
 def check_task_reward_weight(task_reward_weight: object) -> None:
