@@ -84,7 +84,6 @@ def take_turn(env_id: str, steps: int, core: int, options: tuple[str, ...]) -> N
     args = replace(
         args,
         runs_folder=Path(tempfile.mkdtemp()),
-        torch_threads=1,
         device="cpu",
         learning_starts=2 * args.num_envs * gym.spec(env_id).kwargs["episode_length"],
         total_timesteps=1_000_000,
