@@ -20,7 +20,9 @@ def run(program, *arguments):
 
 
 def test_every_stage_of_scoring_has_a_rate(tmp_path):
-    flags = "--env VLMRM/CartPole-v1 --device cpu --num-envs 1 --num-workers 1 --seconds 0.1 --no-reference"
+    flags = (
+        "--env VLMRM/CartPole-v1 --device cpu --num-envs 1 --num-workers 1 --seconds 0.1 --no-reference --sparse off"
+    )
     run("fps.py", *flags.split(), "--json", tmp_path / "figures.json")
     rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
     rates = {row["what"].split(",")[0]: row["value"] for row in rows if row["section"] == "frames/s"}
