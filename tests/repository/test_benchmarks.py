@@ -20,10 +20,8 @@ def run(program, *arguments):
 
 
 def test_every_stage_of_scoring_has_a_rate(tmp_path):
-    flags = (
-        "--env VLMRM/CartPole-v1 --device cpu --num-envs 1 --num-workers 1 --seconds 0.1 --no-reference --sparse off"
-    )
-    run("fps.py", *flags.split(), "--json", tmp_path / "figures.json")
+    flags = "--env VLMRM/CartPole-v1 --device cpu --num-envs 1 --num-workers 1 --seconds 0.1"
+    run("fps.py", *flags.split(), "--no-reference", "--sparse", "off", "--json", tmp_path / "figures.json")
     rows = json.loads((tmp_path / "figures.json").read_text())["rows"]
     rates = {row["what"].split(",")[0]: row["value"] for row in rows if row["section"] == "frames/s"}
     assert set(rates) == {
@@ -39,7 +37,7 @@ def test_every_stage_of_scoring_has_a_rate(tmp_path):
 
 
 def test_variants_of_the_single_file_of_sac_have_rates_and_their_ratios():
-    flags = "--num-envs 1 --episode-length 20 --no-textured"
+    flags = "--num-envs 1 --episode-length 20 --batch-size 16 --no-textured"
     variants = (f"--variant={flags}", f"--variant={flags} --score-every 4")
     line = run("sac_updates.py", "--rounds", 1, "--steps", 20, "--env-id", "VLMRM/MountainCarContinuous-v0", *variants)
     name, *rates = line.strip("| ").split(" | ")
