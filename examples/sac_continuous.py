@@ -430,13 +430,14 @@ def main(args: Args) -> Path:
     # Evaluate the best agent
     agent.load_state_dict(torch.load(run_folder / "agent.pt", map_location=device))
     evaluation_envs = make_envs(args, args.eval_episodes)
-    means = play_episodes(evaluation_envs, greedy, seed=10_000).means((task and task.success_threshold) or 0.5)
+    episodes = play_episodes(evaluation_envs, greedy, seed=10_000)
+    means = episodes.means((task and task.success_threshold) or 0.5)
     evaluation_envs.close()
     result = {**means, "timesteps": global_step, "minutes": (time.monotonic() - started) / 60}
     result |= {"version": vlmrm_gym.__version__, "args": plain_args(args)}
     (run_folder / "result.json").write_text(json.dumps(result, indent=2))
     with (run_folder / "learning_curve.csv").open("w", newline="") as file:
-        table = csv.DictWriter(file, ["step", *played])
+        table = csv.DictWriter(file, ["step", *episodes.means()])
         table.writeheader()
         table.writerows(curve)
     if args.capture_video:
