@@ -20,6 +20,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 from processes import descendants
@@ -68,9 +69,8 @@ def measure(package: Path, args: Args) -> dict[str, dict[str, float]]:
     environment = {**os.environ, "PYTHONPATH": str(package.resolve())}
     command = [sys.executable, "-c", SCRIPT, str(args.steps), str(args.num_workers)]
     begun = time.monotonic()
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=package, env=environment, **pipes) as process:
         assert process.stdout is not None
         if process.stdout.readline() != "scored\n":
             raise SystemExit("The run failed; see above.")

@@ -121,17 +121,6 @@ _loading = threading.Lock()
 
 
 def _after_fork() -> None:
-    """A fork has none of the parent's threads: not those of torch's pool, nor one that may hold the lock."""
-    global _loading
-    _loading = threading.Lock()
-    torch.set_num_threads(1)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def _after_fork() -> None:
     """A fork has none of the parent's threads, one of which may hold the lock."""
     global _loading
     _loading = threading.Lock()
