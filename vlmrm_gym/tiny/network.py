@@ -103,9 +103,9 @@ class ImageTower(nn.Module):
 class LayerNorm(nn.LayerNorm):
     """Computes in float32 in every precision."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Float (..., C) to the same."""
-        return super().forward(x.float()).to(x.dtype)
+        return super().forward(input.float()).to(input.dtype)
 
 
 class TextBlock(nn.Module):
@@ -125,14 +125,28 @@ class TextBlock(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
+class TextTransformer(nn.Module):
+    """The blocks of the text tower; a token sees itself and those before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resblocks = nn.ModuleList(TextBlock() for _ in range(TEXT_LAYERS))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Float (B, T, C) to the same."""
+        mask = torch.full((CONTEXT_LENGTH, CONTEXT_LENGTH), -torch.inf, dtype=x.dtype, device=x.device).triu(1)
+        for block in self.resblocks:
+            x = block(x, mask)
+        return x
+
+
 class Network(nn.Module):
     """Both towers, with the methods of an `open_clip.CLIP`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.visual = ImageTower()
-        self.transformer = nn.Module()
-        self.transformer.resblocks = nn.ModuleList(TextBlock() for _ in range(TEXT_LAYERS))
+        self.transformer = TextTransformer()
         self.token_embedding = nn.Embedding(VOCABULARY_SIZE, TEXT_WIDTH)
         self.positional_embedding = nn.Parameter(torch.empty(CONTEXT_LENGTH, TEXT_WIDTH))
         self.ln_final = LayerNorm(TEXT_WIDTH)
@@ -146,11 +160,8 @@ class Network(nn.Module):
     def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
         """Embeddings of texts: int64 (B, 77) to float (B, D)."""
         dtype = self.text_projection.dtype
-        mask = torch.full((CONTEXT_LENGTH, CONTEXT_LENGTH), -torch.inf, dtype=dtype, device=tokens.device).triu(1)
         x = self.token_embedding(tokens).to(dtype) + self.positional_embedding.to(dtype)
-        for block in self.transformer.resblocks:
-            x = block(x, mask)
-        x = self.ln_final(x)
+        x = self.ln_final(self.transformer(x))
         ends = tokens.argmax(dim=-1)  # the end token has the highest number
         return x[torch.arange(len(x), device=x.device), ends] @ self.text_projection
 
