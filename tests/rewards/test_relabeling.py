@@ -291,8 +291,8 @@ def test_real_features_in_workers_get_the_newest_head(num_workers, overlap, rng)
 
 
 def test_transitions_that_wait_get_the_head_when_they_arrive(make):
-    """Also where `relabel` comes before the first reward, and where another head is passed than the environments'."""
-    run = make([[4], [4]], 100)
+    """Also where `relabel` comes before the first reward, and where they fill the buffer to its last row."""
+    run = make([[4], [4]], 8)
     for _ in range(3):
         run.step()
     run.buffer.relabel(times(7))

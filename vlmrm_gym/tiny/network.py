@@ -31,10 +31,10 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float (B, C, H, W) to (B, 4 * width, H / stride, W / stride)."""
-        out = F.relu(self.bn1(self.conv1(x)))
-        out = F.relu(self.bn2(self.conv2(out)))
+        out = self.bn1(self.conv1(x)).relu_()
+        out = self.bn2(self.conv2(out)).relu_()
         out = self.bn3(self.conv3(self.avgpool(out)))
-        return F.relu(out + self.downsample(x))
+        return out.add_(self.downsample(x)).relu_()
 
 
 class AttentionPool(nn.Module):
@@ -94,9 +94,9 @@ class ImageTower(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float (B, 3, 96, 96) to (B, D)."""
-        x = F.relu(self.bn1(self.conv1(x)))
-        x = F.relu(self.bn2(self.conv2(x)))
-        x = F.avg_pool2d(F.relu(self.bn3(self.conv3(x))), 2)
+        x = self.bn1(self.conv1(x)).relu_()
+        x = self.bn2(self.conv2(x)).relu_()
+        x = F.avg_pool2d(self.bn3(self.conv3(x)).relu_(), 2)
         return self.attnpool(self.layer4(self.layer3(self.layer2(self.layer1(x)))))
 
 
