@@ -65,7 +65,7 @@ def parse_model_name(name: str) -> ModelSource:
     if not isinstance(name, str):
         raise TypeError(f"`model` must be a string: {NAME_FORMS}. Received {name!r}.")
     if name == "tiny":
-        return ModelSource(name, name)
+        return ModelSource(name, f"local-dir:{Path(__file__).parents[1] / 'tiny'}")
     if name.startswith("hf-hub:"):
         _check_repository(name)
         return ModelSource(name, name)
