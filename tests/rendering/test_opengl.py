@@ -136,7 +136,7 @@ def test_a_context_that_is_not_mujocos_stays_current_with_osmesa():
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["gymnasium", "scene", "nothing"])
 def test_rendering_works_before_and_after_the_model_is_loaded(first):
-    """Mesa's LLVM and Triton's, which torchvision imports, live in one process whichever comes first."""
+    """Mesa's LLVM and Triton's live in one process whichever comes first: optimizers and torchvision import Triton."""
     code = f"""
     import gymnasium as gym
     env = gym.make("Ant-v5", render_mode="rgb_array", width=64, height=64)
@@ -150,7 +150,13 @@ def test_rendering_works_before_and_after_the_model_is_loaded(first):
     import vlmrm_gym
     env = vlmrm_gym.VLMReward(env, "an ant robot on its back")
     env.reset(seed=0)
-    print(env.step(env.action_space.sample())[1])
+    reward = env.step(env.action_space.sample())[1]
+    import torch
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.sum().backward()
+    torch.optim.Adam([weight]).step()
+    import torchvision
+    print(reward)
     """
     assert -1 <= float(run(code)) <= 1
 
