@@ -14,7 +14,8 @@ import tyro
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.folders import output_folder
-from vlmrm_gym.rewards.specification import CLIP, RewardSpec
+from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
 
