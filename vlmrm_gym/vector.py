@@ -175,6 +175,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self.overlap = overlap
             self.defers_rewards = scoring == "episode"
             """Whether rewards arrive later than the step, in the infos."""
+            self._needs_reset = False
+            """Whether an exception has left `step`, or a reset of all environments."""
             self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
@@ -194,7 +196,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 timeouts=timeouts,
             )
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
-            self._stop_scoring = weakref.finalize(self, queue.close)
+            weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 check_clip_fits(queue.info.clip, self._capture.time_limit)
                 if sparse is not None:
@@ -222,13 +224,13 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         """
         self._begin_call()
         mask = (options or {}).get("reset_mask")
+        needs_reset, self._needs_reset = self._needs_reset and mask is not None, True
         observations, infos = self.env.reset(seed=seed, options=options)
         self._capture.reset(mask)
         self._delivery.reset(seed, mask)
-        if self._score_every_step:
-            return observations, infos
-        infos = {**infos, **self._delivery.finished_episodes()}
-        self._delivery.mark_returned()
+        if not self._score_every_step:
+            infos = {**infos, **self._delivery.finished_episodes()}
+        self._needs_reset = needs_reset
         return observations, infos
 
     def step(
@@ -247,24 +249,23 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 scored again.
         """
         self._begin_call()
+        if self._needs_reset:
+            raise RuntimeError("An exception has left an earlier call. Call `reset`, for all environments.")
+        self._needs_reset = True
         self._capture.begin_step()
         observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
         ends = terminations | truncations
         states, stepped, infos = self._capture.capture(ends, infos)
         task_rewards = np.asarray(task_rewards, dtype=np.float64)
         infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
-        try:
-            offsets = weigh_task_rewards(self._weight, task_rewards)
-        except ValueError:
-            self._delivery.end_episodes(stepped & ends)
-            raise
+        offsets = weigh_task_rewards(self._weight, task_rewards)
         if self._score_every_step:
             rewards, own = self._delivery.score(states, stepped, ends, offsets, infos)
-            return observations, rewards, terminations, truncations, infos | own
-        infos |= self._delivery.append(states, stepped, ends, offsets, infos)
-        rewards, infos = np.where(stepped, np.nan, 0.0), infos | self._delivery.finished_episodes()
-        self._delivery.mark_returned()
-        return observations, rewards, terminations, truncations, infos
+        else:
+            rewards = np.where(stepped, np.nan, 0.0)
+            own = self._delivery.append(states, stepped, ends, offsets, infos)
+        self._needs_reset = False
+        return observations, rewards, terminations, truncations, infos | own
 
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait for their rewards.
@@ -280,9 +281,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             Exception: As in `step`. Rewards that have arrived are kept for the next call.
         """
         self._begin_call()
-        infos = self._delivery.flush()
-        self._delivery.mark_returned()
-        return infos
+        return self._delivery.flush()
 
     def render(self) -> Any:
         """The frames as the model sees them, but at the environments' own size: a tuple of uint8 (H, W, 3).
@@ -337,7 +336,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def close(self, **kwargs: Any) -> None:
         """Stop scoring, and close the environments. Pending rewards are dropped: call `flush` first to get them."""
-        self._stop_scoring()
+        self._scorer.close()  # first: also if Ctrl-C has ended an earlier `close`
         self._capture.close()
         super().close(**kwargs)
 
@@ -348,7 +347,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         )
 
     def _begin_call(self) -> None:
-        """Raise if this is closed, drop the rewards that the last call returned, then raise its exception if any."""
+        """Raise if this is closed, or if scoring has failed since the last call."""
         if self.closed:
             raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
-        self._delivery.begin_call()
+        self._delivery.raise_failure()

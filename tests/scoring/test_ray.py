@@ -20,9 +20,8 @@ from reward_models import HangingLoad, PixelReward, SlowReward
 
 import vlmrm_gym
 from vlmrm_gym.cli import main
-from vlmrm_gym.scoring import Timeouts
+from vlmrm_gym.scoring import Timeouts, WorkerDied
 from vlmrm_gym.scoring.ray_actor import compare_versions, versions
-from vlmrm_gym.scoring.restarts import WorkerDied
 from vlmrm_gym.training.run_folder import RunFolder
 
 pytest.importorskip("ray")

@@ -36,9 +36,8 @@ from reward_models import (
 
 import vlmrm_gym
 from vlmrm_gym.rendering import States
-from vlmrm_gym.scoring import Request, Timeouts, transition_keys
+from vlmrm_gym.scoring import Request, Timeouts, WorkerDied, transition_keys
 from vlmrm_gym.scoring.local import LocalScorer
-from vlmrm_gym.scoring.restarts import WorkerDied
 
 earlier: set[int] = set()
 """Children before a test: Ray's own processes."""

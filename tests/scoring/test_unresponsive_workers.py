@@ -13,12 +13,11 @@ from backends import frames_of, request_for, start
 from counting_env import Counting
 from reward_models import HangingLoad, PixelReward, SlowReward
 from test_scoring import nothing_is_left_behind, processes  # noqa: F401 (a fixture)
+from vlmrm_gym.scoring.interrupts import defer_signals
 
 import vlmrm_gym
 from vlmrm_gym.rendering import States
-from vlmrm_gym.scoring import Timeouts
-from vlmrm_gym.scoring.interrupts import defer_signals
-from vlmrm_gym.scoring.restarts import WorkerDied
+from vlmrm_gym.scoring import Timeouts, WorkerDied
 
 QUICK = Timeouts(draw=1.5, encode=1.5)
 
