@@ -28,8 +28,8 @@ MAX_EPISODE_STEPS_ERROR = (
 )
 
 
-class _RegisteredTask(VLMReward[ObsType, ActType]):
-    """A scored environment of a registered ID. Its spec holds the entry point's keyword arguments, without wrappers.
+class _Registered:
+    """An environment of a registered ID. Its spec holds the entry point's keyword arguments, without wrappers.
 
     Wrappers listed in the spec would be applied a second time by `gym.make(env.spec)`, and Gymnasium then refuses
     `gym.make(env.spec, episode_length=...)`.
@@ -37,23 +37,19 @@ class _RegisteredTask(VLMReward[ObsType, ActType]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        return _with_recorded_reward(self.unwrapped.spec)
+        """A reward of one's own kind is in it so that it can be copied, and written as JSON that names its class."""
+        spec: EnvSpec | None = self.unwrapped.spec  # pyright: ignore[reportAttributeAccessIssue]
+        if spec is None or (reward := spec.kwargs.get("reward")) is None:
+            return spec
+        return replace(spec, kwargs={**spec.kwargs, "reward": recorded(reward)})
 
 
-class _RegisteredVectorTask(VLMRewardVectorEnv):
+class _RegisteredTask(_Registered, VLMReward[ObsType, ActType]):
+    """A scored environment of a registered ID."""
+
+
+class _RegisteredVectorTask(_Registered, VLMRewardVectorEnv):
     """A scored vector environment of a registered ID."""
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        return _with_recorded_reward(self.unwrapped.spec)
-
-
-def _with_recorded_reward(spec: EnvSpec | None) -> EnvSpec | None:
-    """A spec whose reward, if it is of a kind of one's own, can be copied, and written as JSON that names its class."""
-    reward = None if spec is None else spec.kwargs.get("reward")
-    if spec is None or (kept := recorded(reward)) is reward:
-        return spec
-    return replace(spec, kwargs={**spec.kwargs, "reward": kept})
 
 
 def make_task(
@@ -101,17 +97,12 @@ def make_vector_task(
 
     Args:
         num_envs: Number of environments.
-        task_id: The ID of the record, as "module:ID".
+        task_id: See `make_task`, also for what is not listed here.
         episode_length: Steps after which an episode is truncated.
-        prompt: The goal prompt. Required by tasks that have none of their own.
+        prompt: The goal prompt.
         autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        render_mode: "rgb_array" or None, which is the same: scoring needs frames.
-        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class (`textured`, `start_near_goal`).
-
-    Raises:
-        ValueError: A parameter is out of range, the environment class does not have one of the keyword arguments, or
-            a parameter is one that `VLMRewardVectorEnv` rejects.
-        TypeError: No prompt.
+        render_mode: "rgb_array" or None, which is the same.
+        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class.
     """
     check_positive_integer("num_envs", num_envs)
     if "max_episode_steps" in kwargs:
@@ -135,9 +126,7 @@ def find_task(id: str) -> Task | None:
     Raises:
         ImportError: The module cannot be imported.
     """
-    module, _, name = id.rpartition(":")
-    if module:
-        importlib.import_module(module)
+    name = _import_module(id)
     return next((task for task in REGISTERED.values() if name in (task.id, task.id.rpartition("-v")[0])), None)
 
 
@@ -148,10 +137,15 @@ def find_spec(id: str) -> EnvSpec:
         gymnasium.error.Error: The ID is unknown.
         ImportError: The module cannot be imported.
     """
+    return gym.spec(_import_module(id))
+
+
+def _import_module(id: str) -> str:
+    """Import the module of "module:ID"; returns the ID alone."""
     module, _, name = id.rpartition(":")
     if module:
         importlib.import_module(module)
-    return gym.spec(name)
+    return name
 
 
 def make_env(
@@ -188,17 +182,13 @@ def make_vector_env(
     """A scored vector environment of any registered ID.
 
     Args:
-        id: See `make_env`.
+        id: See `make_env`, also for what is not listed here.
         num_envs: Number of environments.
-        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        episode_length: See `make_env`.
-        env_kwargs: See `make_env`.
+        autoreset_mode: See `make_vector_task`.
+        episode_length: Steps after which an episode is truncated.
+        env_kwargs: For an ID of another package.
         kwargs: Keyword arguments of `VLMRewardVectorEnv`. For an ID of this package also those of its environment
             class.
-
-    Raises:
-        ValueError: `env_kwargs` for an ID of this package, or a parameter that `VLMRewardVectorEnv` rejects.
-        gymnasium.error.Error: The ID is unknown.
     """
     if (task := find_task(id)) is not None:
         task_kwargs = _task_kwargs(task, episode_length, env_kwargs)
@@ -287,14 +277,11 @@ def make_base_vector_env(
     """A vector environment of a task with its time limit and its own rewards.
 
     Args:
-        task: The record.
+        task: See `make_base_env`, also for what is not listed here.
         num_envs: Number of environments.
         episode_length: Steps after which an episode is truncated.
-        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        env_kwargs: Keyword arguments of the environment class, instead of the task's own.
-
-    Raises:
-        ValueError: A parameter is out of range.
+        autoreset_mode: See `make_vector_task`.
+        env_kwargs: Keyword arguments of the environment class.
     """
     mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
     if task.vector_env is None:

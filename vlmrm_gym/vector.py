@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.capture.vector_env import as_vector_env
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
+from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
 from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.scoring import ScoringQueue, Timeouts, check_backend, make_scoring_queue
+from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
-from vlmrm_gym.scoring.random_views import RandomViews, ViewState
+from vlmrm_gym.scoring.random_views import ViewState
 from vlmrm_gym.scoring.sparse import SparseScoring
 from vlmrm_gym.validation import (
     SCORED_KEY,
@@ -146,18 +146,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_flag("return_features", return_features)
         if not isinstance(episode_log, EpisodeLog | None):
             raise TypeError(f"`episode_log` must be an EpisodeLog. Received {episode_log!r}.")
-        if overlap and scoring == "step":
-            raise ValueError(
-                '`overlap` needs scoring="episode": the reward of a step cannot come later. Received "step".'
-            )
-        sparse = SparseScoring(score_every, score_tolerance)
-        if sparse.every == 1:
-            sparse = None
-        elif scoring == "step":
-            raise ValueError(
-                f'`{sparse.parameter}` needs scoring="episode": rewards are interpolated between later ones. '
-                'Received "step".'
-            )
+        sparse = SparseScoring.of(score_every, score_tolerance)
+        if scoring == "step" and (overlap or sparse):
+            name = "overlap" if sparse is None else sparse.parameter
+            raise ValueError(f'`{name}` needs scoring="episode": a step has its reward at once. Received "step".')
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         timeouts = Timeouts.of(worker_timeouts)
         check_backend(backend, ray_options)
@@ -177,14 +169,14 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             """Whether rewards arrive later than the step, in the infos."""
             self._needs_reset = False
             """Whether an exception has left `step`, or a reset of all environments."""
-            self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
+            self._weight = float(task_reward_weight)
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
             # A part of the memory is for the queue, one for states that have not been submitted to it, and with a
             # tolerance one for states between two rounds.
             share = max_pending_bytes // (2 if sparse is None or sparse.tolerance is None else 3)
-            queue = self._scorer = make_scoring_queue(
+            queue = self.scorer = make_scoring_queue(
                 partial(build_reward, specification.build, num_views, combine, return_features=return_features),
                 self._capture.make_renderer,
                 num_workers=num_workers,
@@ -195,6 +187,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 max_pending_bytes=share,
                 timeouts=timeouts,
             )
+            """Scores and draws any states of these environments, in the same workers."""
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
             weakref.finalize(self, queue.close)
             with close_on_error([queue]):
@@ -202,17 +195,16 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 if sparse is not None:
                     sparse.check(queue.info)
             self._sparse = sparse
-            info, draws_views = queue.info.features, combine is not None and combine.is_random
-            self.feature_shape = None if info is None else info.shape
+            features = queue.info.features
+            self.feature_shape = None if features is None else features.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(
                 queue,
                 self.num_envs,
                 share,
                 overlap=overlap,
-                random_views=RandomViews(num_views, self.num_envs) if draws_views else None,
-                head=None if info is None else NewestHead(info.head, info.fingerprint),
-                recorder=None if episode_log is None else EpisodeRecorder(episode_log, self.num_envs),
+                num_random_views=num_views if combine is not None and combine.is_random else 0,
+                log=episode_log,
                 sparse=sparse,
             )
             self._capture.attach()  # last: an exception above leaves the environments unchanged
@@ -228,7 +220,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         observations, infos = self.env.reset(seed=seed, options=options)
         self._capture.reset(mask)
         self._delivery.reset(seed, mask)
-        if not self._score_every_step:
+        if self.defers_rewards:
             infos = {**infos, **self._delivery.finished_episodes()}
         self._needs_reset = needs_reset
         return observations, infos
@@ -259,11 +251,11 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         task_rewards = np.asarray(task_rewards, dtype=np.float64)
         infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
         offsets = weigh_task_rewards(self._weight, task_rewards)
-        if self._score_every_step:
-            rewards, own = self._delivery.score(states, stepped, ends, offsets, infos)
-        else:
+        if self.defers_rewards:
             rewards = np.where(stepped, np.nan, 0.0)
             own = self._delivery.append(states, stepped, ends, offsets, infos)
+        else:
+            rewards, own = self._delivery.score(states, stepped, ends, offsets, infos)
         self._needs_reset = False
         return observations, rewards, terminations, truncations, infos | own
 
@@ -290,11 +282,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         """
         self._begin_call()
         return self._capture.render()
-
-    @property
-    def scorer(self) -> ScoringQueue:
-        """Scores and draws any states of these environments, in the same workers."""
-        return self._scorer
 
     @property
     def head(self) -> NewestHead | None:
@@ -336,7 +323,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def close(self, **kwargs: Any) -> None:
         """Stop scoring, and close the environments. Pending rewards are dropped: call `flush` first to get them."""
-        self._scorer.close()  # first: also if Ctrl-C has ended an earlier `close`
+        self.scorer.close()  # first: also if Ctrl-C has ended an earlier `close`
         self._capture.close()
         super().close(**kwargs)
 

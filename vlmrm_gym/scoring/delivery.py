@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.episode_log import EpisodeRecorder
+from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import Rewards
@@ -31,9 +31,8 @@ class RewardDelivery:
         num_envs: Number of environments.
         max_bytes: Maximum memory of states that have not been submitted to the queue.
         overlap: Whether finished episodes may be scored in the background.
-        random_views: Draws the view of each state; None: all of its views are scored.
-        head: Makes the rewards, of features that are scored and returned; None: rewards are scored.
-        recorder: Remembers the states.
+        num_random_views: Number of views, one of which is drawn for each state; 0: all of its views are scored.
+        log: Remembers the states.
         sparse: Which states are scored; None: all.
     """
 
@@ -44,14 +43,16 @@ class RewardDelivery:
         max_bytes: int,
         *,
         overlap: bool,
-        random_views: RandomViews | None,
-        head: NewestHead | None = None,
-        recorder: EpisodeRecorder | None = None,
-        sparse: SparseScoring | None = None,
+        num_random_views: int,
+        log: EpisodeLog | None,
+        sparse: SparseScoring | None,
     ) -> None:
-        self._sparse = sparse
-        self._queue, self._random_views, self.head, self._recorder = queue, random_views, head, recorder
-        self._output: Output = "rewards" if head is None else "features"
+        self._queue, self._sparse, features = queue, sparse, queue.info.features
+        self._random_views = RandomViews(num_random_views, num_envs) if num_random_views else None
+        self._recorder = None if log is None else EpisodeRecorder(log, num_envs)
+        self.head = None if features is None else NewestHead(features.head, features.fingerprint)
+        """Makes the rewards, of features that are scored and returned; None: rewards are scored."""
+        self._output: Output = "rewards" if features is None else "features"
         self._num_stepped, self._num_delivered = np.zeros((2, num_envs), dtype=np.int64)
         """Transitions of each environment, and how many of them have their rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
@@ -161,42 +162,37 @@ class RewardDelivery:
             Rewards, float64 (num_envs,), 0 where states do not count; and infos with features, if there is a head.
         """
         with self._changing():
-            return self._score(states, stepped, ends, offsets, infos)
-
-    def _score(
-        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
-    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        rewards, own_infos = np.zeros(len(stepped)), {}
-        indices, steps = np.flatnonzero(stepped), self._num_stepped.copy()
-        keys = transition_keys(indices, steps[indices])
-        self._record(states, stepped, infos)
-        self._num_stepped += stepped
-        if not len(indices):
+            rewards, own_infos = np.zeros(len(stepped)), {}
+            indices, steps = np.flatnonzero(stepped), self._num_stepped.copy()
+            keys = transition_keys(indices, steps[indices])
+            self._record(states, stepped, infos)
+            self._num_stepped += stepped
+            if not len(indices):
+                return rewards, own_infos
+            chosen = states[stepped]
+            if self._random_views is not None:
+                chosen = replace(chosen, views=self._random_views(keys))
+            if self._queue.info.clip.length > 1:
+                clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
+                chosen = States.concatenate(clips)
+            self._end_episodes(stepped & ends)
+            request = Request(chosen, keys, self._output)
+            self._queue.submit(request)
+            if error := request.error():
+                raise error
+            made, own = request.values, offsets[stepped].astype(np.float32)
+            if self.head is not None:
+                made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
+                for i, of_state, offset in zip(indices, request.values, own, strict=True):
+                    features[i], weighted[i] = of_state[None], offset[None]
+                own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
+                own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
+                own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
+            rewards[stepped] = made + own
+            if self._recorder is not None:
+                for i, reward in zip(indices.tolist(), made + own, strict=True):
+                    self._recorder.add_rewards(i, int(steps[i]), np.array([reward]), self._version)
             return rewards, own_infos
-        chosen = states[stepped]
-        if self._random_views is not None:
-            chosen = replace(chosen, views=self._random_views(keys))
-        if self._queue.info.clip.length > 1:
-            clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
-            chosen = States.concatenate(clips)
-        self._end_episodes(stepped & ends)
-        request = Request(chosen, keys, self._output)
-        self._queue.submit(request)
-        if error := request.error():
-            raise error
-        made, own = request.values, offsets[stepped].astype(np.float32)
-        if self.head is not None:
-            made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
-            for i, of_state, offset in zip(indices, request.values, own, strict=True):
-                features[i], weighted[i] = of_state[None], offset[None]
-            own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
-            own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
-            own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
-        rewards[stepped] = made + own
-        if self._recorder is not None:
-            for i, reward in zip(indices.tolist(), made + own, strict=True):
-                self._recorder.add_rewards(i, int(steps[i]), np.array([reward]), self._version)
-        return rewards, own_infos
 
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
