@@ -214,8 +214,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         Unfinished episodes are scored: their rewards arrive as at the end of an episode.
         """
-        self._begin_call()
         mask = (options or {}).get("reset_mask")
+        self._begin_call(self._delivery.is_interrupted and mask is not None)
         needs_reset, self._needs_reset = self._needs_reset and mask is not None, True
         observations, infos = self.env.reset(seed=seed, options=options)
         self._capture.reset(mask)
@@ -240,9 +240,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 by the next call, before that call does anything: no result is lost. The states are kept, and are
                 scored again.
         """
-        self._begin_call()
-        if self._needs_reset:
-            raise RuntimeError("An exception has left an earlier call. Call `reset`, for all environments.")
+        self._begin_call(self._delivery.is_interrupted or self._needs_reset)
         self._needs_reset = True
         self._capture.begin_step()
         observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
@@ -272,7 +270,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         Raises:
             Exception: As in `step`. Rewards that have arrived are kept for the next call.
         """
-        self._begin_call()
+        self._begin_call(self._delivery.is_interrupted)
         return self._delivery.flush()
 
     def render(self) -> Any:
@@ -280,7 +278,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         The views of several cameras are side by side: (H, V * W, 3).
         """
-        self._begin_call()
+        self._begin_call(False)
         return self._capture.render()
 
     @property
@@ -333,8 +331,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             "Make another one with the same arguments, or pass on a function that makes it."
         )
 
-    def _begin_call(self) -> None:
-        """Raise if this is closed, or if scoring has failed since the last call."""
+    def _begin_call(self, must_reset: bool) -> None:
+        """Raise if this is closed, has to be reset, or if scoring has failed since the last call."""
         if self.closed:
             raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
+        if must_reset:
+            raise RuntimeError("An exception has left an earlier call. Call `reset`, for all environments.")
         self._delivery.raise_failure()

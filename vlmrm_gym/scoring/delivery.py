@@ -58,8 +58,8 @@ class RewardDelivery:
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
         self._num_nonblocking_episodes = 2 if overlap else 0
         self._failure: BaseException | None = None
-        self._is_interrupted = False
-        """Whether an exception has left what is kept here half changed."""
+        self.is_interrupted = False
+        """Whether an exception has left what is kept here half changed: then only `reset` may be called, for all."""
         self._max_bytes, self._chunk_size = max(1, max_bytes // num_envs), None
         if overlap:
             self._chunk_size = queue.batch_size * (1 if sparse is None else sparse.every)
@@ -112,20 +112,14 @@ class RewardDelivery:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Change what is kept here. If the block raises, as a signal's handler may anywhere, `reset` makes it anew.
-
-        Raises:
-            RuntimeError: An earlier block has raised.
-        """
-        if self._is_interrupted:
-            raise RuntimeError("An exception has left an earlier call. Call `reset`, for all environments.")
-        self._is_interrupted = True
+        """Change what is kept here. If the block raises, as a signal's handler may anywhere, `reset` makes it anew."""
+        self.is_interrupted = True
         yield
-        self._is_interrupted = False
+        self.is_interrupted = False
 
     def reset(self, seed: Any, mask: Mask | None) -> None:
         """Call this at every reset, with the arguments of `RandomViews.seed`: it ends unfinished episodes."""
-        if self._is_interrupted and mask is None:
+        if self.is_interrupted:
             self._begin_anew()
         with self._changing():
             self._end_episodes(np.full(len(self._pending), True) if mask is None else mask)
@@ -137,7 +131,7 @@ class RewardDelivery:
         self._num_stepped += 1  # the step that was interrupted may have been recorded
         self._num_delivered = self._num_stepped.copy()
         self._pending = [self._begin_pending(i, own.num_episodes) for i, own in enumerate(self._pending)]
-        self._failure, self._is_interrupted = None, False
+        self._failure, self.is_interrupted = None, False
 
     def _end_episodes(self, mask: Mask) -> None:
         """End the unfinished episodes of some environments."""
