@@ -50,7 +50,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     With `overlap=True` an environment continues while its episode is scored. The rewards arrive in the infos of a later
     step, at the latest when the next episode ends: that step waits for them. `flush` waits for all rewards.
 
-    With `scoring="step"` rewards are ordinary ones. If scoring a step fails, that step is not scored again.
+    With `scoring="step"` rewards are ordinary ones.
+
+    After an exception has left `step`, such as Ctrl-C, `reset` is needed. Rewards that were on their way may be lost: no
+    later ones take their place, see `vlm_reward_start`.
 
     The value of a reward does not depend on when or where it is scored. Where a step only resets an environment
     (next-step autoreset) there is no transition: its reward is 0, as in Gymnasium.
@@ -236,9 +239,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         Raises:
             WorkerDied: Three workers died, or did not respond, over the same states.
+            RuntimeError: An exception has left `step` before. Call `reset` for all environments.
             Exception: An environment or scoring raised it. With `scoring="episode"` an exception of scoring is raised
-                by the next call, before that call does anything: no result is lost. The states are kept, and are
-                scored again.
+                by the next call, before that call does anything: no result is lost, and no reset is needed. The states
+                are kept, and are scored again.
         """
         self._begin_call(self._delivery.is_interrupted or self._needs_reset)
         self._needs_reset = True
