@@ -103,6 +103,9 @@ def make_vector_task(
         autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
         render_mode: "rgb_array" or None, which is the same.
         kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class.
+
+    Raises:
+        ValueError, TypeError: As `make_task` and `VLMRewardVectorEnv`.
     """
     check_positive_integer("num_envs", num_envs)
     if "max_episode_steps" in kwargs:
@@ -181,14 +184,8 @@ def make_vector_env(
 ) -> VectorEnv[Any, Any, Any]:
     """A scored vector environment of any registered ID.
 
-    Args:
-        id: See `make_env`, also for what is not listed here.
-        num_envs: Number of environments.
-        autoreset_mode: See `make_vector_task`.
-        episode_length: Steps after which an episode is truncated.
-        env_kwargs: For an ID of another package.
-        kwargs: Keyword arguments of `VLMRewardVectorEnv`. For an ID of this package also those of its environment
-            class.
+    The arguments are those of `make_env` and `make_vector_task`; `kwargs` are of `VLMRewardVectorEnv`, and for an ID of
+    this package also of its environment class.
     """
     if (task := find_task(id)) is not None:
         task_kwargs = _task_kwargs(task, episode_length, env_kwargs)
@@ -213,14 +210,6 @@ def make_external_env(
     return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **check_env_kwargs(env_kwargs or {}))
 
 
-_SET_HERE = {
-    "id": "Leave it out.",
-    "render_mode": 'Leave it out: it is "rgb_array", which is needed for scoring.',
-    "max_episode_steps": "Set `episode_length` instead.",
-}
-"""Keyword arguments of `gymnasium.make` that `env_kwargs` cannot have, and what to do instead."""
-
-
 def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the keyword arguments of another package's environment.
 
@@ -230,9 +219,9 @@ def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not isinstance(env_kwargs, Mapping):
         raise TypeError(f"`env_kwargs` must be a mapping of names to values. Received {env_kwargs!r}.")
-    for name, remedy in _SET_HERE.items():
-        if name in env_kwargs:
-            raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
+    for name in {"id", "render_mode", "max_episode_steps"} & set(env_kwargs):
+        remedy = "Set `episode_length` instead." if name == "max_episode_steps" else "Leave it out: it is set here."
+        raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
     return env_kwargs
 
 
@@ -276,12 +265,7 @@ def make_base_vector_env(
 ) -> VectorEnv[Any, Any, Any]:
     """A vector environment of a task with its time limit and its own rewards.
 
-    Args:
-        task: See `make_base_env`, also for what is not listed here.
-        num_envs: Number of environments.
-        episode_length: Steps after which an episode is truncated.
-        autoreset_mode: See `make_vector_task`.
-        env_kwargs: Keyword arguments of the environment class.
+    The arguments are those of `make_base_env` and `make_vector_task`.
     """
     mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
     if task.vector_env is None:

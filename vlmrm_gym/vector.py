@@ -50,15 +50,11 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     With `overlap=True` an environment continues while its episode is scored. The rewards arrive in the infos of a later
     step, at the latest when the next episode ends: that step waits for them. `flush` waits for all rewards.
 
-    With `scoring="step"` rewards are ordinary ones.
+    With `scoring="step"` rewards are ordinary ones. When or where rewards are scored never changes them. Where a step
+    only resets an environment (next-step autoreset) there is no transition: its reward is 0, as in Gymnasium.
 
-    After an exception has left `step`, such as Ctrl-C, `reset` is needed. Rewards that were on their way may be lost: no
-    later ones take their place, see `vlm_reward_start`.
-
-    The value of a reward does not depend on when or where it is scored. Where a step only resets an environment
-    (next-step autoreset) there is no transition: its reward is 0, as in Gymnasium.
-
-    If the constructor raises, the environments are as they were before.
+    If the constructor raises, the environments are as they were before. After an exception has left `step`, `reset` is
+    needed, and rewards that had not arrived may be lost: the next `vlm_reward_start` is then behind them.
 
     >>> import gymnasium as gym, numpy as np, vlmrm_gym
     >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=3)
@@ -84,9 +80,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         quality: MuJoCo environments only; see `VLMReward`.
         task_reward_weight: Weight of the environments' own rewards, which are added to the model's.
         scoring: "episode" or "step".
-        score_every: Draw and encode the first, every so manyth and the last state of an episode (and of each part of
-            one that is scored for itself), and interpolate the rewards of the others linearly.
-            `infos["vlm_scored"]` says which were scored. Needs `scoring="episode"`.
+        score_every: Draw and encode the first, every so manyth and the last state of an episode (or of each part that
+            is scored for itself), and interpolate the rewards of the others. Needs `scoring="episode"`.
         score_tolerance: Begin with every 8th state, or `score_every`, and halve the intervals whose middle is off by
             more than this, in units of the reward. Also scored are the states next to changes of the scene.
         num_workers: Number of workers that draw and score. 0: this process.
@@ -96,9 +91,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         devices: Devices of the worker processes, assigned in turn, such as `["cuda:0", "cuda:1"]`. None: see `device`.
             Not with Ray, which assigns GPUs by `num_gpus`.
         overlap: Score in the background while the environments continue; needs `scoring="episode"`.
-        return_features: Return the features that the rewards are made of, in `infos["vlm_features"]`, so that replay
-            buffers can make all rewards anew with another head; see `head`. For a reward with `encode` and `head`,
-            such as `CLIP`.
+        return_features: Return the features that the rewards are made of, so that replay buffers can make all rewards
+            anew with another head; see `head`. For a reward with `encode` and `head`, such as `CLIP`.
         episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`.
         max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
             episodes are scored in parts, and `step` waits.
@@ -176,8 +170,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
-            # A part of the memory is for the queue, one for states that have not been submitted to it, and with a
-            # tolerance one for states between two rounds.
+            # For the queue, for states not submitted yet, and with a tolerance for states between two rounds.
             share = max_pending_bytes // (2 if sparse is None or sparse.tolerance is None else 3)
             queue = self.scorer = make_scoring_queue(
                 partial(build_reward, specification.build, num_views, combine, return_features=return_features),
@@ -264,8 +257,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait for their rewards.
 
-        For learners that need rewards in the middle of an episode, and for the end of training. The rewards of the
-        rest of an unfinished episode arrive when it ends.
+        For learners that need rewards in the middle of an episode, and for the end of training.
 
         Returns:
             Infos; see `vlmrm_gym.infos`. Where several episodes of an environment were pending, `vlm_rewards` has
@@ -311,11 +303,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     @property
     def score_error(self) -> float:
-        """An estimate of by how much interpolated rewards are off, from the newest episodes; NaN without a tolerance.
-
-        The mean over the middles of all intervals that were not halved, of their distance from the line between the
-        interval's ends. They were scored: the states around them are off by less.
-        """
+        """By how much the middles of intervals that were not halved have been off lately; NaN without a tolerance."""
         return np.nan if self._sparse is None else self._sparse.error
 
     @property

@@ -126,7 +126,8 @@ class RemoteScorer:
         """Wait for the next message of a kind; raise any error received instead."""
         while True:
             begun = time.monotonic()
-            kind, payload = self._channel.get(TICK) or ("", None)
+            message: tuple[str, Any] = self._channel.get(TICK) or ("", None)
+            kind, payload = message
             # A longer interval means that this process was stopped as well, or the machine slept.
             wrong = self._watchdog.advance(min(time.monotonic() - begun, 2 * TICK), kind, payload)
             if wrong or kind == "end":
