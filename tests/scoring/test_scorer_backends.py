@@ -24,7 +24,6 @@ from backends import (
 )
 from counting_env import Counting
 from reward_models import (
-    DeadlyFrames,
     ExitingReward,
     HangingFrames,
     HangingReward,
@@ -266,16 +265,6 @@ def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, wo
     cure.touch()
     queue.submit(deadly)  # its states are still there
     check_scored(deadly, [1, 7, 2])
-    queue.close()
-
-
-def test_deaths_are_blamed_on_the_batch_that_was_deadly(worker_backend):
-    """Not on the one before it, which was being encoded while the deadly one was being drawn."""
-    queue = start(PixelReward, 1, backend=worker_backend, batch_size=2, renderer=DeadlyFrames())
-    requests = [request_of(numbers) for numbers in ([1, 2], [7, 3], [4, 5])]
-    for request in requests:
-        queue.submit(request)
-    assert [type(request.error()) for request in requests] == [type(None), WorkerDied, type(None)]
     queue.close()
 
 
