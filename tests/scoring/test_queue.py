@@ -4,8 +4,9 @@ import threading
 
 import numpy as np
 import pytest
-from backends import check_scored, frames_of, request_of
+from backends import check_scored, frames_of, request_for, request_of, wait_until
 
+from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape
 from vlmrm_gym.rewards.state_reward import RewardInfo
 from vlmrm_gym.scoring import ScoringQueue, WorkerDied
@@ -96,6 +97,16 @@ def test_a_request_that_failed_is_scored_when_it_is_submitted_again(make):
     assert isinstance(request.error(), WorkerDied)
     scoring.submit(request)
     check_scored(request, [6, 7, 8, 9])
+
+
+def test_states_of_differing_shapes_are_scored_apart(make):
+    scorer = Mortal(deaths=0)
+    scorer.go.set()
+    scoring = make(scorer)
+    requests = [request_for(States(np.full((1, size, size, 3), size, dtype=np.uint8))) for size in (1, 2, 3)]
+    scoring.submit(*requests)
+    assert wait_until(lambda: all(request.done() for request in requests), 5)
+    assert [request.values.tolist() for request in requests] == [[1], [2], [3]]
 
 
 def test_submit_waits_while_memory_is_full(make):

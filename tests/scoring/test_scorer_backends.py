@@ -17,7 +17,6 @@ from backends import (
     check_scored,
     children,
     frames_of,
-    request_for,
     request_of,
     start,
     wait_until,
@@ -34,7 +33,6 @@ from reward_models import (
 )
 
 import vlmrm_gym
-from vlmrm_gym.rendering import States
 from vlmrm_gym.scoring import Request, Timeouts, WorkerDied, transition_keys
 from vlmrm_gym.scoring.local import LocalScorer
 
@@ -359,15 +357,6 @@ def test_a_model_that_exits_is_an_error(backend):
     queue.submit(request)
     assert isinstance(request.error(), RuntimeError)
     assert "SystemExit" in str(request.error())
-    queue.close()
-
-
-def test_states_of_differing_shapes_are_scored_apart(backend):
-    queue = start(PixelReward, 1, backend=backend)
-    requests = [request_for(States(np.full((1, size, size, 3), size, dtype=np.uint8))) for size in (1, 2, 3)]
-    queue.submit(*requests)
-    for size, request in enumerate(requests, start=1):
-        check_scored(request, [size * 65793])
     queue.close()
 
 
