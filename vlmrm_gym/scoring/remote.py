@@ -15,6 +15,7 @@ TICK = 0.2
 """Seconds between checks that a worker is alive and makes progress."""
 LOG_TAIL_BYTES = 4_000
 """Bytes of a dead worker's log that an error shows."""
+_SILENCE: tuple[str, Any] = "", None
 
 
 class Channel(Protocol):
@@ -126,8 +127,7 @@ class RemoteScorer:
         """Wait for the next message of a kind; raise any error received instead."""
         while True:
             begun = time.monotonic()
-            message: tuple[str, Any] = self._channel.get(TICK) or ("", None)
-            kind, payload = message
+            kind, payload = self._channel.get(TICK) or _SILENCE
             # A longer interval means that this process was stopped as well, or the machine slept.
             wrong = self._watchdog.advance(min(time.monotonic() - begun, 2 * TICK), kind, payload)
             if wrong or kind == "end":
