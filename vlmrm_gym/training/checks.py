@@ -8,7 +8,7 @@ from typing import Any
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten
+from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
 from vlmrm_gym.training.constructing import constructing
 from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.external_envs import read_traits
@@ -74,18 +74,21 @@ def complete(config: Config) -> Config:
     if config.track and util.find_spec("wandb") is None:
         rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
         raise ConfigError([Problem.of("track", rule)])
-    key = "env_kwargs" if config.env_kwargs else "env_name"
     try:
         read_traits(config.id, config.env_kwargs)
     except Exception as error:  # as may its module, and its constructor
         reason = truncate(str(error) or repr(error), 1_000)
-        rule = f"must be an ID that can be made. Received {short_repr(config.env_name)}: {reason}"
-        raise ConfigError([Problem.of(key, rule)]) from error
+        rule = f"must be an ID that can be made{' with `env_kwargs`' if config.env_kwargs else ''}"
+        received = f"Received {short_repr(config.env_name)}: {reason}"
+        raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
         if config.reward.name != "ground_truth":
             options = config.reward_with_task_prompts.arguments()
             named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
             resolve_reward(*named, options=options)
+    if config.task is not None and (wrong := validate({"rl": dict(config.task.training)})[1]):
+        rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
+        raise ConfigError([Problem.of("env_name", rule)])
     with constructing(config, "env_name"):
         config = with_defaults(config)
     if problems := list(_find_wrong_lengths(config)):

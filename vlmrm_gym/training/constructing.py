@@ -25,8 +25,8 @@ _RAISED = (
 """What constructors of environments, rewards and algorithms raise."""
 _PARAMETERS = {("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
 """Parameters that are called otherwise in a configuration."""
-_MADE_IN = {"policies.py": "policy_kwargs", "buffers.py": "buffer_size", "replay_buffer.py": "buffer_size"}
-"""Keys of `rl` whose values these files of Stable-Baselines3, and ours, are given."""
+_MADE_IN = {"policies.py": "policy_kwargs", "buffers.py": "buffer_size", "get_device": "device"}
+"""Keys of `rl` whose values these files and functions of Stable-Baselines3 are given."""
 
 
 @contextmanager
@@ -53,13 +53,14 @@ def constructing(config: Config, default: str) -> Iterator[None]:
 
 
 def _find_key(error: Exception, config: Config, default: Key) -> Key:
-    settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == default[:-1])
+    section = default[:-1] or ("reward",)
+    settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)
     known = {_PARAMETERS.get(key, key[-1]): key for key, _ in settings}
     for key, value in settings:
         known |= {str(name): (*key, str(name)) for name in value} if isinstance(value, dict) else {}
     for name in re.findall(r"[`'](\w+)[`'=]", str(error)):
         if name in known:
             return known[name]
-    files = [Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)]
-    made = [_MADE_IN[file] for file in files if file in _MADE_IN] if default[0] == "rl" else []
+    frames = [(Path(frame.filename).name, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+    made = [_MADE_IN[name] for names in frames for name in names if name in _MADE_IN] if section == ("rl",) else []
     return ("rl", made[-1]) if made else default

@@ -164,7 +164,7 @@ def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any
     position = state["random"]["numpy"]["state"]["pos"]
     if not 0 <= position <= 624:  # NumPy does not check it, and reads beyond its array
         raise ValueError(f"the position of NumPy's generator must be from 0 to 624. Received {short_repr(position)}.")
-    restore_random_states(model, state)  # the generators check the rest; they are set again when training begins
+    _set_generators(model, state)  # they check the rest; they are set again when training begins
     check_form("env_uid", own["env_uid"], "")
     if len(own["since"]) >= (episode_length if envs.lockstep else 1):
         raise ValueError(f"since must be of one episode. Received {len(own['since'])} steps.")
@@ -195,8 +195,7 @@ def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dic
 
 def restore_random_states(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     """Restore random states at the start of the first rollout, after `learn` has reset and drawn from them."""
-    _set_random_states(state["random"])
-    model.action_space.np_random.bit_generator.state = state["actions"]
+    _set_generators(model, state)
     for noise, saved in zip(_noises(model), state["action_noise"], strict=True):
         for name in _noise_state(noise):
             value = saved[name]
@@ -205,6 +204,11 @@ def restore_random_states(model: BaseAlgorithm, state: dict[str, Any]) -> None:
         for name in saved:
             if name.startswith("exploration_mat"):
                 setattr(distribution, name, saved[name].to(model.device))
+
+
+def _set_generators(model: BaseAlgorithm, state: dict[str, Any]) -> None:
+    _set_random_states(state["random"])
+    model.action_space.np_random.bit_generator.state = state["actions"]
 
 
 @contextmanager
