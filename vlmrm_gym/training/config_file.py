@@ -69,10 +69,8 @@ class ConfigFile:
     """Configuration of the valid values."""
     problems: tuple[Problem, ...] = ()
     """Problems with the invalid values."""
-    lines: Mapping[Key, int] = field(default_factory=dict)
-    """Line numbers of values and sections, from 1."""
-    words: Mapping[Key, str] = field(default_factory=dict)
-    """Each key as written in the file, possibly an alias."""
+    places: Mapping[Key, tuple[int, str]] = field(default_factory=dict)
+    """The line of each key, from 1, and the key as written there, possibly an alias."""
 
     def overridden(self, config: Config) -> "ConfigFile":
         """What the file still says where flags have made another configuration of it."""
@@ -84,7 +82,7 @@ class ConfigFile:
             self,
             name=self.name if self == ConfigFile() else f"{self.name} and the flags",
             problems=tuple(one for one in self.problems if one.key not in flags),
-            lines={key: line for key, line in self.lines.items() if key[:1] not in flags and key[:2] not in flags},
+            places={key: place for key, place in self.places.items() if not {key[:1], key[:2]} & flags},
         )
 
     @contextmanager
@@ -97,11 +95,13 @@ class ConfigFile:
             raise ConfigError(located, self.name) from error.__cause__
 
     def _locate(self, problem: Problem) -> Problem:
-        parents = [problem.key[:length] for length in range(len(problem.key), 0, -1)]
-        line = problem.line or next((self.lines[key] for key in parents if key in self.lines), None)
-        key = problem.key[:2]
-        written = problem.message.replace(f"`{'.'.join(key)}`", f"`{self.words.get(key, '.'.join(key))}`", 1)
-        return replace(problem, line=line, message=problem.message if line is None else written)
+        for length in range(len(problem.key), 0, -1):
+            if (key := problem.key[:length]) in self.places:
+                line, word = self.places[key]
+                own = rf"`{re.escape('.'.join(key))}(?=[`.])"
+                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message, count=1)
+                return replace(problem, line=problem.line or line, message=message)
+        return problem
 
 
 def read_config_file(path: Path) -> ConfigFile:
@@ -135,11 +135,10 @@ def read_config(text: str, name: str) -> ConfigFile:
     if not isinstance(loaded, dict | None):
         rule = f"a configuration is a mapping of keys to values. Received {short_repr(loaded)}."
         raise ConfigError([Problem((), rule)], name)
-    lines: dict[Key, int] = {}
-    words: dict[Key, str] = {}
-    twice = tuple(_number_lines(node, (), (), lines, words))
+    places: dict[Key, tuple[int, str]] = {}
+    twice = tuple(_find_places(node, (), (), places))
     config, wrong = validate(_own_keys(loaded or {}))
-    return ConfigFile(name, config, (*twice, *wrong), lines, words)
+    return ConfigFile(name, config, (*twice, *wrong), places)
 
 
 def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
@@ -214,13 +213,16 @@ def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:
     return own
 
 
-def _number_lines(node: Any, key: Key, written: Key, lines: dict[Key, int], words: dict[Key, str]) -> Iterable[Problem]:
-    """Record lines and spellings of all keys; yields a problem for each key that is given twice."""
+def _find_places(node: Any, key: Key, written: Key, places: dict[Key, tuple[int, str]]) -> Iterable[Problem]:
+    """Record where all keys are; yields a problem for each key that is given twice."""
     for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
         text, line = str(name.value), name.start_mark.line + 1
-        own, word = (*key, ALIASES.get(text, text) if key == ("reward",) else text), ".".join((*written, text))
-        if own in lines:
-            message = f"`{truncate(word)}` is given twice: as `{words[own]}` in line {lines[own]}. Leave one."
-            yield Problem(own, message, line)
-        lines[own], words[own] = line, truncate(word)
-        yield from _number_lines(value, own, (*written, text), lines, words)
+        own, word = (
+            (*key, ALIASES.get(text, text) if key == ("reward",) else text),
+            truncate(".".join((*written, text))),
+        )
+        if own in places:
+            before, other = places[own]
+            yield Problem(own, f"`{word}` is given twice: as `{other}` in line {before}. Leave one.", line)
+        places[own] = line, word
+        yield from _find_places(value, own, (*written, text), places)

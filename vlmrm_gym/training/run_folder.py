@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -225,8 +225,9 @@ class RunFolder:
         names = self._columns() or [name for name in METRICS if name in rows[0]]
         with self._metrics.open("ab", buffering=0) as file:
             before = file.tell()
-            header = [] if before else [{name: name for name in names}]
-            lines = "".join(_lines(names, [*header, *rows])).encode()
+            table = [[row.get(name, "nan") for name in names] for row in rows]
+            table = table if before else [names, *table]
+            lines = "".join(",".join(map(str, line)) + "\n" for line in table).encode()
             try:
                 if file.write(lines) < len(lines):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._metrics))
@@ -273,11 +274,6 @@ class RunFolder:
         if policy is None:
             raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")
         return policy
-
-
-def _lines(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
-    for row in rows:
-        yield ",".join(str(row.get(name, "nan")) for name in names) + "\n"
 
 
 def _digest(file: Path) -> str:
