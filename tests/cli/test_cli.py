@@ -286,7 +286,7 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     output = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags override the file
     assert output.splitlines()[0] == f"1 problem in {config} and the flags:"
     assert "`env_name` is missing" in refused(capsys, "train")
-    assert "Did you mean: `CartPole`?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
+    assert "Did you mean 'VLMRM/CartPole-v1'?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
     assert "cannot be read" in refused(capsys, "train", tmp_path / "none.yaml")
     for number in ("many", "1.5", "nan", "inf", "9" * 5_000):
         output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", number)

@@ -211,7 +211,7 @@ logging: 3
         (("alpha: 0.5", "alpha: 2"), "line 10: `reward.alpha` must be a number from 0 to 1. Received 2"),
         (
             ("Humanoid-v4", "Humanoid-v9"),
-            "line 1: `env_name` must be an ID that can be made. Received 'Humanoid-v9': Env",
+            "line 1: `env_name` must be a registered ID, or module:ID. Received 'Humanoid-v9': Env",
         ),
         (("robot dancing", "robot"), "line 13: `reward.baseline_prompts` must differ from `prompt`. Received"),
         (("  policy_name: MlpPolicy", "  algorithm: PPO"), "line 23: `rl.train_freq` must be at most 50000, the step"),

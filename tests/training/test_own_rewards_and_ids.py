@@ -276,14 +276,14 @@ def test_settings_follow_from_spaces_and_time_limit(own):
     [
         (
             ["Ant-v6", "--prompt", "a"],
-            "`env_name` must be an ID that can be made. Received 'Ant-v6': Environment version",
+            "`env_name` must be a registered ID, or module:ID. Received 'Ant-v6': Env.*Did you mean 'Ant-v",
         ),
         (["no_such:Ant-v5", "--prompt", "a"], "Received 'no_such:Ant-v5': No module named 'no_such'"),
         (["Ant-v5"], "`reward.prompt` must be a text or a list of texts. Received None"),
         (["Ant-v5", "--prompt", "a", "--alpha", "0.5"], "`reward.alpha` above 0 needs a `baseline`"),
         (
             ["Ant-v5", "--prompt", "a", "--env-kwargs", "{zzz: 1}"],
-            "must be an ID that can be made with `env_kwargs`. Received .*zzz",
+            "must be a registered ID, or module:ID, that takes `env_kwargs`. Received .*zzz",
         ),
         (["Ant-v5", "--prompt", "a", "--env-kwargs", "{render_mode: human}"], "`env_kwargs` cannot have 'render_mode'"),
         (["own_things:Own/Endless-v0", "--prompt", "a"], "`rl.episode_length` must be given: .* has no time limit"),

@@ -1,9 +1,12 @@
 """What is checked of a configuration before anything is loaded, besides the types and ranges of its values."""
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from importlib import util
 from typing import Any
+
+import gymnasium as gym
 
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
@@ -77,9 +80,10 @@ def complete(config: Config) -> Config:
     try:
         read_traits(config.id, config.env_kwargs)
     except Exception as error:  # as may its module, and its constructor
-        reason = truncate(str(error) or repr(error), 1_000)
-        rule = f"must be an ID that can be made{' with `env_kwargs`' if config.env_kwargs else ''}"
-        received = f"Received {short_repr(config.env_name)}: {reason}"
+        near = difflib.get_close_matches(truncate(config.env_name), gym.registry, 1)
+        meant = f" Did you mean {near[0]!r}?" if near and isinstance(error, gym.error.UnregisteredEnv) else ""
+        rule = f"must be a registered ID, or module:ID{', that takes `env_kwargs`' if config.env_kwargs else ''}"
+        received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
         if config.reward.name != "ground_truth":

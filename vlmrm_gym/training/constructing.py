@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ _RAISED = (
     MemoryError,
 )
 """What constructors of environments, rewards and algorithms raise."""
-_PARAMETERS = {("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
+_PARAMETERS: Mapping[Key, str] = {("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
 """Parameters that are called otherwise in a configuration."""
 _MADE_IN = {"policies.py": "policy_kwargs", "buffers.py": "buffer_size", "get_device": "device"}
 """Keys of `rl` whose values these files and functions of Stable-Baselines3 are given."""
