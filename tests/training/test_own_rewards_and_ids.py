@@ -142,7 +142,7 @@ def test_errors_name_the_word_of_the_file(tmp_path, capsys):
     for word in ("model", "pretrained_model"):
         file = write(tmp_path, f"env_name: CartPole-v1\nreward:\n  {word}: 3\n")
         assert f"\n  line 3: `reward.{word}` must be" in refused(capsys, "train", file)
-    output = refused(capsys, "train", file, "--model=tiny", "--alpha", "2")
+    output = refused(capsys, "train", file, "--model=other", "--alpha", "2")
     assert output.splitlines()[1:] == ["  `reward.alpha` must be a number from 0 to 1. Received 2.0."]
 
 

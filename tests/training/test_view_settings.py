@@ -124,7 +124,7 @@ def test_several_cameras_are_refused_for_a_scene_that_has_one(env_name):
 def test_cameras_that_another_packages_environment_lacks_are_refused_before_the_training(tmp_path, capsys):
     flags = ["--env-name", "Pendulum-v1", "--prompt", "a pole", "--base-path", tmp_path, "--run-name", "run"]
     output = refused(capsys, "train", *flags, "--reward.camera", "[0, 1]")
-    assert "`camera` is for MuJoCo environments. Received [0, 1]" in output
+    assert "`reward.camera` is for MuJoCo environments. Received [0, 1]" in output
     assert not (tmp_path / "run").exists()
 
 

@@ -1,5 +1,6 @@
 """The command `vlmrm-gym train`: trainings with Stable-Baselines3."""
 
+import inspect
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from vlmrm_gym.cli.settings import describe_kinds
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import complete, find_named_code
@@ -54,7 +56,9 @@ class Train:
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     spelled = id_as_flag(arguments)
-    train(tyro.cli(Train, args=spelled, prog="vlmrm-gym train"), spelled)
+    kinds = f"Kinds of --reward.name, with their --reward.kwargs: {', '.join(describe_kinds())}."
+    about = f"{inspect.cleandoc(Train.__doc__ or '')}\n\n{kinds}"
+    train(tyro.cli(Train, args=spelled, prog="vlmrm-gym train", description=about), spelled)
 
 
 def train(command: Train, arguments: list[str]) -> None:

@@ -105,7 +105,7 @@ def resume(config: Config, folder: RunFolder) -> None:
                 check_training_state(model, envs, state["training"], config.rl.episode_length)
                 if (step := state["training"]["counters"]["num_timesteps"]) != purge_step - 1:
                     raise ValueError(f"it has {step} steps, and its progress {purge_step - 1}.")
-            with reading(not_of_this_run, (AttributeError, LookupError, TypeError, ValueError)):
+            with reading(not_of_this_run, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
                 restore_environments(model, envs, state["training"])
         running.enter_context(_tracked(config, folder))
         _write_config(config, folder)
