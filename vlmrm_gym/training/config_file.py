@@ -95,7 +95,7 @@ class ConfigFile:
             raise ConfigError(located, self.name) from error.__cause__
 
     def _locate(self, problem: Problem) -> Problem:
-        for length in range(len(problem.key), 0, -1):
+        for length in range(len(problem.key), min(len(problem.key), 2) - 1, -1):
             if (key := problem.key[:length]) in self.places:
                 line, word = self.places[key]
                 own = rf"`{re.escape('.'.join(key))}(?=[`.])"
