@@ -1,10 +1,20 @@
 """The error of input that cannot be used."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
     """Input of a command cannot be used; the message says what, and what to do."""
+
+
+@contextmanager
+def as_input_error(*more: type[Exception]) -> Iterator[None]:
+    """Raise a ValueError of the block, or another one of these errors, as an InputError with the same message."""
+    try:
+        yield
+    except (ValueError, *more) as error:
+        raise InputError(str(error)) from error
 
 
 def check_values(name: str, values: Sequence[object], *, may_be_empty: bool = False) -> None:

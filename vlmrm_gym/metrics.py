@@ -17,7 +17,7 @@ def auc(reward: ArrayLike, success: ArrayLike) -> float:
     Raises:
         ValueError: Lengths differ, a reward is not finite, or `success` is constant.
     """
-    rewards, successes = _checked(reward, success)
+    rewards, successes = _with_both_classes(reward, success)
     _, rank, count = np.unique(rewards, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(count) - (count - 1) / 2  # of tied rewards, from 1
     positives, negatives = successes.sum(), (~successes).sum()
@@ -39,7 +39,7 @@ def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:
     Raises:
         ValueError: Lengths differ, a reward is not finite, `success` is constant, or the rewards are all alike.
     """
-    return pearson_distance(*_checked(reward, success))
+    return pearson_distance(*_with_both_classes(reward, success))
 
 
 def pearson_distance(first: ArrayLike, second: ArrayLike, weights: ArrayLike | None = None) -> float:
@@ -88,14 +88,24 @@ def all_alike(values: ArrayLike) -> bool:
     return bool(np.ptp(array) <= 1e-9 * np.abs(array).max())
 
 
-def _checked(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def check_labelled(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Rewards, float64 (N,), and labels, bool (N,), as arrays.
+
+    Raises:
+        ValueError: There are none, lengths differ, labels are not bool, or a reward is not finite.
+    """
     rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
-    if rewards.ndim != 1 or rewards.shape != successes.shape or successes.dtype != bool:
+    if rewards.ndim != 1 or not len(rewards) or rewards.shape != successes.shape or successes.dtype != bool:
         raise ValueError(
-            "`reward` must be numbers (N,) and `success` bool (N,). "
+            "`reward` must be numbers (N,) and `success` bool (N,), with N at least 1. "
             f"Received shapes {rewards.shape} and {successes.shape}, and {successes.dtype} as success."
         )
     _check_finite("reward", rewards)
+    return rewards, successes
+
+
+def _with_both_classes(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    rewards, successes = check_labelled(reward, success)
     if successes.all() or not successes.any():
         raise ValueError(f"`success` must have both True and False. Received {len(successes)} times the same.")
     return rewards, successes

@@ -2,6 +2,9 @@
 
 import re
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """All control characters but tabs and line feeds; and what file names have for bytes that are not text."""
@@ -24,3 +27,13 @@ def say(text: object, *, error: bool = False) -> None:
         error: Whether to print to standard error.
     """
     print(printable(str(text)), file=sys.stderr if error else sys.stdout)
+
+
+@contextmanager
+def said_warnings() -> Iterator[None]:
+    """Print each UserWarning of a block that succeeds, once, to standard error."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for message in dict.fromkeys(str(warning.message) for warning in warned):
+        say(message, error=True)

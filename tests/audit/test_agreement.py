@@ -92,10 +92,9 @@ def test_groups_reach_the_intervals():
     ("options", "error"),
     [
         ({"reward": [1.0]}, r"Received shapes \(1,\) and \(2,\)"),
-        ({"reward": [1.0, np.nan]}, "`reward` must be finite. Received nan at index 1"),
+        ({"reward": [1.0, np.nan]}, "`reward` must be finite. Received nan at"),
         ({"success": [0, 1]}, "int64 as success"),
         ({"reward": [], "success": np.zeros(0, dtype=bool)}, "with N at least 1"),
-        ({"bins": 0}, "`bins` must be an integer of at least 1"),
     ],
 )
 def test_bad_input(options, error):

@@ -13,15 +13,16 @@ from reports import draw_frames, minimal_report
 
 from vlmrm_gym.audit.measures.agreement import measure_agreement
 from vlmrm_gym.audit.report import charts, pictures, render
-from vlmrm_gym.audit.report.svg import Plot, Style, curve_style
+from vlmrm_gym.audit.report.svg import Style, curve_style, make_axes, to_svg
 from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves
 
 
 def test_embedded_pictures_keep_their_looks_and_their_limits():
     frame = draw_frames(1, 480, np.random.default_rng(0))[0]
-    embedded = pictures.embed(frame[:, :240], 320)
-    assert (embedded.width, embedded.height) == (160, 320)
-    decoded = Image.open(BytesIO(b64decode(embedded.uri.partition(",")[2])))
+    element = pictures.embed(frame[:, :240], 320, 'a "frame"')
+    uri, rest = re.fullmatch('<img src="data:image/jpeg;base64,([^"]*)" (.*)>', element).groups()
+    assert rest == 'width="160" height="320" alt="a &#34;frame&#34;"'
+    decoded = Image.open(BytesIO(b64decode(uri)))
     expected = Image.fromarray(frame[:, :240]).resize((160, 320))
     assert np.abs(np.asarray(decoded, dtype=int) - np.asarray(expected, dtype=int)).mean() < 3
 
@@ -63,13 +64,14 @@ def ticks(svg: str) -> list[str]:
 
 
 def test_lines_span_the_axes():
-    plot = Plot((0, 10), (0, 1), height=100, y_ticks=2)
-    plot.line([0, 10], [0, 1], Style("success"))
-    (line,) = shapes(plot.svg("x"), "stroke: var(--success)")
+    axes = make_axes((0, 10), (0, 1), height=100, y_ticks=2)
+    axes.plot([0, 10], [0, 1], **Style("success").line)
+    svg = to_svg(axes, "x")
+    (line,) = shapes(svg, "stroke: var(--success)")
     (left, bottom), (right, top) = line
     assert 0 < left < right < 400
     assert 0 < top < bottom < 100
-    assert ticks(plot.svg("x")) == ["0", "0.5", "1"]
+    assert ticks(svg) == ["0", "0.5", "1"]
 
 
 def test_every_curve_has_a_style_of_its_own():

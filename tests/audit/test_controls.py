@@ -1,5 +1,6 @@
 """Controls: rewards that should be at chance, and which of them do better than chance."""
 
+from itertools import combinations
 from operator import itemgetter
 
 import numpy as np
@@ -51,6 +52,12 @@ def test_useless_rewards_rarely_have_a_control_that_counts(successes, failures, 
     best = [max(auc(rng.normal(size=len(success)), success) for _ in range(4)) for _ in range(1500)]
     assert np.mean(np.array(best) > limit) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 1500)
     assert np.mean(best) > 0.5 + (limit - 0.5) / 4  # the highest of several is well above 0.5, without meaning anything
+
+
+def test_the_limit_has_the_spread_of_all_orders():
+    """Of 3 successes and 4 failures: 1.645 standard deviations of the AUC of all 35 orders above chance."""
+    aucs = [auc(np.arange(7), np.isin(np.arange(7), chosen)) for chosen in combinations(range(7), 3)]
+    assert chance_limit(np.arange(7) < 3, np.arange(7), 1) == pytest.approx(0.5 + 1.645 * np.std(aucs), abs=1e-4)
 
 
 def test_states_of_one_rollout_count_as_one():

@@ -123,12 +123,15 @@ def test_links_lead_to_headings_of_the_page(page):
         ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
         ("landscape", ["Leaning to a side", "alpha 0.5", "angle of the torso (degrees)", "succeed is unknown"]),
         ("signal", ["random", "constant", "20 of 30 rollouts", "median of the goal states"]),
-        ("viewpoints", [f"azimuth 180°, elevation {MINUS}60°", "0.030 below", "0.120 above"]),
+        (
+            "viewpoints",
+            [f"azimuth 180°, elevation {MINUS}60°", "0.030 below", "Under the camera that was checked it is 0.1"],
+        ),
         ("controls", ["another prompt 0.610 The", "robot 0.530 (chance)", "The background would decide."]),
         ("sheets", ["Rollouts of a run", "success", "failure"]),
         ("combinations", ["0.545 to 0.585 does not rank", f"{MINUS}0.800"]),
         ("notes", ["seed 3 was left out"]),
-        ("command", ["--alpha 0 0.5 1", "1 min 35 s", "2 min 29 s"]),
+        ("command", ["--alpha 0 0.5 1", "Time 149 s"]),
     ],
 )
 def test_sections_show_what_was_found(page, section, texts):
@@ -163,7 +166,6 @@ def test_hostile_text_is_shown_as_it_is():
         ],
         agreements={HOSTILE: measure_agreement([0.0, 1.0], [False, True], resamples=5)},
         notes=[HOSTILE],
-        seconds={HOSTILE: 1.0},
         command=HOSTILE,
     )
     page = Page(render(report))
@@ -181,12 +183,14 @@ def test_a_prompt_that_is_not_unicode_can_be_written(tmp_path):
 
 def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
     """5 exploits of 2 views and 2 contact sheets of 24 frames, all noise."""
-    write_report(full_report(noise=1.0), tmp_path / "report.html")
+    write_report(full_report(side=480, noise=1.0), tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
 def test_without_known_success_the_exploits_are_the_states_with_the_highest_rewards():
-    exploit = Exploit(reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8)
+    exploit = Exploit(
+        state=np.zeros(2), reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8
+    )
     page = Page(render(dataclasses.replace(minimal_report(), exploits=AdversarialSearch(exploits=[exploit], scored=1))))
     assert "States with the highest rewards" in page.texts["exploits"]
     assert "State 1" in page.texts["exploits"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit.search import Failures, search
+from vlmrm_gym.audit.search import Failures, search, stream
 
 HOLE = np.array([3.0, -2.0, 1.0])
 BESIDE = [HOLE + np.array([0.8, -0.7, 0.9])]
@@ -128,6 +128,12 @@ def test_offsets_are_perturbed_as_a_task_perturbs_them():
     assert found.scores[0] == pytest.approx(with_hole(box).max(), rel=0.05)
 
 
+def test_every_part_of_a_check_draws_numbers_of_its_own():
+    parts = ["search", "first states", "trajectories 0", "trajectories 1"]
+    first = {np.random.default_rng(stream(seed, part)).random() for part in parts for seed in (0, 1)}
+    assert len(first | {np.random.default_rng(seed).random() for seed in (0, 1)}) == 10
+
+
 @pytest.mark.parametrize("evaluations", [100, 400])
 def test_the_seed_decides(evaluations):
     state = np.random.get_state()[1].copy()
@@ -169,10 +175,6 @@ def test_distinct_states_differ():
         ({"starts": np.full((2, 3), np.nan)}, "`starts` must be finite"),
         ({"evaluations": 0}, "`evaluations` must be an integer of at least 1. Received 0"),
         ({"dimensions": 0}, "`dimensions` must be an integer of at least 1. Received 0"),
-        ({"score": lambda states: np.zeros(1)}, "`score` must return numbers of shape"),
-        ({"score": lambda states: np.full(len(states), np.nan)}, "none of them NaN"),
-        ({"is_failure": lambda states: np.ones(len(states))}, "`is_failure` must return bool"),
-        ({"change": lambda states, offsets: states[:1]}, "`perturb` must return states of shape"),
     ],
 )
 def test_bad_input_is_refused(changed, message, starts):

@@ -67,11 +67,11 @@ def test_scale_and_offset_change_no_relative_measure(seed, scale, offset):
 @pytest.mark.parametrize(
     ("rewards", "goal", "error"),
     [
-        ([1.0, 2.0], 1.0, r"shape \(N, T\).*Received shape \(2,\)"),
+        ([1.0, 2.0], 1.0, r"shape \(N, T\).*Received 2 rollouts of the shapes \[\(\), \(\)\]"),
         ([[1.0]], 1.0, "T at least 2"),
-        ([[1.0, 2.0], [1.0]], 1.0, r"T at least 2. Received 2 of the shapes \[\(2,\), \(1,\)\]"),
+        ([[1.0, 2.0], [1.0]], 1.0, r"T at least 2. Received 2 rollouts of the shapes \[\(2,\), \(1,\)\]"),
         ([], 1.0, "N at least 1"),
-        ([[1.0, np.inf]], 1.0, "not all finite"),
+        ([[1.0, np.inf]], 1.0, "must be finite"),
         ([[1.0, 2.0]], [], "`goal` must be one finite number or several"),
         ([[1.0, 2.0]], np.nan, "Received nan"),
     ],

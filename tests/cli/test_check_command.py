@@ -8,10 +8,10 @@ from contextlib import closing
 import gymnasium as gym
 import numpy as np
 import pytest
+from check_subjects import few_states
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
-from vlmrm_gym.audit import exploits, samples, scene_audit
 from vlmrm_gym.audit.rewards import EncodedRewards
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.cli import main
@@ -25,20 +25,11 @@ CARTPOLE = "VLMRM/CartPole-v1"
 STANDING = "VLMRM/Humanoid-stand-v0"
 OTHER = "the cart is at the left end of the track"
 POLES = ["--prompt", TASK_PROMPT, "--baseline", "pole and cart"]
-FEWER = [
-    (scene_audit, {"STEPS": 25, "TRAJECTORIES": 20}),
-    (samples, {"ROLLOUTS": 2, "STEPS": 25, "AROUND": 60, "GOALS": 12}),
-    (exploits, {"STARTS": 16, "EVALUATIONS": 110}),
-]
-"""Sizes of a check that takes seconds."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_states():
-    with pytest.MonkeyPatch.context() as patch:
-        for module, sizes in FEWER:
-            for name, size in sizes.items():
-                patch.setattr(module, name, size)
+def smaller():
+    with few_states():
         yield
 
 
@@ -72,6 +63,7 @@ def four(tmp_path_factory):
 def test_measures_say_where_they_are_from(four):
     provenance = four[0]["provenance"]
     assert list(provenance) == ["Date", "Version", "Weights", "Seed", "Hardware"]
+    assert four[0]["command"].startswith(f"vlmrm-gym check {CARTPOLE} --prompt '{TASK_PROMPT}' --baseline")
     assert re.fullmatch(r"tiny, SHA-256 [0-9a-f]{12}", provenance["Weights"])
     assert vlmrm_gym.__version__ in provenance["Version"]
     assert all(row["measures"]["states"] == "states around the goal" for row in four[0]["table"])
@@ -86,7 +78,7 @@ def test_two_prompts_and_two_alphas_make_four_rows(four):
         assert (candidate["model"], candidate["camera"]) == ("tiny", "own")
         assert candidate["textured"] is candidate["combine_views"] is None  # there is one of each
     assert measures["subject"] == CARTPOLE
-    assert {"scoring", "search", "agreement"} <= measures["seconds"].keys()
+    assert measures["seconds"] > 0
     for text in (TASK_PROMPT, OTHER, "data:image"):
         assert text in report
 
@@ -166,7 +158,8 @@ def test_trajectory_search_looks_for_actions(tmp_path):
 @pytest.mark.slow
 def test_another_packages_environment_with_a_success_function(tmp_path):
     flags = ["--prompt", "a robot on the floor", "--success", "check_subjects:is_low"]
-    measures, report = check(tmp_path / "out", "Ant-v5", *flags)
+    with few_states(steps=10, evaluations=40):
+        measures, report = check(tmp_path / "out", "Ant-v5", *flags)
     (row,) = measures["table"]
     assert 0 <= numbers(row)["auc"] <= 1
     assert row["measures"]["exploit_excess"] is None or np.isfinite(row["measures"]["exploit_excess"])
@@ -249,22 +242,18 @@ def label(path, dataset, value):
 
 
 def test_labels_of_recorded_rollouts_say_which_states_succeed(dataset, tmp_path):
-    own = check(tmp_path / "own", *LABELLED, "--rollouts", str(dataset))[0]["table"][0]["measures"]
+    """A file of labels belongs to the dataset of --rollouts, or to that of its folder."""
+
+    def measure(name, *flags):
+        return check(tmp_path / name, *LABELLED, *flags)[0]["table"][0]["measures"]
+
+    own = measure("own", "--rollouts", str(dataset))
+    assert own["auc"] is not None
+    assert measure("file", "--labels", str(dataset / "labels.csv")) == own
+    assert measure("folder", "--labels", str(dataset)) == own
     turned = label(tmp_path / "turned.csv", dataset, lambda own: 1 - int(own))
-    flags = ["--rollouts", str(dataset), "--labels"]
-    same = check(tmp_path / "same", *LABELLED, *flags, str(dataset / "labels.csv"))[0]["table"][0]["measures"]
-    opposite = check(tmp_path / "turned", *LABELLED, *flags, str(turned))[0]["table"][0]["measures"]
-    assert same == own
+    opposite = measure("turned", "--rollouts", str(dataset), "--labels", str(turned))
     assert opposite["auc"]["value"] == pytest.approx(1 - own["auc"]["value"])
-
-
-@pytest.mark.parametrize("name", ["labels.csv", ""], ids=["file", "folder"])
-def test_labels_in_a_datasets_folder_are_of_its_steps(name, dataset, tmp_path):
-    flags = ["--labels", str(dataset / name)]
-    alone = check(tmp_path / "alone", *LABELLED, *flags)[0]["table"][0]["measures"]
-    both = check(tmp_path / "both", *LABELLED, *flags, "--rollouts", str(dataset))[0]["table"][0]["measures"]
-    assert alone == both
-    assert alone["auc"] is not None
 
 
 def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
@@ -272,12 +261,10 @@ def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
     main(["dataset", CARTPOLE, "--out", str(data), "--episodes", "4", "--steps", "40"])
     flags = [CARTPOLE, *POLES, "--rollouts", str(data)]
     turned = label(tmp_path / "turned.csv", data, lambda own: 1 - int(own))
-    own = check(tmp_path / "own", *flags)[0]
     labelled = check(tmp_path / "labelled", *flags, "--labels", str(data / "labels.csv"))[0]
     opposite = check(tmp_path / "opposite", *flags, "--labels", str(turned))[0]
     auc = [numbers(one["table"][0])["auc"] for one in (labelled, opposite)]
     assert auc[0] == pytest.approx(1 - auc[1])
-    assert any(exploit["failed"] for exploit in own["exploits"])
     for one in (labelled, opposite):  # nothing says which other states fail
         assert one["exploits"]
         assert not any(exploit["failed"] for exploit in one["exploits"])
@@ -304,7 +291,8 @@ def test_one_recorded_episode_is_enough(tmp_path):
 @pytest.mark.slow
 def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     flags = ["--textured", "both", "--camera", "paper", "front-side", "--combine-views", "min", "mean"]
-    measures, report = check(tmp_path / "out", STANDING, *flags)
+    with few_states(steps=8, evaluations=30):
+        measures, report = check(tmp_path / "out", STANDING, *flags)
     candidates = {
         tuple(row["candidate"][name] for name in ("textured", "camera", "combine_views")) for row in measures["table"]
     }
@@ -335,7 +323,7 @@ def fails(capsys, *arguments):
         ([CARTPOLE, "--env", "check_subjects:one_step"], "Pass an ID or --env, one of the two"),
         (["VLMRM/CartPole-v2"], "The ID must be a registered one.* Did you mean 'VLMRM/CartPole-v1'"),
         (["no_such_module:Env-v0"], "The ID must be a registered one.*no_such_module"),
-        (["--env", "no_such_module:make"], "The environment of 'no_such_module:make' cannot be used"),
+        (["--env", "no_such_module:make"], "The environment 'no_such_module:make' cannot be used"),
         (["--env", "check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
         (["--env", "check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
         (["--env", "check_subjects:one_step"], "`prompt` must be given"),

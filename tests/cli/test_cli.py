@@ -184,16 +184,15 @@ def test_a_run_can_be_extended_by_a_file(config, tmp_path):
     assert max(RunFolder(tmp_path / "runs" / "run").checkpoints) == 150
 
 
-@pytest.mark.slow
-def test_cache_dir_is_used_for_weights(config, tmp_path):
-    """In a new process: Hugging Face reads the setting once, at import."""
+def test_models_are_looked_up_after_cache_dir_is_set(config, tmp_path):
+    """Only the name is checked; nothing is downloaded."""
     program = (
-        "import sys; from vlmrm_gym.cli import main; main(sys.argv[1:]); "
-        "import huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
+        "import sys; from pathlib import Path; from vlmrm_gym.cli.train import configure; "
+        "configure(Path(sys.argv[1]), []); import open_clip, huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
     )
-    config.write_text(config.read_text().replace("reward:", f"reward:\n  cache_dir: {tmp_path / 'cache'}"))
-    command = [sys.executable, "-c", program, "train", str(config), "--rl.n-steps", "100"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    reward = f"reward:\n  cache_dir: {tmp_path / 'cache'}\n  pretrained_model: ViT-B-32/openai"
+    config.write_text(config.read_text().replace("reward:", reward))
+    done = subprocess.run([sys.executable, "-c", program, str(config)], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == str(tmp_path / "cache"), done.stderr
 
 

@@ -11,6 +11,7 @@ import gymnasium as gym
 import minari
 import numpy as np
 import pytest
+from check_subjects import few_states
 from conftest import TASK_PROMPT
 from PIL import Image
 
@@ -91,6 +92,12 @@ def red(frames, scale=1.0):
     return scale * frames[..., 0].mean((1, 2))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def smaller():
+    with few_states():
+        yield
+
+
 @pytest.fixture
 def redness(monkeypatch):
     """The kind, registered by one line."""
@@ -162,7 +169,8 @@ def test_the_overview_has_one_line_a_command(capsys):
         (["dataset", "VLMRM/CartPole-v2", "--out", "x"], "Did you mean 'VLMRM/CartPole-v1'?"),
         (["dataset", CARTPOLE], "`out` must be given"),
         (["dataset", CARTPOLE, "--out", "x", "--alpha", "2"], "`alpha` must be a number from 0 to 1"),
-        (["tasks", "VLMRM/CartPole-v2"], "The ID must be one"),
+        (["tasks", "VLMRM/CartPole-v2"], "Did you mean 'VLMRM/CartPole-v1'?"),
+        (["tasks", "CartPole-v1"], "The ID must be one that `vlmrm_gym.tasks.register` knows"),
         (["tasks", "--help"], None),
     ],
 )
@@ -214,6 +222,7 @@ def test_a_check_looks_at_the_values_of_any_reward(tmp_path):
     rewards = [f"{__name__}:{name}" for name in ("red", "Joint", "Encoded")]
     report = check(CARTPOLE, reward=rewards, out=tmp_path / "check")
     assert {row.candidate.name for row in report.table} == set(rewards)
+    assert report.command.startswith(f"vlmrm_gym.cli.check.check('{CARTPOLE}', reward=['{rewards[0]}', ")
     first, *others = (row.measures.auc.value for row in report.table)
     assert others == [first, first]
     (curve,) = report.landscapes[0].curves.values()

@@ -151,8 +151,7 @@ def test_videos_of_others_are_scored_whole(comment, video, tmp_path):
 
 
 def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
-    """Neither those of a prompt, nor those of the file names in notes and errors."""
-    Image.fromarray(frames[0][:60]).save(pictures / "\x1b[2Jframe.png")
+    """Neither those of a prompt, nor those of the file names in errors."""
     damaged = pictures / "z\x9b31m.png"
     Image.fromarray(frames[0]).save(damaged)
     damaged.write_bytes(damaged.read_bytes()[:200])
@@ -163,7 +162,6 @@ def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
     main(["score", str(pictures), "--prompt", prompt, "--no-video", "--overwrite"])
     output = "".join(capsys.readouterr())
     assert "z\\x9b31m.png cannot be read" in output
-    assert "and \\x1b[2Jframe.png, the first, 150 x 60" in output
     assert '"\\x1b]0;a title\\x07 a \\x1b[31mpole": from' in output
     assert not {"\x07", "\x1b", "\x9b"} & set(output.replace("\x1b[A", ""))  # tqdm's cursor
 
@@ -178,11 +176,10 @@ def test_texts_that_a_spreadsheet_would_compute_are_quoted_in_the_table(pictures
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # one is cut
-def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames, capsys):
+def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames):
     small = frames[1][:60]
     Image.fromarray(small).save(pictures / "frame_2.png")
     main(["score", str(pictures), "--prompt", TASK_PROMPT])
-    assert "frame_2.png is 150 x 60, and frame_1.png, the first, 150 x 100" in capsys.readouterr().err
     rows = read_table(pictures.with_name("pictures_scores"))
     assert [row["seconds"] for row in rows] == [""] * 3
     assert column(rows, TASK_PROMPT)[1] == pytest.approx(CLIPReward(prompt=TASK_PROMPT)(small[None])[0], abs=1e-5)
@@ -272,7 +269,7 @@ def test_more_input_that_is_refused(pictures, video):
         open_frames(video, 5.0)
     Image.fromarray(np.zeros((4, 4), np.uint16)).save(pictures / "deep.png")
     with pytest.raises(InputError, match=r"deep\.png must have 8 bits per channel"):
-        open_frames(pictures)
+        list(open_frames(pictures).frames())
 
 
 def test_overwrite_replaces_results_and_nothing_else(pictures, tmp_path):

@@ -148,7 +148,9 @@ def test_the_list_has_it_beside_our_own(capsys):
     assert all(task.id in output for task in WITH_STATES)
 
 
-@pytest.mark.parametrize(("id", "reason"), [("Worlds/Rod-v7", "must be one that"), ("no_such:Rod-v0", "Importing it")])
+@pytest.mark.parametrize(
+    ("id", "reason"), [("Worlds/Rod-v7", "Did you mean 'Worlds/Rod-v0'"), ("no_such:Rod-v0", "Importing it")]
+)
 def test_a_task_that_does_not_exist_is_named(id, reason, capsys):
     with pytest.raises(SystemExit):
         main(["tasks", id])

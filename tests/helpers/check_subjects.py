@@ -1,11 +1,30 @@
 """Environments and success functions that checks are about, for tests; the command imports them by name."""
 
+from contextlib import contextmanager
+
 import changing_env
 import gymnasium as gym
 import mujoco
 import numpy as np
+import pytest
 
+from vlmrm_gym.audit import exploits, pipeline, samples
 from vlmrm_gym.envs import CartPole
+
+
+@contextmanager
+def few_states(steps=25, evaluations=110):
+    """Checks take seconds in this context."""
+    sizes = {
+        pipeline: {"STEPS": steps, "TRAJECTORIES": 20},
+        samples: {"ROLLOUTS": 2, "STEPS": steps, "AROUND": 60, "GOALS": 12},
+        exploits: {"STARTS": 16, "EVALUATIONS": evaluations},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for module, own in sizes.items():
+            for name, size in own.items():
+                patch.setattr(module, name, size)
+        yield
 
 
 class Framed(gym.Wrapper):

@@ -16,6 +16,7 @@ from vlmrm_gym.audit.results import (
     Report,
     Row,
     SignalCurves,
+    Viewpoint,
     Viewpoints,
 )
 from vlmrm_gym.rewards.specification import CLIP
@@ -50,16 +51,20 @@ def make_candidate(prompt: str = PROMPT, alpha: float = 0.0, camera: str = "fron
     )
 
 
-def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
-    """A report with every section: 5 exploits of 2 views, 2 contact sheets of 24 frames, 12 combinations."""
+def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) -> Report:
+    """A report with every section: 5 exploits of 2 views, 2 contact sheets of 24 frames, 12 combinations.
+
+    Frames have `side` x `side` pixels.
+    """
     rng = np.random.default_rng(0)
     true_rewards = rng.normal(0.71, 0.04, 300)
     success = rng.random(2000) < 0.2
     rewards = np.where(success, rng.normal(0.7, 0.08, 2000), rng.normal(0.45, 0.15, 2000))
     exploits = [
         Exploit(
+            state=np.zeros(2),
             reward=0.83 - 0.03 * number,
-            frames=draw_frames(2, 480, rng, noise),
+            frames=draw_frames(2, side, rng, noise),
             failed={"torso upright": 6.31 - number, "knees below 0.35 m": 1.2, "feet behind the knees": 0.04},
             reached=0.69 if number == 0 else None,
         )
@@ -72,7 +77,19 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
     }
     by_prompt = {prompt: np.linspace(0.2, 0.7, 30), "kneeling": np.linspace(0.3, 0.6, 30) ** 2}
     rollouts = np.clip(0.4 + np.cumsum(rng.normal(0, 0.01, (60, 100)), axis=1), 0.2, 0.6)
-    azimuths, elevations = np.arange(0, 360, 30.0), np.array([-60.0, -20, 0, 30])
+    frame = draw_frames(1, side, rng, noise)[0]
+    viewpoints = [
+        [
+            Viewpoint(
+                azimuth=azimuth,
+                elevation=elevation,
+                auc=float(np.clip(0.75 + 0.3 * np.cos(np.deg2rad(azimuth)) + elevation / 300, 0, 1)),
+                frame=frame,
+            )
+            for azimuth in np.arange(0, 360, 30.0)
+        ]
+        for elevation in (-60.0, -20.0, 0.0)
+    ]
     table = [
         Row(
             candidate=make_candidate(
@@ -118,20 +135,11 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
             knows_success=True,
             exploits=exploits,
             true_rewards=true_rewards,
-            true_frames=draw_frames(2, 480, rng, noise),
+            true_frames=draw_frames(2, side, rng, noise),
             near_miss=0.74,
             scored=12_800,
         ),
-        viewpoints=Viewpoints(
-            azimuths=azimuths,
-            elevations=elevations,
-            auc=np.clip(0.75 + 0.3 * np.cos(np.deg2rad(azimuths)) + elevations[:, None] / 300, 0, 1),
-            best_frame=draw_frames(1, 480, rng, noise)[0],
-            worst_frame=draw_frames(1, 480, rng, noise)[0],
-            pair=((0.0, -20.0), (90.0, 0.0)),
-            pair_excess=-0.03,
-            single_excess=0.12,
-        ),
+        viewpoints=Viewpoints(rows=viewpoints, pair=(viewpoints[1][0], viewpoints[2][3]), pair_excess=-0.03),
         signal=SignalCurves(
             rewards=rollouts,
             behaviours=["random"] * 30 + ["constant"] * 30,
@@ -146,7 +154,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
         sheets=[
             ContactSheet(
                 title=title,
-                frames=np.concatenate([draw_frames(24, 224, rng, noise)] * views, axis=2),
+                frames=np.concatenate([draw_frames(24, min(side, 224), rng, noise)] * views, axis=2),
                 rewards=np.sort(rng.uniform(0.2, 0.8, 24))[::-1],
                 success=successes,
             )
@@ -157,7 +165,7 @@ def full_report(prompt: str = PROMPT, *, noise: float = 0.0) -> Report:
         ],
         table=table,
         notes=["The run of seed 3 was left out: it has no videos."],
-        seconds={"frames": 41.2, "search": 95.0, "viewpoints": 12.34},
+        seconds=149.0,
         command=f'vlmrm-gym check VLMRM/Humanoid-v0 --prompt "{prompt}" --camera front-side --alpha 0 0.5 1 --out x',
         provenance=PROVENANCE,
     )
@@ -172,16 +180,11 @@ def minimal_report() -> Report:
         subject="Mine-v0",
         candidate=candidate,
         measures=Measures(),
-        landscapes=[],
         agreements={},
         exploits=AdversarialSearch(left_out="The states cannot be set, so that none were searched."),
         viewpoints=Viewpoints(left_out="The environment has one view."),
         signal=SignalCurves(rewards=np.empty((0, 0)), behaviours=[], signal=None),
         controls=[],
-        sheets=[],
-        table=[],
-        notes=[],
-        seconds={},
         command="vlmrm-gym check Mine-v0 --prompt x",
         provenance=PROVENANCE,
     )

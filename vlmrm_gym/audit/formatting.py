@@ -84,27 +84,9 @@ def describe_measure(measures: Measures, name: str) -> list[str]:
     return [*lines, DOES_NOT_RANK] if name == "auc" and not measures.ranks else lines
 
 
-def format_percent(fraction: float) -> str:
-    """A fraction as a percentage; not rounded to 0 or to 100 where it is not."""
-    percent = round(100 * fraction)
-    if fraction > 0 and percent == 0:
-        return "less than 1 %"
-    if fraction < 1 and percent == 100:
-        return "more than 99 %"
-    return f"{percent} %".replace("-", MINUS)
-
-
-def format_degrees(angle: float, unit: str = "°") -> str:
+def format_degrees(angle: float) -> str:
     """An angle in degrees, such as "45°"."""
-    return f"{angle:g}{unit}".replace("-", MINUS)
-
-
-def format_seconds(seconds: float) -> str:
-    """A duration, such as "0.4 s" or "3 min 20 s"."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
+    return f"{angle:g}°".replace("-", MINUS)
 
 
 def describe_difference(value: float, reference: float) -> str:
@@ -119,7 +101,7 @@ def describe_gap(gap: float) -> str:
     if gap >= 1:
         return "All rewards of the rollouts are alike and the goal's is higher: there is nothing to climb."
     if gap > 0:
-        return f"Untrained behaviour leaves {format_percent(gap)} of the way to the goal's reward."
+        return f"Untrained behaviour leaves {format_number(gap)} of the way to the goal's reward."
     if gap == 0:
         return "The best state of untrained behaviour has the goal's reward."
     return "The best state of untrained behaviour has a higher reward than the goal."

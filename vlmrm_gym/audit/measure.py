@@ -8,17 +8,12 @@ from vlmrm_gym.audit.measures.agreement import Agreement, measure_agreement
 from vlmrm_gym.audit.measures.bootstrap import Interval
 from vlmrm_gym.audit.measures.controls import Control, best_control, measure_control
 from vlmrm_gym.audit.measures.signal import measure_signal
-from vlmrm_gym.audit.results import (
-    AdversarialSearch,
-    ContactSheet,
-    Landscape,
-    Measures,
-    SignalCurves,
-)
+from vlmrm_gym.audit.results import AdversarialSearch, ContactSheet, Landscape, Measures, SignalCurves
 from vlmrm_gym.audit.rewards import RewardView
-from vlmrm_gym.audit.samples import Sample, Samples
+from vlmrm_gym.audit.samples import Samples
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.envs.states import TaskStates
+from vlmrm_gym.rendering.renderer import side_by_side
 from vlmrm_gym.rewards.heads import Features
 
 SHEET = 12
@@ -54,22 +49,17 @@ def controls(
         return []
     features, success = labelled.features, labelled.success
     groups = samples.groups if labelled is visited else np.arange(len(labelled))
-    comparisons = len(prompts) + 1 + visited.has_both
     unrelated = "An unrelated prompt should not separate successes from failures this well."
-    measured = [
-        measure_control(name, unrelated, other(features), success, groups, comparisons)
-        for name, other in prompts.items()
-    ]
-    explanation = "A black frame should not score above failures as reliably as a success does."
+    rewards = [(name, unrelated, other(features), success, groups) for name, other in prompts.items()]
+    black_explanation = "A black frame should not score above failures as reliably as a success does."
     blackened = np.where(success, reward(black)[0], reward(features))
-    name = "successes replaced by a black frame"
-    measured.append(measure_control(name, explanation, blackened, success, groups, comparisons))
+    rewards.append(("successes replaced by a black frame", black_explanation, blackened, success, groups))
     if visited.success is not None and visited.has_both:
-        explanation = "Frozen frames should carry no information about when a rollout succeeds."
+        frozen_explanation = "Frozen frames should carry no information about when a rollout succeeds."
         frozen = reward(samples.first)[samples.groups]
         name = "rollouts frozen at their first frame"
-        measured.append(measure_control(name, explanation, frozen, visited.success, samples.groups, comparisons))
-    return measured
+        rewards.append((name, frozen_explanation, frozen, visited.success, samples.groups))
+    return [measure_control(*one, comparisons=len(rewards)) for one in rewards]
 
 
 def signal_curves(samples: Samples, reward: RewardView) -> SignalCurves:
@@ -109,7 +99,7 @@ def landscapes(
     for path in [] if task is None else task.paths():
         features = scene.features(path.states)
         lines = {label: curve(features) for label, curve in curves.items()}
-        goal = task.succeeds(path.states) if task is not None and task.has_success_fn else None
+        goal = task.succeeds(path.states) if task is not None and samples.knows_success else None
         if path.line is not None:
             earlier = plots[path.title].curves if path.title in plots else {}
             lines, goal = {**earlier, path.line: main(features)}, None
@@ -131,18 +121,13 @@ def landscapes(
 
 def contact_sheets(scene: Scene, samples: Samples, reward: RewardView) -> Sequence[ContactSheet]:
     """The frames with the highest and with the lowest rewards."""
-    sample = _thinned(samples.visited) if samples.around is None else samples.around
-    rewards = reward(sample.features)
-    order = np.argsort(-rewards, kind="stable")
-    chosen = {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}
+    every = samples.visited[np.arange(0, len(samples.visited), 5)] if samples.around is None else samples.around
+    order = np.argsort(-reward(every.features), kind="stable")
     sheets = []
-    for title, numbers in chosen.items():
-        mask = np.isin(np.arange(len(sample)), numbers)
-        frames = scene.draw(sample.states[mask])
-        rank = np.argsort(np.argsort(numbers))
-        drawn = np.concatenate(list(frames.swapaxes(0, 1)), axis=2)[rank]
-        success = None if sample.success is None else sample.success[numbers]
-        sheets.append(ContactSheet(title=title, frames=drawn, rewards=rewards[numbers], success=success))
+    for title, numbers in {"Highest rewards": order[:SHEET], "Lowest rewards": order[::-1][:SHEET]}.items():
+        shown = every[numbers]
+        frames = side_by_side(scene.draw(shown.states))
+        sheets.append(ContactSheet(title=title, frames=frames, rewards=reward(shown.features), success=shown.success))
     return sheets
 
 
@@ -177,10 +162,3 @@ def _excess(samples: Samples, reward: RewardView, exploits: AdversarialSearch) -
         return None
     distance = success - np.median(reward(labelled.features)[~labelled.success])
     return float(exploits.excess / distance) if distance > 0 else None
-
-
-def _thinned(sample: Sample) -> Sample:
-    """Every fifth state: successive frames are alike."""
-    mask = np.arange(len(sample)) % 5 == 0
-    success = None if sample.success is None else sample.success[mask]
-    return Sample(sample.states[mask], sample.features[mask], success)

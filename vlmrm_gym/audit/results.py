@@ -70,6 +70,8 @@ class Landscape:
 class Exploit:
     """A state that fails the task and is rewarded highly; where success is unknown, any that is rewarded highly."""
 
+    state: NDArray[np.float64]
+    """float64 (S,)."""
     reward: float
     frames: NDArray[np.uint8]
     """The view of every camera, uint8 (V, H, W, 3)."""
@@ -120,27 +122,36 @@ class AdversarialSearch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Viewpoint:
+    """A camera's direction, and how well the reward separates successes from failures from there."""
+
+    azimuth: float
+    """In degrees."""
+    elevation: float
+    """In degrees; negative looks down."""
+    auc: float
+    frame: Frame
+    """A success."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Viewpoints:
     """How well the reward separates successes from failures, the exploits among them, from cameras all around."""
 
     left_out: str | None = None
     """Why this was left out, as a sentence; the other fields are then empty."""
-    azimuths: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """In degrees, float64 (A,)."""
-    elevations: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """In degrees, float64 (E,); negative looks down."""
-    auc: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
-    """float64 (E, A)."""
-    best_frame: Frame | None = None
-    """A success from the best viewpoint."""
-    worst_frame: Frame | None = None
-    """The same from the worst one."""
-    pair: tuple[tuple[float, float], tuple[float, float]] | None = None
-    """The two viewpoints, (azimuth, elevation), whose minimum gives exploits the lowest rewards beside successes."""
+    rows: Sequence[Sequence[Viewpoint]] = ()
+    """By elevation, and in each row by azimuth, ascending."""
+    pair: Sequence[Viewpoint] = ()
+    """The two viewpoints whose minimum gives exploits the lowest rewards beside successes."""
     pair_excess: float | None = None
     """Under that pair: the highest reward of an exploit minus the median reward of successes."""
-    single_excess: float | None = None
-    """The same under the camera that was checked."""
+
+    @property
+    def extremes(self) -> Mapping[str, Viewpoint]:
+        """The best and the worst viewpoint."""
+        every = sorted((one for row in self.rows for one in row), key=lambda one: one.auc)
+        return {"best": every[-1], "worst": every[0]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,21 +222,21 @@ class Report:
     """The environment's ID or name."""
     candidate: Candidate
     measures: Measures
-    landscapes: Sequence[Landscape]
     agreements: Mapping[str, Agreement]
     """Agreement with success, by where the states are from: "rollouts", "states around the goal"."""
     exploits: AdversarialSearch
-    viewpoints: Viewpoints
     signal: SignalCurves
     controls: Sequence[Control]
-    sheets: Sequence[ContactSheet]
-    table: Sequence[Row]
+    viewpoints: Viewpoints = Viewpoints()
+    landscapes: Sequence[Landscape] = ()
+    sheets: Sequence[ContactSheet] = ()
+    table: Sequence[Row] = ()
     """All combinations, the highest AUC first."""
-    notes: Sequence[str]
+    notes: Sequence[str] = ()
     """What was left out, and why; warnings."""
-    seconds: Mapping[str, float]
-    """Time of each part, in the order in which they ran."""
-    command: str
+    seconds: float = 0.0
+    """How long the check took."""
+    command: str = ""
     """The command that makes this report again."""
-    provenance: Mapping[str, str]
+    provenance: Mapping[str, str] = field(default_factory=dict)
     """Date, version, weights, seed and hardware, by their labels: see `vlmrm_gym.audit.provenance`."""

@@ -4,7 +4,6 @@ A reward without features is measured by its values, which take the place of fea
 """
 
 import copy
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +13,13 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.heads import Features, Head, apply_head
 from vlmrm_gym.rewards.specification import CLIP, RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.scorer import MakeRenderer
-from vlmrm_gym.terminal import say
+from vlmrm_gym.terminal import said_warnings
 
 if TYPE_CHECKING:
     import torch
@@ -69,17 +65,11 @@ class EncodedRewards:
     def __init__(self, specs: Sequence[RewardSpec], device: str) -> None:
         beside = [*alpha_curves(specs[0]).values(), *(one for spec in specs for one in control_rewards(spec).values())]
         more = [spec for spec in beside if spec not in specs]
-        try:
-            with warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always", UserWarning)
-                models = [spec.build(device) for spec in specs]
+        with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
+            models = [spec.build(device) for spec in specs]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 models += [spec.build(device) for spec in more]
-        except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError(str(error)) from error
-        for message in dict.fromkeys(str(warning.message) for warning in warned):
-            say(message, error=True)
         if getattr(models[0], "clip_length", 1) > 1:
             raise InputError("`reward` must be of single frames to be checked. Received one of clips.")
         if hasattr(models[0], "encode") and getattr(models[0], "head", None) is None:
@@ -157,20 +147,3 @@ class _Values(StateReward):
 def state_reward(model: RewardModel, num_views: int = 1) -> StateReward:
     """What makes the features of states, or values in their place if the model has no features of single views."""
     return StateReward(model, num_views, return_features=True) if has_features(model) else _Values(model, num_views)
-
-
-def open_queue(reward: StateReward, make_renderer: MakeRenderer) -> ScoringQueue:
-    """A queue that makes features in this process.
-
-    Args:
-        reward: Of a loaded model.
-        make_renderer: Makes the renderer from a model's `render_size`.
-    """
-    return make_scoring_queue(
-        lambda device: reward,
-        make_renderer,
-        num_workers=0,
-        devices=None,
-        device="cpu",  # that of the loaded model counts
-        max_pending_bytes=sys.maxsize,  # who asks for features has all states in memory
-    )

@@ -43,6 +43,9 @@ class Sample:
     def __len__(self) -> int:
         return len(self.states)
 
+    def __getitem__(self, index: NDArray[np.int64]) -> "Sample":
+        return Sample(self.states[index], self.features[index], None if self.success is None else self.success[index])
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
@@ -59,6 +62,11 @@ class Samples:
     """States that succeed; None if none is known."""
     passed: bool = False
     """Whether the user passed the rollouts. The headline measures are then of them."""
+
+    @property
+    def knows_success(self) -> bool:
+        """Whether success of made states is known, not only of those of the rollouts."""
+        return self.around is not None and self.around.success is not None
 
     @property
     def groups(self) -> NDArray[np.int64]:
@@ -87,6 +95,7 @@ def collect(
     visited: States,
     success: NDArray[np.bool_] | None,
     *,
+    knows_success: bool = True,
     passed: bool = False,
     seed: int,
 ) -> Samples:
@@ -98,6 +107,7 @@ def collect(
         rollouts: The rollouts.
         visited: Their N states, one after the other.
         success: bool (N,): which of them succeed; None if that is not known.
+        knows_success: Whether the task says which other states succeed.
         passed: Whether the user passed the rollouts.
         seed: Of the states around the goal.
     """
@@ -107,10 +117,10 @@ def collect(
     goals = visited[:0]
     if task is not None:
         rows = task.sample(AROUND, rng)
-        around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if task.has_success_fn else None)
-        goals = States(task.goals(GOALS, rng))
+        around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if knows_success else None)
+        goals = States(task.goals(GOALS, rng)) if knows_success else goals
     if not len(goals) and success is not None:
-        goals = visited[np.isin(np.arange(len(visited)), rng.permutation(np.flatnonzero(success))[:GOALS])]
+        goals = visited[rng.permutation(np.flatnonzero(success))[:GOALS]]
     return Samples(
         rollouts=rollouts,
         visited=Sample(visited, scene.features(visited), success),

@@ -1,5 +1,6 @@
 """One environment, seen from one or several cameras: the features and the frames of its states."""
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Self
@@ -8,11 +9,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.rewards import open_queue, state_reward
+from vlmrm_gym.audit.rewards import state_reward
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.rendering import Quality, States
+from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.heads import Features
+from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
 
 BATCH = 32
@@ -26,7 +28,6 @@ class Scene:
         env: The environment, made with `render_mode="rgb_array"`.
         encoder: The loaded model. If it has no features of single views, its values are made in their place.
         camera: One camera or several: see `vlmrm_gym.VLMReward`.
-        quality: See `vlmrm_gym.VLMReward`.
         progress: Called with the number of states after every batch that was encoded.
 
     Raises:
@@ -38,20 +39,25 @@ class Scene:
         env: gym.Env[Any, Any],
         encoder: RewardModel,
         camera: Any = None,
-        quality: Quality = "fast",
         progress: Callable[[int], object] = lambda states: None,
     ) -> None:
         self.env, self._progress = env, progress
-        self.view = StateView(env, camera, quality)
+        self.view = StateView(env, camera)
         """Captures the environment's states."""
-        self._encoder, self._reward = encoder, state_reward(encoder, self.num_views)
-        self._queue = open_queue(self._reward, self.view.make_renderer)
-        self._queue.batch_size = min(BATCH, self._queue.batch_size)
-
-    @property
-    def num_views(self) -> int:
+        self.num_views = self.view.num_views
         """Number of cameras, V."""
-        return self.view.num_views
+        self.sees_views_together = bool(getattr(encoder, "multi_view", False))
+        """Whether the model scores all views of a state at once."""
+        self._reward = state_reward(encoder, self.num_views)
+        self._queue = make_scoring_queue(
+            lambda device: self._reward,
+            self.view.make_renderer,
+            num_workers=0,
+            devices=None,
+            device="cpu",  # that of the loaded model counts
+            max_pending_bytes=sys.maxsize,  # all states are in memory
+        )
+        self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
     def features(self, states: States | NDArray[np.float64]) -> Features:
         """The features of N states from every camera, float32 (N, V, D)."""
@@ -71,11 +77,6 @@ class Scene:
         with warnings.catch_warnings():  # of a scene that the model does not know
             warnings.simplefilter("ignore", UserWarning)
             return self._reward.features(frames)
-
-    @property
-    def sees_views_together(self) -> bool:
-        """Whether the model scores all views of a state at once."""
-        return bool(getattr(self._encoder, "multi_view", False))
 
     def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:
         """Draw states from every camera at the environment's own size: uint8 (N, V, H, W, 3)."""

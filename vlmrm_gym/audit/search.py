@@ -5,8 +5,6 @@ Knows nothing about environments, rendering or models: arrays in, arrays out.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +15,6 @@ Rows = NDArray[np.float64]
 """States, float64 (N, S)."""
 Seed = int | np.random.SeedSequence
 """What `numpy.random.default_rng` makes a generator from."""
-Part = Literal["first states", "search", "trajectories"]
-"""What draws random numbers of its own."""
 
 RUNS = 8
 """How many runs of CMA-ES share the states that a search makes, if none of them ends early."""
@@ -88,11 +84,8 @@ def search(
         Every failing state that was scored. Empty if there was none.
 
     Raises:
-        ValueError: `starts` is empty, not two-dimensional or not finite, `dimensions` or `evaluations` is below 1, or
-            one of the functions returns another shape or scores that are NaN.
+        ValueError: `starts` is empty, not two-dimensional or not finite, or `dimensions` or `evaluations` is below 1.
     """
-    import cma  # pyright: ignore[reportMissingImports] (extra "train")
-
     check_positive_integer("dimensions", dimensions)
     check_positive_integer("evaluations", evaluations)
     states = np.array(starts, dtype=np.float64)
@@ -101,49 +94,79 @@ def search(
             f"`starts` must be finite numbers of shape (P, S), with at least one state. Received shape {states.shape}."
         )
     rng = np.random.default_rng(seed)
+    seen: list[tuple[Rows, NDArray[np.float64]]] = []
+
+    def look_at(states: Rows) -> NDArray[np.float64]:
+        failing = np.asarray(is_failure(states))
+        scores = np.full(len(states), -np.inf)
+        if failing.any():
+            scores[failing] = score(states[failing])
+        seen.append((states, scores))
+        return _losses(scores)
+
     states = states[:evaluations]
-    scores = _score_failures(score, is_failure, states)
-    seen = [(states, scores)]
+    look_at(states)
     left = evaluations - len(states)
-    share = max(1, left // RUNS)
+    share = max(left // RUNS, population_size(dimensions))
     begun: list[NDArray[np.float64]] = []
-    for run in count():
-        # CMA-ES refuses one dimension; a second one that changes nothing costs little. A full covariance matrix would
-        # take longer to adapt than a run lasts.
-        options = random_options(rng) | {"CMA_diagonal": True}
-        strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[run % len(STEPS)], options)
-        if left < strategy.popsize:
-            break
-        start = _next_start(*_join(seen if run % 2 else seen[:1]), begun)
-        end = max(0, left - share)
-        while left > end and left >= strategy.popsize and not strategy.stop():
-            asked = strategy.ask()
-            offsets = np.stack(asked)[:, :dimensions]
-            repeated = np.repeat(start[None], len(offsets), axis=0)
-            states = np.asarray(perturb(repeated, offsets), dtype=np.float64)
-            if states.shape != repeated.shape:
-                raise ValueError(f"`perturb` must return states of shape {repeated.shape}. Received {states.shape}.")
-            scores = _score_failures(score, is_failure, states)
-            seen.append((states, scores))
-            strategy.tell(asked, list(_losses(scores)))
-            left -= len(states)
+    runs = 0
+    while left >= population_size(dimensions):
+        start = _next_start(*_join(seen if runs % 2 else seen[:1]), begun)
+        left -= minimize(
+            lambda offsets, start=start: look_at(perturb(np.repeat(start[None], len(offsets), axis=0), offsets)),
+            dimensions,
+            deviation=STEPS[runs % len(STEPS)],
+            evaluations=min(share, left),
+            rng=rng,
+        )
+        runs += 1
     return Failures.best_first(*_join(seen))
 
 
-def stream(seed: int, part: Part, number: int = 0) -> np.random.SeedSequence:
-    """The seed of one part's random numbers, which are independent of those of the others.
+def minimize(
+    losses: Callable[[NDArray[np.float64]], ArrayLike],
+    dimensions: int,
+    *,
+    deviation: float,
+    evaluations: int,
+    rng: np.random.Generator,
+) -> int:
+    """One run of CMA-ES (Hansen 2016, arXiv 1604.00772) from 0, until it converges.
+
+    The covariance is diagonal: a full one would take longer to adapt than a run lasts.
 
     Args:
-        seed: The seed of everything. Sampled states use it directly.
-        part: What draws the numbers.
-        number: Which of several streams of the part, from 0.
+        losses: Points, float64 (N, D), to numbers (N,): what is minimised.
+        dimensions: D.
+        deviation: Standard deviation of the first points.
+        evaluations: The most points.
+        rng: Draws them. NumPy's global generator stays as it is.
+
+    Returns:
+        How many points there were.
     """
-    return np.random.SeedSequence(seed, spawn_key=(get_args(Part).index(part), number))
+    import cma  # pyright: ignore[reportMissingImports] (extra "train")
+
+    drawn = {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size)}
+    options = {**drawn, "CMA_diagonal": True, "popsize": population_size(dimensions), "verbose": -9}
+    # CMA-ES refuses one dimension; a second one that changes nothing costs little.
+    strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), deviation, options)
+    used = 0
+    while used + strategy.popsize <= evaluations and not strategy.stop():
+        asked = strategy.ask()
+        strategy.tell(asked, list(np.asarray(losses(np.stack(asked)[:, :dimensions]))))
+        used += strategy.popsize
+    return used
 
 
-def random_options(rng: np.random.Generator) -> dict[str, Any]:
-    """Options of CMA-ES: it draws from this generator instead of NumPy's global one, and prints nothing."""
-    return {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size), "verbose": -9}
+def population_size(dimensions: int) -> int:
+    """How many points a generation of CMA-ES has, by Hansen's formula."""
+    return 4 + int(3 * np.log(max(2, dimensions)))
+
+
+def stream(seed: int, part: str) -> np.random.SeedSequence:
+    """The seed of the random numbers of one part, by its name, which are independent of those of others."""
+    return np.random.SeedSequence([seed, *part.encode()])
 
 
 def _join(seen: Sequence[tuple[Rows, NDArray[np.float64]]]) -> tuple[Rows, NDArray[np.float64]]:
@@ -183,24 +206,3 @@ def _differs(states: Rows, others: Sequence[NDArray[np.float64]], spread: NDArra
 def _spread(states: Rows) -> NDArray[np.float64]:
     """By how much each value varies, at least a little: float64 (S,)."""
     return np.maximum(states.std(axis=0), 1e-6)
-
-
-def _score_failures(
-    score: Callable[[Rows], ArrayLike], is_failure: Callable[[Rows], ArrayLike], states: Rows
-) -> NDArray[np.float64]:
-    """The scores of states, float64 (N,); minus infinity for those that do not fail."""
-    failing = np.asarray(is_failure(states))
-    if failing.shape != (len(states),) or failing.dtype != bool:
-        raise ValueError(
-            f"`is_failure` must return bool of shape ({len(states)},). Received {failing.dtype}, {failing.shape}."
-        )
-    scores = np.full(len(states), -np.inf)
-    if failing.any():
-        own = np.asarray(score(states[failing]), dtype=np.float64)
-        if own.shape != (failing.sum(),) or np.isnan(own).any():
-            raise ValueError(
-                f"`score` must return numbers of shape ({failing.sum()},), none of them NaN. "
-                f"Received shape {own.shape}."
-            )
-        scores[failing] = own
-    return scores

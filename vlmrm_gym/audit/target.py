@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from vlmrm_gym.audit.results import Candidate
 from vlmrm_gym.audit.trajectory_search import action_decoder
 from vlmrm_gym.capture import StateView, is_drawn_from_states
-from vlmrm_gym.envs.states import Rows, StatePath, TaskStates
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.envs.states import Rows, TaskStates
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.views import CombineViews
@@ -42,17 +42,10 @@ class AuditTarget:
     policies: Mapping[str, Callable[[gym.Env[Any, Any]], Policy]] = field(default_factory=dict)
     """By name: policies that are played as well, made from the environment."""
 
-    def task_states(self, env: gym.Env[Any, Any], seen: Rows, *, has_labels: bool) -> TaskStates | None:
-        """What is known of the states; None if they cannot be made.
-
-        Args:
-            env: The environment.
-            seen: States of rollouts.
-            has_labels: Whether labels of rollouts say what succeeds, in place of the task's own function.
-        """
+    def task_states(self, env: gym.Env[Any, Any], seen: Rows) -> TaskStates | None:
+        """What is known of the states, from those of rollouts, float64 (N, S); None if they cannot be made."""
         if self.task is not None and self.task.states is not None and self.success_fn is None:
-            task = self.task.make_states() if is_drawn_from_states(env) else None
-            return LabelledStates(task) if task is not None and has_labels else task
+            return self.task.make_states() if is_drawn_from_states(env) else None
         model = _drawn_model(env)
         if model is None:
             return None
@@ -77,43 +70,6 @@ class AuditSettings:
     """Of everything that is drawn."""
     device: str = "auto"
     """Where models run."""
-
-
-class LabelledStates(TaskStates):
-    """States of a task whose own success function is not used, since labels of rollouts say what succeeds.
-
-    Args:
-        task: The states.
-    """
-
-    def __init__(self, task: TaskStates) -> None:
-        self._task = task
-        self.dimensions = task.dimensions
-
-    @property
-    def has_success_fn(self) -> bool:
-        """No."""
-        return False
-
-    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
-        """Not known: labels are of the states of rollouts only."""
-        raise NotImplementedError
-
-    def sample(self, count: int, rng: np.random.Generator) -> Rows:
-        """See `TaskStates`."""
-        return self._task.sample(count, rng)
-
-    def goals(self, count: int, rng: np.random.Generator) -> Rows:
-        """None is known: float64 (0, S)."""
-        return self._task.sample(1, rng)[:0]
-
-    def perturb(self, states: Rows, offsets: NDArray[np.float64]) -> Rows:
-        """See `TaskStates`."""
-        return self._task.perturb(states, offsets)
-
-    def paths(self) -> Sequence[StatePath]:
-        """See `TaskStates`."""
-        return self._task.paths()
 
 
 def find_candidates(
@@ -158,10 +114,8 @@ def find_candidates(
         )
     for how, views in product(combine_views, num_views.values()):
         if views > 1:
-            try:
+            with as_input_error():
                 CombineViews(how, views)
-            except ValueError as error:
-                raise InputError(str(error)) from error
     return [
         Candidate(name=label, reward=reward, textured=look, camera_name=name, camera=camera, combine_views=combine)
         for (label, reward), look, (name, camera) in product(rewards.items(), textured, cameras.items())
@@ -170,11 +124,8 @@ def find_candidates(
 
 
 def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:
-    try:
-        with closing(StateView(env, camera, pin=False)) as view:
-            return view.num_views
-    except (DependencyNotInstalled, ValueError) as error:
-        raise InputError(str(error)) from error
+    with as_input_error(DependencyNotInstalled), closing(StateView(env, camera, pin=False)) as view:
+        return view.num_views
 
 
 def find_success_fn(path: str) -> SuccessFunction:
@@ -186,10 +137,8 @@ def find_success_fn(path: str) -> SuccessFunction:
     Raises:
         InputError: It does not exist.
     """
-    try:
+    with as_input_error():
         function = find_callable(path, "success")
-    except ValueError as error:
-        raise InputError(str(error)) from error
     rule = "`success` must map states, float64 (N, S), to bool (N,)"
 
     def success_fn(states: NDArray[np.float64]) -> NDArray[np.bool_]:

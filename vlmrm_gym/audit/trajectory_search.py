@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.search import random_options, stream
+from vlmrm_gym.audit.search import minimize, stream
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rollouts.play import play
@@ -32,7 +32,7 @@ def search_trajectories(
     seed: int,
     number: int = 0,
 ) -> float | None:
-    """Look for actions that lead close to a state, by CMA-ES (Hansen 2016, arXiv 1604.00772) over constant actions.
+    """Look for actions that lead close to a state, by CMA-ES over constant actions.
 
     Args:
         env: The environment; its actions are a `Box` or `Discrete`.
@@ -42,7 +42,7 @@ def search_trajectories(
         score: States, float64 (N, S), to rewards (N,).
         is_failure: States, float64 (N, S), to bool (N,).
         steps: Length of a rollout.
-        rollouts: How many rollouts are played.
+        rollouts: The most rollouts that are played.
         seed: Of the initial state and of the search.
         number: Searches with the same seed and other numbers begin alike, and draw other random numbers.
 
@@ -52,8 +52,6 @@ def search_trajectories(
     Raises:
         InputError: The actions are neither a `Box` nor `Discrete`.
     """
-    import cma  # pyright: ignore[reportMissingImports] (extra "train")
-
     blocks, decode = -(-steps // BLOCK), action_decoder(env.action_space)
     size = int(np.prod(env.action_space.shape or (1,)))
     weights = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-6)
@@ -69,11 +67,13 @@ def search_trajectories(
         del seen[CANDIDATES:]
         return float(distances.min())
 
-    options = random_options(np.random.default_rng(stream(seed, "trajectories", number)))
-    strategy = cma.CMAEvolutionStrategy(np.zeros(blocks * size), 1.0, options)
-    for _ in range(max(1, rollouts // strategy.popsize)):
-        asked = strategy.ask()
-        strategy.tell(asked, [distance(np.asarray(genome)) for genome in asked])
+    minimize(
+        lambda genomes: list(map(distance, genomes)),
+        blocks * size,
+        deviation=1.0,
+        evaluations=rollouts,
+        rng=np.random.default_rng(stream(seed, f"trajectories {number}")),
+    )
     return float(score(np.stack([row for _, row in seen])).max()) if seen else None
 
 

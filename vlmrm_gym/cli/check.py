@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,17 +12,14 @@ import numpy as np
 import tyro
 
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
-from vlmrm_gym.errors import InputError, check_values
+from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.folders import output_folder
 from vlmrm_gym.rewards.specification import CLIP, RewardSpec
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
 
 if TYPE_CHECKING:
-    import gymnasium as gym
-
     from vlmrm_gym.audit.results import Report
-    from vlmrm_gym.rollouts.play import Policy
 
 FILES = ("report.html", "measures.json")
 """What the command writes."""
@@ -80,7 +76,7 @@ class Check(RewardFlags):
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    _check(parse(Check, "check", arguments))
+    _check(parse(Check, "check", arguments), shlex.join(["vlmrm-gym", "check", *arguments]))
 
 
 def check(id: str | None = None, **settings: Any) -> "Report":
@@ -96,10 +92,11 @@ def check(id: str | None = None, **settings: Any) -> "Report":
     Raises:
         InputError: A setting, the environment or the output folder cannot be used.
     """
-    return _check(Check(id, **settings))
+    values = ", ".join([repr(id), *(f"{name}={value!r}" for name, value in settings.items())])
+    return _check(Check(id, **settings), f"{__name__}.check({values})")
 
 
-def _check(command: Check) -> "Report":
+def _check(command: Check, made_by: str) -> "Report":
     _check_settings(command)
     task = None if command.id is None else find_named_task(command.id)
     rewards = {name: _with_baseline(spec, task) for name, spec in command.specifications(task).items()}
@@ -112,21 +109,23 @@ def _check(command: Check) -> "Report":
     from vlmrm_gym.cli.tasks import console
     from vlmrm_gym.rewards.models import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
+    from vlmrm_gym.rollouts.play import run_actions
     from vlmrm_gym.training.files import atomic_write
 
-    try:
+    with as_input_error(OSError):
         resolve_device(command.device)
         for model in command.model:
             parse_model_name(model)
-    except (OSError, ValueError) as error:
-        raise InputError(str(error)) from error
     command = _find_rollouts(command)
+    policies, run = {}, command.run
+    if run is not None:
+        policies[run.name] = lambda env: run_actions(run, env, command.id, trust_code=command.trust_code)
     target = AuditTarget(
         name=command.id or str(command.env),
         make_env=lambda textured: make_unscored_env(command.id, command.env, textured=textured),
         task=task,
         success_fn=None if command.success is None else find_success_fn(command.success),
-        policies={} if command.run is None else {command.run.name: partial(_load_policy, command)},
+        policies=policies,
     )
     own = {} if command.camera else {"own": None if task is None else task.camera}
     candidates = find_candidates(
@@ -151,7 +150,6 @@ def _check(command: Check) -> "Report":
             device=command.device,
         )
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
-            made_by = shlex.join(["vlmrm-gym", *sys.argv[1:]])
             report = audit(target, candidates, settings, progress=progress, command=made_by)
         page, table = (folder / name for name in FILES)
         try:
@@ -223,14 +221,6 @@ def _read_rollouts(command: Check) -> dict[str, Any]:
     return {"rollouts": rollouts, "labels": labels}
 
 
-def _load_policy(command: Check, env: "gym.Env[Any, Any]") -> "Policy":
-    """The policy of the run."""
-    from vlmrm_gym.rollouts.play import run_actions
-
-    assert command.run is not None
-    return run_actions(command.run, env, command.id, trust_code=command.trust_code)
-
-
 def _write_measures(report: "Report", path: Path) -> None:
     """Write the numbers of the report as JSON."""
     values = {
@@ -246,6 +236,6 @@ def _write_measures(report: "Report", path: Path) -> None:
             for exploit in report.exploits.exploits
         ],
         "median_success": report.exploits.median_success,
-        "seconds": dict(report.seconds),
+        "seconds": report.seconds,
     }
     path.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8")

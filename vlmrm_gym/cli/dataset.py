@@ -21,7 +21,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli.settings import YAML, RewardFlags, load_rewards, parse, read_yaml
 from vlmrm_gym.datasets.folder import DatasetFolder, check_spaces, to_buffer
 from vlmrm_gym.datasets.summary import print_summary
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
@@ -114,10 +114,8 @@ def _record(command: Dataset) -> Path:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
             )
-        try:
+        with as_input_error(DependencyNotInstalled):
             view = opened.enter_context(closing(StateView(env, camera)))
-        except (DependencyNotInstalled, ValueError) as error:
-            raise InputError(str(error)) from error
         behaviour = _find_behaviour(command, env)
         settings = {
             **_describe(command, specs),
@@ -178,10 +176,8 @@ def _check_numbers(command: Dataset) -> None:
 
 def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
     """The flags with the rewards that they name, as what JSON can hold: they decide what is in the dataset."""
-    try:
+    with as_input_error(TypeError):  # a function of a notebook has no mapping form
         rewards = [to_mapping(getattr(spec, "specification", spec)) for spec in specs.values()]
-    except (TypeError, ValueError) as error:  # a function of a notebook
-        raise InputError(str(error)) from error
     flags = asdict(command)
     for name in ("out", "overwrite", "trust_code", "baseline", "reward", "reward_kwargs"):
         del flags[name]
@@ -194,18 +190,13 @@ def _make_scorer(
     command: Dataset, specs: Mapping[str, RewardSpec], view: StateView, opened: ExitStack
 ) -> Callable[[States, States], NDArray[np.float32]]:
     """A function from the initial state and the T states of an episode to their rewards, float32 (T + 1, P)."""
-    try:
+    with as_input_error():
         combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
-        if combine is not None and combine.is_random:
-            raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
-    except ValueError as error:
-        raise InputError(str(error)) from error
+    if combine is not None and combine.is_random:
+        raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
     scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
-    try:
+    with as_input_error():
         scorer.open(view.make_renderer, view.num_views, combine)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-
     return scorer.episodes  # as in training, clips begin with the state that the first action led to
 
 

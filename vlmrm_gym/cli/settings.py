@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,13 +12,13 @@ import tyro
 import yaml
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.errors import InputError, check_values
+from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import RewardSpec, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.terminal import say
+from vlmrm_gym.terminal import said_warnings
 from vlmrm_gym.validation import short_repr
 
 Command = TypeVar("Command")
@@ -103,10 +102,8 @@ class RewardFlags(CLIPFields):
         """
         for name in ("prompt", "alpha", "model", "reward"):
             check_values(name, getattr(self, name), may_be_empty=True)
-        try:
+        with as_input_error(OSError, TypeError):
             return self._rewards() if self.reward else self._prompts(task)
-        except (OSError, TypeError, ValueError) as error:
-            raise InputError(str(error)) from error
 
     def _rewards(self) -> dict[str, RewardSpec]:
         options = {
@@ -177,15 +174,8 @@ def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:
     Raises:
         InputError: A model cannot be loaded, or a text is too long.
     """
-    try:
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", UserWarning)
-            loaded = SeveralRewards(list(specs), device)
-    except (DependencyNotInstalled, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
-    for message in dict.fromkeys(str(warning.message) for warning in warned):
-        say(message, error=True)
-    return loaded
+    with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
+        return SeveralRewards(list(specs), device)
 
 
 def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Command:

@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.folders import make_folder
-from vlmrm_gym.registration import find_task
+from vlmrm_gym.rollouts.environments import find_named_task
 from vlmrm_gym.tasks import REGISTERED, Task
 from vlmrm_gym.terminal import printable
-from vlmrm_gym.validation import short_repr, truncate
+from vlmrm_gym.validation import short_repr
 
 
 @dataclass
@@ -77,10 +77,8 @@ def list_tasks(command: Tasks) -> None:
             from vlmrm_gym.cli.task_pictures import draw_task
 
             picture = command.pictures / f"{task.id.removeprefix('VLMRM/').replace('/', '_')}.png"
-            try:
+            with as_input_error():
                 drawn = draw_task(task, camera)
-            except ValueError as error:
-                raise InputError(str(error)) from error
             Image.fromarray(drawn).save(picture)
             row.append(Text(printable(str(picture))))
         table.add_row(*row)
@@ -88,16 +86,11 @@ def list_tasks(command: Tasks) -> None:
 
 
 def _find(id: str) -> Task:
-    try:
-        task = find_task(id)
-    except Exception as error:  # importing a module may raise anything
-        raise InputError(
-            f"The ID {short_repr(id)} cannot be used. Importing it raised {truncate(repr(error))}."
-        ) from error
+    task = find_named_task(id)
     if task is None:
         raise InputError(
-            f"The ID must be one that `vlmrm_gym.tasks.register` knows, or module:ID. Received {short_repr(id)}. "
-            "`vlmrm-gym tasks` without an ID lists those of this package."
+            f"The ID must be one that `vlmrm_gym.tasks.register` knows. Received {short_repr(id)}. `vlmrm-gym tasks` "
+            "without an ID lists those of this package."
         )
     return task
 

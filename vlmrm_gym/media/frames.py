@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,59 +98,39 @@ class Video:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Pictures in the order of their names, in which frame_2 is before frame_10.
+    """Pictures, each of a size of its own.
 
     Attributes:
         paths: The files.
         fps: Frames per second, if known.
-        sizes: Height and width of each in its file, in pixels, not turned as its camera says.
+        note: There is nothing to say, other than of a video.
     """
 
     paths: Sequence[Path]
     fps: float | None
-    sizes: Sequence[tuple[int, int]]
-
-    @classmethod
-    def open(cls, paths: Sequence[Path], fps: float | None) -> "Pictures":
-        """Sort pictures, and read their headers.
-
-        Raises:
-            InputError: One cannot be read as a picture of 8 bits per channel.
-        """
-        paths = sorted(paths, key=_natural)
-        return cls(paths, fps, [_read_size(path) for path in paths])
+    note: ClassVar[str | None] = None
 
     @property
     def count(self) -> int:
         """Number of pictures."""
         return len(self.paths)
 
-    @property
-    def note(self) -> str | None:
-        """A sentence on pictures that differ in size, if there are any."""
-        for path, (height, width) in zip(self.paths, self.sizes, strict=True):
-            if (height, width) != self.sizes[0]:
-                first = f"{self.paths[0].name}, the first, {_times(*self.sizes[0][::-1])}"
-                return (
-                    f"Pictures differ in size: {path.name} is {_times(width, height)}, and {first}. "
-                    "Each is scored as it is; the video has the first one's size."
-                )
-        return None
-
     def frames(self) -> Iterator[Frame]:
         """Decode them, turned as their cameras say, without transparency.
 
         Raises:
-            InputError: One is damaged.
+            InputError: One is damaged, or has more than 8 bits per channel.
         """
         from PIL import Image, ImageOps
 
         for path in self.paths:
             try:
                 with Image.open(path) as image:
-                    frame = np.array(ImageOps.exif_transpose(image).convert("RGB"))
+                    mode, frame = image.mode, np.array(ImageOps.exif_transpose(image).convert("RGB"))
             except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
                 raise _unreadable(path, error) from error
+            if mode in ("I", "F") or mode.startswith("I;"):
+                raise InputError(f"{path} must have 8 bits per channel. Received Pillow's mode {mode!r}. Convert it.")
             yield frame
 
 
@@ -168,18 +149,24 @@ def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
             paths = [file for file in path.iterdir() if _is_picture(file)]
             if not paths:
                 raise InputError(f"The folder {path} must have pictures ({' '.join(PICTURES)}). Received none.")
-            return Pictures.open(paths, fps)
+            return _begun(Pictures(sorted(paths, key=_natural), fps))
         if not path.is_file():
             raise InputError(f"There is no file or folder {path}. Pass a video, or a folder of pictures.")
     except OSError as error:
         raise _unreadable(path, error) from error
     if _is_picture(path):
-        return Pictures.open([path], fps)
+        return _begun(Pictures([path], fps))
     if fps is not None:
         raise InputError(
             f"`fps` is for pictures. Received {fps:g} for the video {path}, which has its own. Leave it out."
         )
     return Video.open(path)
+
+
+def _begun(pictures: Pictures) -> Pictures:
+    """The pictures, of which the first can be decoded. If it cannot, that is said before a model is loaded."""
+    next(pictures.frames())
+    return pictures
 
 
 def batch(frames: Iterator[Frame], size: int, max_bytes: int = 2**28) -> Generator[NDArray[np.uint8]]:
@@ -222,19 +209,6 @@ def _times(width: int, height: int) -> str:
 def _natural(path: Path) -> tuple[list[str | int], str]:
     """A sorting key by which numbers in names count as numbers; texts and numbers alternate."""
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path.name))], path.name
-
-
-def _read_size(path: Path) -> tuple[int, int]:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            (width, height), mode = image.size, image.mode
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise _unreadable(path, error) from error
-    if mode in ("I", "F") or mode.startswith("I;"):
-        raise InputError(f"{path} must have 8 bits per channel. Received Pillow's mode {mode!r}. Convert it.")
-    return height, width
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:

@@ -28,7 +28,7 @@ class States:
         return len(self.rows if self.clips is None else self.clips)
 
     def __getitem__(self, index: slice | NDArray[Any]) -> "States":
-        """The states of a slice or of a bool mask (B,)."""
+        """The states of a slice, of a bool mask (B,), or of their numbers, int64 (N,)."""
         if self.clips is None:
             return self._rows(index)
         used, clips = np.unique(self.clips[index], return_inverse=True)

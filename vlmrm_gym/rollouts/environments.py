@@ -33,18 +33,21 @@ def make_unscored_env(
     if (id is None) == (function is None):
         received = "neither" if id is None else "both"
         raise InputError(f"Either an ID or `env` must be given. Received {received}. `vlmrm-gym tasks` lists IDs.")
-    if function is not None:
-        return _call(function)
-    assert id is not None
-    task, look = find_named_task(id), {} if textured is None else {"textured": textured}
+    task = None if id is None else find_named_task(id)
     try:
+        if function is not None:
+            env = find_callable(function, "env")()
+            check_env(env)
+            check_renders(env)
+            return env
         if task is not None:
+            look = {} if textured is None else {"textured": textured}
             return make_base_env(task, episode_length or task.episode_length, **look)
-        read_traits(id)
-        return make_external_env(id, episode_length)
+        read_traits(str(id))
+        return make_external_env(str(id), episode_length)
     except Exception as error:  # as may the environment's constructor
         reason = truncate(str(error) or repr(error), 1_000)
-        raise InputError(f"The environment {short_repr(id)} cannot be used: {reason}") from error
+        raise InputError(f"The environment {short_repr(id or function)} cannot be used: {reason}") from error
 
 
 def find_named_task(id: str) -> Task | None:
@@ -72,14 +75,3 @@ def time_limit(id: str | None, env: gym.Env[Any, Any]) -> int | None:
     if id is not None and (task := find_task(id)) is not None:
         return task.episode_length
     return find_time_limit(env)
-
-
-def _call(function: str) -> gym.Env[Any, Any]:
-    try:
-        env = find_callable(function, "env")()
-        check_env(env)
-        check_renders(env)
-    except Exception as error:
-        reason = truncate(str(error) or repr(error), 1_000)
-        raise InputError(f"The environment of {short_repr(function)} cannot be used: {reason}") from error
-    return env

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.audit.measures.bootstrap import Interval, auc_interval, epic_interval
-from vlmrm_gym.metrics import all_alike
-from vlmrm_gym.validation import check_positive_integer
+from vlmrm_gym.metrics import all_alike, check_labelled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,6 @@ def measure_agreement(
     *,
     groups: ArrayLike | None = None,
     bins: int = 20,
-    level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Agreement:
@@ -71,7 +69,6 @@ def measure_agreement(
         success: bool (N,).
         groups: int (N,), the rollout that each state is from, if they are from rollouts: see `auc_interval`.
         bins: How many bins the histograms have.
-        level: Of the intervals: see `auc_interval`.
         resamples: Of the intervals: see `auc_interval`.
         seed: Of the intervals: see `auc_interval`.
 
@@ -79,19 +76,9 @@ def measure_agreement(
         Without measures and with a `problem` if the labels are all the same, or the rewards all alike.
 
     Raises:
-        ValueError: Shapes or types differ from those above, a reward is not finite (which is said), or an option is out
-            of range.
+        ValueError: Shapes or types differ from those above, or a reward is not finite.
     """
-    rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
-    if rewards.ndim != 1 or not len(rewards) or rewards.shape != successes.shape or successes.dtype != bool:
-        raise ValueError(
-            "`reward` must be numbers (N,) and `success` bool (N,), with N at least 1. "
-            f"Received shapes {rewards.shape} and {successes.shape}, and {successes.dtype} as success."
-        )
-    if not np.isfinite(rewards).all():
-        index = int(np.argmin(np.isfinite(rewards)))
-        raise ValueError(f"`reward` must be finite. Received {rewards[index]} at index {index}.")
-    check_positive_integer("bins", bins)
+    rewards, successes = check_labelled(reward, success)
     counted = {
         "successes": int(successes.sum()),
         "failures": int((~successes).sum()),
@@ -99,11 +86,10 @@ def measure_agreement(
     }
     if problem := _problem(rewards, successes):
         return Agreement(problem=problem, **counted)
-    options = {"groups": groups, "level": level, "resamples": resamples, "seed": seed}
     return Agreement(
         problem=None,
-        auc=auc_interval(rewards, successes, **options),
-        epic=epic_interval(rewards, successes, **options),
+        auc=auc_interval(rewards, successes, groups=groups, resamples=resamples, seed=seed),
+        epic=epic_interval(rewards, successes, groups=groups, resamples=resamples, seed=seed),
         threshold=best_threshold(rewards, successes),
         **counted,
     )

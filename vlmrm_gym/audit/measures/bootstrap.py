@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.metrics import auc, pearson_distance
-from vlmrm_gym.validation import check_integer, check_positive_integer, is_number
 
+LEVEL = 0.95
+"""Fraction of the resamples that an interval holds."""
 BLOCK = 4_000_000
 """Numbers per array that are worked on at once: 32 MB."""
 
@@ -25,9 +26,9 @@ class Interval:
     value: float
     """Of the rows as they are."""
     low: float
-    """The percentile (1 - level) / 2."""
+    """The percentile (1 - `LEVEL`) / 2."""
     high: float
-    """The percentile (1 + level) / 2."""
+    """The percentile (1 + `LEVEL`) / 2."""
 
 
 def auc_interval(
@@ -35,7 +36,6 @@ def auc_interval(
     success: ArrayLike,
     *,
     groups: ArrayLike | None = None,
-    level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
@@ -48,7 +48,6 @@ def auc_interval(
         reward: float (N,), finite.
         success: bool (N,), with both True and False.
         groups: int (N,): rows of one number are drawn together. Every row for itself if None.
-        level: Fraction of the resamples in the interval, between 0 and 1.
         resamples: How many.
         seed: The same seed gives the same interval.
 
@@ -56,8 +55,7 @@ def auc_interval(
         `value` is `vlmrm_gym.metrics.auc`; all from 0 to 1.
 
     Raises:
-        ValueError: What `vlmrm_gym.metrics.auc` refuses; `groups` are not integers (N,); `level`, `resamples` or `seed`
-            are out of range.
+        ValueError: What `vlmrm_gym.metrics.auc` refuses, or `groups` are not integers (N,).
     """
     value = auc(reward, success)
     rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
@@ -72,7 +70,7 @@ def auc_interval(
         beaten = np.cumsum(negatives, axis=1) - negatives / 2  # ties count half
         return (positives * beaten).sum(axis=1) / (positives.sum(axis=1) * negatives.sum(axis=1))
 
-    return _interval(value, measure, successes, groups, level=level, resamples=resamples, seed=seed)
+    return _interval(value, measure, successes, groups, resamples=resamples, seed=seed)
 
 
 def epic_interval(
@@ -80,7 +78,6 @@ def epic_interval(
     second: ArrayLike,
     *,
     groups: ArrayLike | None = None,
-    level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
@@ -92,7 +89,6 @@ def epic_interval(
         first: float (N,), finite, not all alike: `canonical_samples` of a reward, or rewards of states alone.
         second: float (N,), likewise; or success labels, bool (N,), which are drawn as in `auc_interval`.
         groups: As in `auc_interval`.
-        level: As in `auc_interval`.
         resamples: As in `auc_interval`.
         seed: As in `auc_interval`.
 
@@ -100,8 +96,8 @@ def epic_interval(
         `value` is `vlmrm_gym.metrics.pearson_distance`; all from 0 to 1.
 
     Raises:
-        ValueError: What `vlmrm_gym.metrics.pearson_distance` refuses; an argument is not of shape (N,); `groups` are
-            not integers (N,); `level`, `resamples` or `seed` are out of range.
+        ValueError: What `vlmrm_gym.metrics.pearson_distance` refuses; an argument is not of shape (N,); or `groups` are
+            not integers (N,).
     """
     value = pearson_distance(first, second)
     if np.ndim(first) != 1:
@@ -119,7 +115,7 @@ def epic_interval(
         rho = np.where(varies, xy - mean_x * mean_y, 0) / np.sqrt(np.where(varies, variances, 1))
         return np.sqrt((1 - np.clip(rho, -1, 1)) / 2)
 
-    return _interval(value, measure, labels, groups, level=level, resamples=resamples, seed=seed)
+    return _interval(value, measure, labels, groups, resamples=resamples, seed=seed)
 
 
 def _interval(
@@ -128,20 +124,15 @@ def _interval(
     labels: NDArray[np.bool_],
     groups: ArrayLike | None,
     *,
-    level: float,
     resamples: int,
     seed: int,
 ) -> Interval:
     """The interval of `measure`, a function of how often each row was drawn, float64 (B, N), to numbers (B,)."""
-    if not is_number(level) or not 0 < level < 1:
-        raise ValueError(f"`level` must be a number between 0 and 1. Received {level!r}.")
-    check_positive_integer("resamples", resamples)
-    check_integer("seed", seed, minimum=0)
     rows = np.arange(len(labels)) if groups is None else np.asarray(groups)
     if rows.shape != labels.shape or rows.dtype.kind not in "iu":
         raise ValueError(f"`groups` must be integers of shape {labels.shape}. Received {rows.dtype}, {rows.shape}.")
     measured = np.concatenate([measure(counts) for counts in _draw(labels, rows, resamples, seed)])
-    low, high = np.quantile(measured, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(measured, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(low), float(high))
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.validation import is_number
+from vlmrm_gym.validation import check_fraction
 
 Reward = Callable[[NDArray, NDArray, NDArray], ArrayLike]
 """States (N, ...), actions (N, ...), next states (N, ...) to rewards (N,)."""
@@ -54,7 +54,7 @@ def canonical_table(
         ValueError: Shapes do not fit, numbers are not finite, `gamma` is not from 0 to 1, or weights are negative or
             all 0.
     """
-    _check_gamma(gamma)
+    check_fraction("gamma", gamma)
     table = np.asarray(reward, dtype=np.float64)
     if table.ndim != 3 or 0 in table.shape or table.shape[0] != table.shape[2] or not np.isfinite(table).all():
         raise ValueError(f"`reward` must be finite numbers of shape (S, A, S). Received shape {table.shape}.")
@@ -97,7 +97,7 @@ def canonical_samples(
         ValueError: Lengths differ or are 0, `gamma` is not from 0 to 1, or `reward` returns another shape or numbers
             that are not finite.
     """
-    _check_gamma(gamma)
+    check_fraction("gamma", gamma)
     start, action, end = (np.asarray(array) for array in (states, actions, next_states))
     drawn = tuple(np.asarray(array) for array in (mean_actions, mean_states))
     _check_lengths(states=start, actions=action, next_states=end)
@@ -119,10 +119,7 @@ def _without_rounding(canonical: NDArray[np.float64], terms: NDArray[np.float64]
 def _evaluate(reward: Reward, states: NDArray, actions: NDArray, next_states: NDArray) -> NDArray[np.float64]:
     rewards = np.asarray(reward(states, actions, next_states), dtype=np.float64)
     if rewards.shape != (len(states),) or not np.isfinite(rewards).all():
-        raise ValueError(
-            f"`reward` must return finite numbers of shape ({len(states)},). Received shape {rewards.shape}"
-            f"{'' if np.isfinite(rewards).all() else ', not all finite'}."
-        )
+        raise ValueError(f"`reward` must return finite numbers of shape ({len(states)},). Received {rewards!r}.")
     return rewards
 
 
@@ -133,11 +130,6 @@ def _distribution(name: str, weights: ArrayLike | None, size: int) -> NDArray[np
             f"`{name}` must be finite numbers of shape ({size},), 0 or more and not all 0. Received {weights!r}."
         )
     return array / array.sum()
-
-
-def _check_gamma(gamma: float) -> None:
-    if not is_number(gamma) or not 0 <= gamma <= 1:
-        raise ValueError(f"`gamma` must be a number from 0 to 1. Received {gamma!r}.")
 
 
 def _check_lengths(**arrays: NDArray) -> None:

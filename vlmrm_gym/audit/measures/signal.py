@@ -53,13 +53,10 @@ def measure_signal(rewards: NDArray[Any] | Sequence[ArrayLike], goal: ArrayLike)
     """
     along = [np.asarray(own, dtype=np.float64) for own in rewards]
     goals = np.atleast_1d(np.asarray(goal, dtype=np.float64))
-    shapes = list(dict.fromkeys(own.shape for own in along))
-    finite = all(np.isfinite(own).all() for own in along)
-    if not along or not finite or any(len(shape) != 1 or shape[0] < 2 for shape in shapes):
-        received = f"shape {(len(along), *shapes[0])}" if len(shapes) == 1 else f"{len(along)} of the shapes {shapes}"
+    if not along or any(own.ndim != 1 or len(own) < 2 or not np.isfinite(own).all() for own in along):
         raise ValueError(
             "`rewards` must be finite numbers of shape (N, T), with N at least 1 and T at least 2. "
-            f"Received {received}{'' if finite else ', not all finite'}."
+            f"Received {len(along)} rollouts of the shapes {[own.shape for own in along]}."
         )
     if goals.ndim != 1 or not len(goals) or not np.isfinite(goals).all():
         raise ValueError(f"`goal` must be one finite number or several, (G,). Received {goal!r}.")

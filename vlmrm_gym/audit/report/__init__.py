@@ -33,9 +33,7 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.globals.update(charts=charts, pictures=pictures, words=words)
-    environment.filters.update(
-        number=words.format_number, percent=words.format_percent, seconds=words.format_seconds, embed=pictures.embed
-    )
+    environment.filters.update(number=words.format_number, degrees=words.format_degrees, embed=pictures.embed)
     return environment.get_template("report.html.j2").render(
         report=report, sections=_sections(report), title=report.candidate.title
     )
@@ -59,6 +57,6 @@ def _sections(report: Report) -> dict[str, str]:
         "sheets": (report.sheets, "Contact sheets"),
         "combinations": (report.table, "All combinations"),
         "notes": (report.notes, "Notes"),
-        "command": (True, "Command and times"),
+        "command": (True, "Command"),
     }
     return {name: title for name, (shown, title) in sections.items() if shown}

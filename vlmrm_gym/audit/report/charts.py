@@ -1,7 +1,6 @@
 """The report's charts: rewards of both classes, along lines of states along rollouts, and the place of an exploit."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from markupsafe import Markup
@@ -9,8 +8,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.audit.formatting import format_number
 from vlmrm_gym.audit.measures.agreement import Agreement
-from vlmrm_gym.audit.report.svg import Plot, Style, curve_style, padded
-from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves, Viewpoints
+from vlmrm_gym.audit.report.svg import Style, curve_style, draw_bars, make_axes, padded, to_svg
+from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves
 
 SUCCESSES, FAILURES = (Style(name, filled=True, opacity=0.75) for name in ("success", "failure"))
 GOAL = Style("goal", filled=True, opacity=0.2)
@@ -39,14 +38,14 @@ def draw_histograms(source: str, agreement: Agreement) -> Chart:
     above = histograms.successes / max(agreement.successes, 1)
     below = histograms.failures / max(agreement.failures, 1)
     edges = histograms.edges
-    plot = Plot(
+    axes = make_axes(
         (edges[0], edges[-1]),
         padded(-below.max(), above.max()),
         y_format=lambda value: f"{abs(100 * value):.3g} %",
     )
-    plot.bars(edges, above, SUCCESSES)
-    plot.bars(edges, -below, FAILURES)
-    plot.horizontal(0, Style("muted", 1))
+    draw_bars(axes, edges, above, SUCCESSES)
+    draw_bars(axes, edges, -below, FAILURES)
+    axes.axhline(0, **Style("muted", 1).line)
     legend = []
     if agreement.successes:
         legend.append((SUCCESSES, f"{agreement.successes:,} successes (above the line)"))
@@ -54,31 +53,31 @@ def draw_histograms(source: str, agreement: Agreement) -> Chart:
         legend.append((FAILURES, f"{agreement.failures:,} failures (below the line)"))
     description = f"Histograms of the rewards of {agreement.successes} successes and {agreement.failures} failures."
     if agreement.threshold is not None:
-        plot.vertical(agreement.threshold.reward, THRESHOLD)
+        axes.axvline(agreement.threshold.reward, **THRESHOLD.line)
         legend.append((THRESHOLD, f"best threshold, {format_number(agreement.threshold.reward)}"))
         description += f" The best threshold is {format_number(agreement.threshold.reward)}."
-    return Chart(title=source, svg=plot.svg(description), axis="reward", legend=tuple(legend))
+    return Chart(title=source, svg=to_svg(axes, description), axis="reward", legend=tuple(legend))
 
 
 def draw_landscape(landscape: Landscape) -> Chart:
     """One line per curve over the positions; the states that succeed are shaded."""
     rewards = np.concatenate(list(landscape.curves.values()))
-    plot = Plot((landscape.positions[0], landscape.positions[-1]), padded(rewards.min(), rewards.max()))
+    axes = make_axes((landscape.positions[0], landscape.positions[-1]), padded(rewards.min(), rewards.max()))
     legend = [(curve_style(number), label) for number, label in enumerate(landscape.curves)]
     caption = "Which of these states succeed is unknown."
     if landscape.goal is not None:
         caption = "All of these states succeed." if landscape.goal.all() else ""
         caption = caption if landscape.goal.any() else "None of these states succeeds."
         for low, high in goal_spans(landscape.positions, landscape.goal):
-            plot.span(low, high, GOAL)
+            axes.axvspan(low, high, **GOAL.area)
         if landscape.goal.any():
             legend.append((GOAL, "success"))
     for (style, _), values in zip(legend, landscape.curves.values(), strict=False):
-        plot.line(landscape.positions, values, style)
+        axes.plot(landscape.positions, values, **style.line)
     ends = (f"{label}: from {_low_to_high(values)}" for label, values in landscape.curves.items())
     description = f"Reward over {landscape.axis}. {'; '.join(ends)}."
     return Chart(
-        title=landscape.title, svg=plot.svg(description), axis=landscape.axis, legend=tuple(legend), caption=caption
+        title=landscape.title, svg=to_svg(axes, description), axis=landscape.axis, legend=tuple(legend), caption=caption
     )
 
 
@@ -106,19 +105,19 @@ def draw_signal(curves: SignalCurves) -> list[Chart]:
     for behaviour in dict.fromkeys(curves.behaviours):
         own = curves.rewards[[name == behaviour for name in curves.behaviours]]
         drawn = own[np.linspace(0, len(own) - 1, min(len(own), MAX_LINES)).round().astype(int)]
-        plot = Plot((0, max(len(steps) - 1, 1)), padded(float(shown.min()), float(shown.max())))
+        axes = make_axes((0, max(len(steps) - 1, 1)), padded(float(shown.min()), float(shown.max())))
         for rewards in drawn:
-            plot.line(steps, rewards, ROLLOUT)
+            axes.plot(steps, rewards, **ROLLOUT.line)
         legend = [(ROLLOUT, "a rollout")]
         description = f"Rewards along {len(own)} rollouts ({behaviour}), from {_low_to_high(own)}."
         if goal is not None:
-            plot.horizontal(goal, MEDIAN)
+            axes.axhline(goal, **MEDIAN.line)
             legend.append((MEDIAN, f"median of the goal states, {format_number(goal)}"))
             description += f" The goal's reward is {format_number(goal)}."
         charts.append(
             Chart(
                 title=behaviour,
-                svg=plot.svg(description),
+                svg=to_svg(axes, description),
                 axis="step",
                 legend=tuple(legend),
                 caption=f"{len(drawn)} of {len(own)} rollouts are drawn." if len(drawn) < len(own) else "",
@@ -137,41 +136,18 @@ def draw_strips(found: AdversarialSearch) -> list[Markup]:
     counts, edges = np.histogram(found.true_rewards, 40, ends)
     strips = []
     for exploit in found.exploits:
-        plot = Plot(ends, (0, 1.1 * counts.max()), height=84, x_ticks=5, y_ticks=0)
-        plot.bars(edges, counts, SUCCESSES)
-        plot.vertical(median, MEDIAN)
-        plot.vertical(exploit.reward, EXPLOIT)
+        axes = make_axes(ends, (0, 1.1 * counts.max()), height=84, x_ticks=5, y_ticks=0)
+        draw_bars(axes, edges, counts, SUCCESSES)
+        axes.axvline(median, **MEDIAN.line)
+        axes.axvline(exploit.reward, **EXPLOIT.line)
         strips.append(
-            plot.svg(
+            to_svg(
+                axes,
                 f"Histogram of the rewards of {len(found.true_rewards)} successes, with the median at "
-                f"{format_number(median)} and the {found.noun} at {format_number(exploit.reward)}."
+                f"{format_number(median)} and the {found.noun} at {format_number(exploit.reward)}.",
             )
         )
     return strips
-
-
-@dataclass(frozen=True)
-class Extreme:
-    """The viewpoint with the highest or the lowest AUC."""
-
-    name: Literal["best", "worst"]
-    place: tuple[int, int]
-    """Row and column."""
-    azimuth: float
-    elevation: float
-    auc: float
-
-
-def extreme_viewpoints(viewpoints: Viewpoints) -> tuple[Extreme, Extreme]:
-    """The best and the worst viewpoint. `auc` must not be empty."""
-    best, worst = int(viewpoints.auc.argmax()), int(viewpoints.auc.argmin())
-    return _viewpoint(viewpoints, "best", best), _viewpoint(viewpoints, "worst", worst)
-
-
-def _viewpoint(viewpoints: Viewpoints, name: Literal["best", "worst"], index: int) -> Extreme:
-    row, column = divmod(index, viewpoints.auc.shape[1])
-    azimuth, elevation = float(viewpoints.azimuths[column]), float(viewpoints.elevations[row])
-    return Extreme(name, (row, column), azimuth, elevation, float(viewpoints.auc[row, column]))
 
 
 def _low_to_high(values: NDArray[np.float64]) -> str:

@@ -2,9 +2,9 @@
 
 import base64
 import io
-from dataclasses import dataclass
 
 import numpy as np
+from markupsafe import Markup
 
 from vlmrm_gym.audit.results import Frame
 
@@ -14,21 +14,13 @@ AUC_COLORS = {0.0: (140, 45, 4), 0.5: (246, 240, 228), 1.0: (8, 69, 148)}
 """RGB of an AUC; colours between are interpolated."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture as a data URI."""
-
-    uri: str
-    width: int
-    height: int
-
-
-def embed(frame: Frame, side: int) -> Picture:
-    """Encode a frame as JPEG.
+def embed(frame: Frame, side: int, alt: str) -> Markup:
+    """A frame as an element of HTML that holds the picture, as JPEG.
 
     Args:
         frame: uint8 (H, W, 3).
         side: The longest height or width in pixels; larger frames are scaled.
+        alt: What it shows.
     """
     from PIL import Image
 
@@ -36,7 +28,8 @@ def embed(frame: Frame, side: int) -> Picture:
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=QUALITY, optimize=True)
-    return Picture(f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}", *picture.size)
+    uri = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
+    return Markup('<img src="{}" width="{}" height="{}" alt="{}">').format(uri, *picture.size, alt)
 
 
 def auc_style(auc: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +72,15 @@ def colors() -> dict[str, str]:
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", css[: css.index("}")]))
 
 
-class Plot:
+def make_axes(
+    x: tuple[float, float],
+    y: tuple[float, float],
+    *,
+    height: int = 230,
+    x_ticks: int = 6,
+    y_ticks: int = 5,
+    y_format: Callable[[float], str] | None = None,
+) -> "Axes":
     """Axes of matplotlib in the report's design.
 
     Args:
@@ -83,74 +91,50 @@ class Plot:
         y_ticks: The same; 0 draws no vertical axis.
         y_format: Text of a number at the vertical axis.
     """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    def __init__(
-        self,
-        x: tuple[float, float],
-        y: tuple[float, float],
-        *,
-        height: int = 230,
-        x_ticks: int = 6,
-        y_ticks: int = 5,
-        y_format: Callable[[float], str] | None = None,
-    ) -> None:
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
+    left = LEFT if y_ticks else RIGHT
+    area = (left / WIDTH, BOTTOM / height, 1 - (left + RIGHT) / WIDTH, 1 - (TOP + BOTTOM) / height)
+    figure = Figure(figsize=(WIDTH / 72, height / 72))
+    axes = figure.add_axes(area, frameon=False, xlim=_widen(*x), ylim=_widen(*y))
+    for axis, ticks, form in ((axes.xaxis, x_ticks, None), (axes.yaxis, y_ticks, y_format)):
+        axis.set_major_locator(MaxNLocator(max(ticks, 1), steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(lambda value, _, form=form or _number: form(value)))
+    axes.tick_params(length=0, labelsize=12, labelcolor=colors()["text"], pad=6)
+    axes.set_axisbelow(True)
+    if y_ticks:
+        axes.yaxis.grid(color=colors()["rule"], linewidth=1, clip_on=False)
+    else:
+        axes.yaxis.set_visible(False)
+    axes.axhline(axes.get_ylim()[0], **Style("muted", 1).line)
+    return axes
 
-        self._figure = Figure(figsize=(WIDTH / 72, height / 72))
-        left = LEFT if y_ticks else RIGHT
-        area = (left / WIDTH, BOTTOM / height, 1 - (left + RIGHT) / WIDTH, 1 - (TOP + BOTTOM) / height)
-        self.axes: Axes = self._figure.add_axes(area, frameon=False, xlim=_widen(*x), ylim=_widen(*y))
-        for axis, ticks, form in ((self.axes.xaxis, x_ticks, None), (self.axes.yaxis, y_ticks, y_format)):
-            axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]) if ticks else MaxNLocator(1))
-            axis.set_major_formatter(FuncFormatter(lambda value, _, form=form or _number: form(value)))
-        self.axes.tick_params(length=0, labelsize=12, labelcolor=colors()["text"], pad=6)
-        self.axes.set_axisbelow(True)
-        if y_ticks:
-            self.axes.yaxis.grid(color=colors()["rule"], linewidth=1, clip_on=False)
-        else:
-            self.axes.yaxis.set_visible(False)
-        self.axes.axhline(self.axes.get_ylim()[0], **Style("muted", 1).line)
 
-    def line(self, x: ArrayLike, y: ArrayLike, style: Style) -> None:
-        """Draw a line through points, (N,) each."""
-        self.axes.plot(x, y, **style.line)
+def draw_bars(axes: "Axes", edges: NDArray[Any], heights: NDArray[Any], style: Style) -> None:
+    """Draw bars from 0 to `heights`, (N,), between `edges`, (N + 1,). Bars without height are left out."""
+    shown = heights != 0
+    axes.bar(edges[:-1][shown], heights[shown], 0.9 * np.diff(edges)[shown], align="edge", **style.area)
 
-    def bars(self, edges: ArrayLike, heights: ArrayLike, style: Style) -> None:
-        """Draw bars from 0 to `heights`, (N,), between `edges`, (N + 1,). Bars without height are left out."""
-        tops, left = np.asarray(heights), np.asarray(edges)
-        shown = tops != 0
-        self.axes.bar(left[:-1][shown], tops[shown], 0.9 * np.diff(left)[shown], align="edge", **style.area)
 
-    def span(self, low: float, high: float, style: Style) -> None:
-        """Shade the area between two values of the horizontal axis."""
-        self.axes.axvspan(low, high, **style.area)
+def to_svg(axes: "Axes", description: str) -> Markup:
+    """A chart as an element of HTML, with a description for those who do not see it."""
+    import matplotlib as mpl
 
-    def vertical(self, x: float, style: Style) -> None:
-        """Draw a vertical line over the whole height."""
-        self.axes.axvline(x, **style.line)
-
-    def horizontal(self, y: float, style: Style) -> None:
-        """Draw a horizontal line over the whole width."""
-        self.axes.axhline(y, **style.line)
-
-    def svg(self, description: str) -> Markup:
-        """The chart as an element of HTML, with a description for those who do not see it."""
-        import matplotlib as mpl
-
-        file = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        with mpl.rc_context({"svg.fonttype": "none"}):
-            self._figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-        svg = file.getvalue()
-        _, _, body = svg[svg.index("<svg") :].partition(">")
-        body = re.sub(r'<defs>.*?</defs>|<!--.*?-->| id="[^"]*"', "", body, flags=re.DOTALL)
-        names = {color: name for name, color in colors().items()}
-        body = re.sub("|".join(names), lambda found: f"var(--{names[found[0]]})", body)
-        size = re.search(r'viewBox="0 0 ([\d. ]+)"', svg)
-        assert size is not None
-        opening = Markup('<svg class="plot" viewBox="0 0 {}" role="img" aria-label="{}">')
-        return opening.format(size[1], description) + Markup(re.sub(r"\s*\n\s*", "", body))
+    file = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        figure: Any = axes.figure  # matplotlib types it as a part of a figure, too
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    svg = file.getvalue()
+    _, _, body = svg[svg.index("<svg") :].partition(">")
+    body = re.sub(r'<defs>.*?</defs>|<!--.*?-->| id="[^"]*"', "", body, flags=re.DOTALL)
+    names = {color: name for name, color in colors().items()}
+    body = re.sub("|".join(names), lambda found: f"var(--{names[found[0]]})", body)
+    size = re.search(r'viewBox="0 0 ([\d. ]+)"', svg)
+    assert size is not None
+    opening = Markup('<svg class="plot" viewBox="0 0 {}" role="img" aria-label="{}">')
+    return opening.format(size[1], description) + Markup(re.sub(r"\s*\n\s*", "", body))
 
 
 def padded(low: float, high: float, fraction: float = 0.05) -> tuple[float, float]:
