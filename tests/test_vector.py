@@ -403,7 +403,7 @@ def test_a_failing_environment_does_not_lose_rewards_of_the_others():
 
 
 def test_more_devices_than_workers(monkeypatch):
-    monkeypatch.setattr("vlmrm_gym.rewards.models.resolve_device", lambda device, parameter: device)
+    monkeypatch.setattr("vlmrm_gym.rewards.devices.resolve_device", lambda device, parameter: device)
     with pytest.raises(ValueError, match=r"`devices` must be at most one for each worker. Received 2 devices"):
         gym.make_vec("VLMRM/CartPole-v1", num_envs=2, devices=["cuda:0", "cuda:1"], num_workers=1)
 

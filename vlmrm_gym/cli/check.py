@@ -107,7 +107,7 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.summary import print_summary
     from vlmrm_gym.audit.target import AuditSettings, AuditTarget, find_candidates, find_success_fn
     from vlmrm_gym.cli.tasks import console
-    from vlmrm_gym.rewards.models import resolve_device
+    from vlmrm_gym.rewards.devices import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
     from vlmrm_gym.rollouts.play import run_actions
     from vlmrm_gym.training.files import atomic_write

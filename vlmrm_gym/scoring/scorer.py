@@ -25,7 +25,7 @@ class Drawing:
     size: tuple[int, int] | None = None
     """(height, width) in pixels; None: the size at which the model looks at them."""
     camera: Any = None
-    """The cameras that draw them, see `views.make_cameras`; None: those of the reward."""
+    """The cameras that draw them, see `cameras.make_cameras`; None: those of the reward."""
 
 
 Output = Literal["rewards", "features"] | Drawing
