@@ -27,8 +27,7 @@ import torch
 import tyro
 from tqdm import tqdm
 
-from vlmrm_gym import CLIPReward
-from vlmrm_gym.rewards.sources import TINY_FOLDER
+from vlmrm_gym import CLIPReward, tiny
 
 PROMPT, BASELINE = "pole vertically upright on top of the cart", "pole and cart"
 
@@ -75,7 +74,7 @@ def compare(model: str, args: Args) -> list[dict[str, float | str]]:
             name, prompt=PROMPT, baseline=BASELINE, alpha=0.5, device=args.device, batch_size=args.batch_size
         )
     device, precision = score.model.device, score.model.precision
-    source = f"local-dir:{TINY_FOLDER}" if model == "tiny" else model
+    source = f"local-dir:{tiny.FOLDER}" if model == "tiny" else model
     bare: Any = open_clip.create_model(source, load_weights=model == "tiny", device=device, precision=precision).eval()
     look = score.model.preprocessing()
     rng = np.random.default_rng(0)

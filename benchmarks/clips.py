@@ -7,13 +7,13 @@ as single frames and as clips, in turns. Frames that clips share are drawn once 
 medians of the seconds.
 """
 
-import statistics
-import time
 from dataclasses import dataclass
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import tyro
+from clip_reward import take_turns
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.rendering import States
@@ -60,14 +60,9 @@ def main(args: Args) -> None:
     rows = np.random.default_rng(0).normal(0, 0.1, (args.episode_length, 24))
     rows[:, 2:7] = [1.3, 1, 0, 0, 0]
     states = {name: EpisodeClips(shape).extend(States(rows)) for name, shape in shapes.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in shapes}
-    for round_number in range(args.rounds + 1):
-        for name in shapes:
-            start = time.perf_counter()
-            envs[name].scorer.rewards(states[name])  # pyright: ignore[reportAttributeAccessIssue]
-            if round_number:  # the first one makes the OpenGL context
-                seconds[name].append(time.perf_counter() - start)
-    frames, clips = (statistics.median(seconds[name]) for name in shapes)
+    scorers = {name: env.scorer for name, env in envs.items()}  # pyright: ignore[reportAttributeAccessIssue]
+    ways = {name: partial(scorers[name].rewards, states[name]) for name in shapes}
+    frames, clips = take_turns(ways, args.rounds, lambda: None).values()
     print(
         f"clips of {args.length} frames, stride {args.stride}, batch {args.batch_size}: {1e3 * clips:.0f} ms for "
         f"{args.episode_length} states, {clips / frames:.2f} times the {1e3 * frames:.0f} ms of single frames"

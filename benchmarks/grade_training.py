@@ -20,8 +20,7 @@ from stable_baselines3 import SAC
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from vlmrm_gym.envs.humanoid import Humanoid
-from vlmrm_gym.envs.humanoid_body import Body
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
+from vlmrm_gym.tasks import REGISTERED
 
 EPISODE_LENGTH = 100
 WINDOWS = {100: 100, 300: 50, 1_000: 50}
@@ -40,22 +39,22 @@ class Args:
     """episodes in which success is decided"""
 
 
-class JudgeReward(gym.Wrapper[Any, Any, Any, Any]):
-    """Rewards the grade of the state after the action, from 0 to 1: `soft_success` of the task's criterion."""
+class GradeReward(gym.Wrapper[Any, Any, Any, Any]):
+    """Rewards the grade of the state after the action, from 0 to 1."""
+
+    def __init__(self, env: Humanoid) -> None:
+        super().__init__(env)
+        self._data, self._states = env.data, REGISTERED[f"VLMRM/Humanoid-{env.task}-v0"].make_states()
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step, and grade the state."""
         observation, _, terminated, truncated, info = super().step(action)
-        humanoid = self.unwrapped
-        assert isinstance(humanoid, Humanoid)
-        assert humanoid.task is not None
-        margins = SUCCESS_CRITERIA[humanoid.task](Body(humanoid.data.qpos[None]))
-        return observation, float(soft_success(margins.values())[0]), terminated, truncated, info
+        return observation, float(self._states.grade(self._data.qpos[None])[0]), terminated, truncated, info
 
 
 def make_env(task: str, episode_length: int) -> gym.Env[Any, Any]:
     """A humanoid that is rewarded by the grade of its state."""
-    return TimeLimit(JudgeReward(Humanoid(task=task, textured=False)), episode_length)
+    return TimeLimit(GradeReward(Humanoid(task=task, textured=False)), episode_length)
 
 
 def main(args: Args) -> None:

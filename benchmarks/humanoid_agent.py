@@ -19,17 +19,15 @@ import tyro
 
 import vlmrm_gym
 from vlmrm_gym.envs import humanoid_success
-from vlmrm_gym.envs.humanoid_body import XML, Body, plain_model
+from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_textures import textured_model
-from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
-from vlmrm_gym.infos import STATE_KEY
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
-import sac_continuous
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from bundled_model.agent_states import sac_continuous, visited
 
 
 def main(
@@ -49,7 +47,7 @@ def main(
     saved = json.loads((run / "result.json").read_text())["args"]
     args = sac_continuous.Args(**{key: saved[key] for key in ("env_id", "textured", "model")})
     task = args.env_id.removeprefix("VLMRM/Humanoid-").removesuffix("-v0")
-    states = visited_states(run, episodes)
+    states = visited(run, episodes, seed=0, deterministic=True)[20 * episodes :]
     body, success = Body(states), humanoid_success.succeeds(task, states)
     margins = humanoid_success.SUCCESS_CRITERIA[task](body)
     spine = body.direction("torso", 2)
@@ -71,20 +69,6 @@ def main(
         iio.imwrite(picture, np.concatenate(views, axis=2)[0], quality=90)
 
 
-def visited_states(run: Path, episodes: int) -> np.ndarray:
-    """States that the agent visits, float64 (N, 24)."""
-    envs = HumanoidVectorEnv(episodes, textured=False, episode_length=100)
-    agent = sac_continuous.load_agent(run, envs)
-    observations, _ = envs.reset(seed=0)
-    states = []
-    for step in range(100):
-        observations, *_, infos = envs.step(agent.act(observations, deterministic=True))
-        if step >= 20:
-            states.append(np.stack(infos[STATE_KEY]))
-    envs.close()
-    return np.concatenate(states)
-
-
 def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarray) -> np.ndarray:
     """Rewards of states seen from one side, float32 (N,)."""
     reward = vlmrm_gym.CLIPReward(args.model, prompt=str(HUMANOID_PROMPTS[task]))
@@ -93,7 +77,7 @@ def score(args: sac_continuous.Args, task: str, azimuth: float, states: np.ndarr
 
 def draw(args: sac_continuous.Args, azimuth: float, states: np.ndarray, height: int, width: int) -> np.ndarray:
     """Frames of states seen from one side, uint8 (N, height, width, 3)."""
-    model = textured_model(str(XML)) if args.textured else plain_model()
+    model = textured_model() if args.textured else plain_model()
     renderer = MuJoCoRenderer(model, height, width, camera={**PAPER_CAMERA, "azimuth": azimuth}, quality="fast")
     frames = renderer.render(states)
     renderer.close()

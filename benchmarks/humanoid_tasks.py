@@ -33,7 +33,7 @@ from tqdm import tqdm
 
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
-from vlmrm_gym.rendering.views import VIEW_SETS
+from vlmrm_gym.rendering.cameras import VIEW_SETS
 from vlmrm_gym.training.versions import read_commit
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
@@ -113,7 +113,7 @@ def train(run: Run, args: Args) -> None:
             command += ["--env-id", f"VLMRM/Humanoid-{run.task}-v0", "--seed", str(run.seed), "--camera", run.camera]
             command += ["--combine-views", run.combine_views] if run.combine_views else []
             command += ["--total-timesteps", str(args.total_timesteps), "--runs-folder", str(folder)]
-            command += ["--torch-threads", "1", *shlex.split(run.options)]
+            command += shlex.split(run.options)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "log.txt").open("a") as log:
             done = subprocess.run(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})

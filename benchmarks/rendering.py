@@ -17,7 +17,7 @@ import tyro
 from tqdm import tqdm
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.envs.humanoid_body import XML, plain_model
+from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering import Renderer
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
@@ -51,7 +51,7 @@ def main(states: int = 300) -> None:
     looked_at = rewards["stand"].render_size(480, 480)[0]
     print(f"{'humanoid':10} {'size':>5} {'faithful/s':>11} {'fast/s':>8} {'ratio':>6} {'pixel error':>12}")
     lines = []
-    for name, model in (("textured", textured_model(str(XML))), ("plain", plain_model())):
+    for name, model in (("textured", textured_model()), ("plain", plain_model())):
         for size in (looked_at, 224):
             drawn = {
                 quality: draw(MuJoCoRenderer(model, size, size, camera=PAPER_CAMERA, quality=quality), sample)

@@ -1,22 +1,25 @@
-"""Updates/s and steps/s of `examples/sac_continuous.py` on one core, beside those of another commit.
+r"""Updates/s and steps/s of `examples/sac_continuous.py` on one core, with several flags, or beside another commit.
 
     python benchmarks/sac_updates.py
     python benchmarks/sac_updates.py --against c408045
-    python benchmarks/sac_updates.py --against c408045 --env-id VLMRM/MountainCarContinuous-v0
-    python benchmarks/sac_updates.py --against HEAD~1 --options no_bfloat16      # the present file in float32
+    python benchmarks/sac_updates.py --variant= --variant="--no-bfloat16"
+    python benchmarks/sac_updates.py --env-id VLMRM/Humanoid-kneel-v0 --steps 3200 \
+        --variant="--camera front-side" --variant="--camera front-side --score-every 4"
 
 Runs the program itself, with its settings for the task, and watches the calls of its replay buffer and of its policy.
 An update is one gradient step: a batch is sampled, losses and gradients are computed, parameters and target networks
 are changed. Steps are those of a training after learning has started: physics, rendering, scoring, and the updates that
 belong to them.
 
-Both commits take turns, each turn in a new process with one thread on one core. Rates are per second of the process's
+The variants take turns, each turn in a new process with one thread on one core. Rates are per second of the process's
 CPU time, which other programs on the machine disturb less than the clock; without workers, everything runs in that
-process. Medians over the rounds. The other commit's program runs with that commit's library (`git archive`).
+process. Medians over the rounds, and their ratios to the first row's: the other commit's, whose program runs with that
+commit's library (`git archive`), or the first variant's.
 """
 
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -71,7 +74,7 @@ def watched(method: Any, callback: Any) -> Any:
     return call
 
 
-def take_turn(env_id: str, steps: int, core: int, options: tuple[str, ...]) -> None:
+def take_turn(env_id: str, steps: int, core: int, flags: str) -> None:
     """Train on one core, print updates/s and steps/s, and exit."""
     os.sched_setaffinity(0, {core})
     import gymnasium as gym
@@ -81,16 +84,16 @@ def take_turn(env_id: str, steps: int, core: int, options: tuple[str, ...]) -> N
 
     names = vars(sac_continuous)
     args = names.get("default_args", names.get("args_for"))(env_id)  # the latter was its name before 0.2.0
+    args = tyro.cli(sac_continuous.Args, args=shlex.split(flags), default=args)
+    episode_length = args.episode_length or gym.spec(env_id).kwargs["episode_length"]
     args = replace(
         args,
         runs_folder=Path(tempfile.mkdtemp()),
-        torch_threads=1,
         device="cpu",
-        learning_starts=2 * args.num_envs * gym.spec(env_id).kwargs["episode_length"],
+        learning_starts=2 * args.num_envs * episode_length,
         total_timesteps=1_000_000,
         selection_frequency=1_000_000,
         checkpoint_frequency=1_000_000,
-        **{option.removeprefix("no_"): not option.startswith("no_") for option in options},
     )
     watch = Watch(steps)
     for owner, name in ((ReplayBuffer, "add"), (ReplayBuffer, "sample"), (sac_continuous.Agent, "act")):
@@ -99,53 +102,51 @@ def take_turn(env_id: str, steps: int, core: int, options: tuple[str, ...]) -> N
 
 
 def main(
+    variant: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     against: str | None = None,
     env_id: str = "VLMRM/Humanoid-stand-v0",
     rounds: int = 3,
     steps: int = 1_600,
     core: int = 0,
-    options: tuple[str, ...] = (),
-    turn: bool = False,
+    turn: str | None = None,
 ) -> None:
-    """Compare commits.
+    """Compare flags, or commits.
 
     Args:
-        against: The other commit; None: measure the present file only.
+        variant: Flags of the program, as one text; may be repeated. Without: no flags.
+        against: Another commit, which takes turns with its own settings; None: none.
         env_id: The task, an ID of this package with continuous actions.
-        rounds: Number of turns of each commit.
+        rounds: Number of turns of each variant.
         steps: Steps of a turn, after learning has started; whole episodes of all environments.
         core: The core to run on.
-        options: Switches of the present file to turn on, or off with "no_" before them.
-        turn: Take one turn, with the program and library in `PYTHONPATH`. The benchmark starts itself so.
+        turn: Take one turn, with these flags, and the program and library in `PYTHONPATH`. The benchmark starts itself
+            so.
     """
-    if turn:
-        take_turn(env_id, steps, core, options)
-    for name, value in (("rounds", rounds), ("steps", steps)):
-        if value < 1:
-            sys.exit(f"`{name}` must be at least 1. Received {value}.")
+    if turn is not None:
+        take_turn(env_id, steps, core, turn)
     with tempfile.TemporaryDirectory() as folder:
-        trees = {"this": ROOT}
+        turns = {} if against is None else {against: (Path(folder), "")}
+        turns |= {flags or "this": (ROOT, flags) for flags in variant or ("",)}
         if against is not None:
-            trees[against] = Path(folder)
-            archive = subprocess.run(["git", "-C", str(ROOT), "archive", against], capture_output=True)
-            if archive.returncode:
-                sys.exit(f"`against` must be a commit of {ROOT}. Received {against!r}: {archive.stderr.decode()}")
+            archive = subprocess.run(["git", "-C", str(ROOT), "archive", against], stdout=subprocess.PIPE, check=True)
             subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        rates: dict[str, list[list[float]]] = {name: [] for name in trees}
+        rates: dict[str, list[list[float]]] = {name: [] for name in turns}
         for _ in range(rounds):
-            for name, tree in trees.items():
-                command = [sys.executable, __file__, "--turn", "--env-id", env_id, "--steps", str(steps)]
-                command += ["--core", str(core), *(["--options", *options] if name == "this" and options else [])]
+            for name, (tree, flags) in turns.items():
+                command = [sys.executable, __file__, f"--turn={flags}", "--env-id", env_id, "--steps", str(steps)]
                 path = os.pathsep.join([str(tree), str(tree / "examples")])
                 environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-                done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
+                done = subprocess.run(
+                    [*command, "--core", str(core)], env=environment, stdout=subprocess.PIPE, check=True, text=True
+                )
                 rates[name].append(json.loads(done.stdout.splitlines()[-1]))
-    print(f"{env_id}, CPU time of one core, medians of {rounds} turns\n| | updates/s | steps/s |\n|---|---|---|")
+    print(f"{env_id}, CPU time of one core, medians of {rounds} turns")
+    print("| | updates/s | steps/s | updates/s, ratio | steps/s, ratio |\n|---|---|---|---|---|")
     medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in rates.items()}
-    for name, (updates, environment_steps) in medians.items():
-        print(f"| {name} | {updates:.1f} | {environment_steps:.1f} |")
-    if against is not None:
-        print("| ratio |" + "".join(f" {a / b:.2f} |" for a, b in zip(medians["this"], medians[against], strict=True)))
+    first = medians[next(iter(medians))]
+    for name, median in medians.items():
+        ratios = [own / one for own, one in zip(median, first, strict=True)]
+        print(f"| {name} | {median[0]:.1f} | {median[1]:.1f} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def train(seed: int, args: Args) -> dict[str, Any]:
         options = ["--no-textured"] if args.what.endswith("-plain") else []
         options += [] if args.total_timesteps is None else ["--total-timesteps", str(args.total_timesteps)]
         command = [sys.executable, str(ROOT / "examples" / example), "--env-id", env_id, "--seed", str(seed)]
-        call([*command, "--torch-threads", "1", "--runs-folder", str(folder), *options, *shlex.split(args.options)])
+        call([*command, "--runs-folder", str(folder), *options, *shlex.split(args.options)])
         file = max(folder.glob("*/result.json"), key=lambda file: file.stat().st_mtime)
         result, run = json.loads(file.read_text()), file.parent
         result.setdefault("vlm_return", result.get("best_greedy_vlm_return"))

@@ -41,14 +41,14 @@ def main(
     print(f"{out}: {len(states)} states")
 
 
-def visited(run: Path, episodes: int, seed: int) -> NDArray[np.float64]:
-    """The states of a run's best agent after every action: float64 (100 * episodes, 24)."""
+def visited(run: Path, episodes: int, seed: int, deterministic: bool = False) -> NDArray[np.float64]:
+    """The states of a run's best agent after every action: float64 (100 * episodes, 24), in the order of steps."""
     envs = HumanoidVectorEnv(episodes, textured=False, episode_length=100)
     agent = sac_continuous.load_agent(run, envs)
     observations, _ = envs.reset(seed=seed)
     states = []
     for _ in range(100):
-        observations, *_, infos = envs.step(agent.act(observations))
+        observations, *_, infos = envs.step(agent.act(observations, deterministic))
         states.append(np.stack(infos[STATE_KEY]))
     envs.close()
     return np.concatenate(states)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from vlmrm_gym.envs.humanoid_body import XML, plain_model
+from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
@@ -33,7 +33,7 @@ def labelled(frame: np.ndarray, text: str) -> np.ndarray:
 
 def humanoids(states: Sequence[np.ndarray], size: int, textured: bool) -> np.ndarray:
     """What the paper's camera sees, in the faithful quality: uint8 (N, size, size, 3)."""
-    model = textured_model(str(XML)) if textured else plain_model()
+    model = textured_model() if textured else plain_model()
     renderer = MuJoCoRenderer(model, 2 * size, 2 * size, camera=PAPER_CAMERA, quality="faithful")
     frames = renderer.render(np.stack(states))
     renderer.close()

@@ -14,9 +14,10 @@ After CleanRL's dqn.py (https://docs.cleanrl.dev/rl-algorithms/dqn/), with chang
 Q-learning, soft target updates and, as in the paper, keeping the agent with the best VLM return.
 """
 
+import json
+import random
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +28,30 @@ import torch.nn as nn
 import torch.nn.functional as F
 import tyro
 from gymnasium.wrappers import TimeLimit
+from matplotlib.figure import Figure
+from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-import vlmrm_gym  # noqa: F401 (registers the IDs)
-from vlmrm_gym.envs import CartPole
+import vlmrm_gym
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
-from vlmrm_gym.files import atomic_write
 from vlmrm_gym.media.videos import record_video
 from vlmrm_gym.replay import ReplayBuffer
-from vlmrm_gym.training.plots import plot_learning_curve
-from vlmrm_gym.training.single_files import RunArgs, check_learning_starts, start_run, write_result
 
 
 @dataclass
-class Args(RunArgs):
+class Args:
     exp_name: str = "dqn_cartpole"
     """the name of this experiment"""
     env_id: str = "VLMRM/CartPole-v1"
     """the id of the environment"""
-    video_name: str = "agent.mp4"
-    """file name of the video; .mp4 or .gif"""
+    seed: int = 1
+    """seed of the experiment"""
+    track: bool = False
+    """if toggled, this experiment will be tracked with Weights and Biases (`pip install "vlmrm-gym[track]"`)"""
+    capture_video: bool = True
+    """whether to write a video of the trained agent"""
+    runs_folder: Path = Path("runs")
+    """parent folder of the run's folder"""
 
     # The reward
     prompt: str = "pole vertically upright on top of the cart"
@@ -55,6 +60,8 @@ class Args(RunArgs):
     """the scene without the goal; used when alpha is above 0"""
     alpha: float = 0.0
     """strength of the goal-baseline regularisation"""
+    model: str = "tiny"
+    """the vision-language model: any open_clip model, see `vlmrm_gym.CLIPReward`"""
     device: str = "auto"
     """device of the vision-language model"""
     episode_length: int = 200
@@ -63,8 +70,8 @@ class Args(RunArgs):
     """draw and encode every so manyth state, and interpolate the rewards of the others"""
     score_tolerance: float | None = None
     """score more states where the interpolated reward is off by more than this; None: no more"""
-    overlap: bool = False
-    """whether environments step on while their episodes are scored"""
+    num_workers: int = 0
+    """worker processes that render and score; 0: the main process"""
 
     # Algorithm specific arguments
     total_timesteps: int = 15_000
@@ -88,13 +95,15 @@ class Args(RunArgs):
     exploration_fraction: float = 0.4
     """the fraction of `total_timesteps` it takes from start_e to end_e"""
     learning_starts: int = 1_000
-    """timestep to start learning; at least one episode of every environment, two with overlap"""
+    """timestep to start learning, if episodes have been scored by then"""
     updates_per_step: float = 1.0
     """gradient steps per timestep"""
     selection_frequency: int = 2_000
     """timesteps between evaluations of the greedy agent; the one with the best VLM return is kept"""
     selection_episodes: int = 4
     """episodes per evaluation, played in parallel"""
+    eval_episodes: int = 100
+    """episodes of the final evaluation"""
 
 
 def task_options(args: Args) -> dict[str, Any]:
@@ -102,16 +111,9 @@ def task_options(args: Args) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names}
 
 
-def make_envs(args: Args, num_envs: int, overlap: bool = False) -> gym.vector.VectorEnv:
-    return gym.make_vec(
-        args.env_id,
-        num_envs,
-        num_workers=args.num_workers,
-        overlap=overlap,
-        score_every=args.score_every,
-        score_tolerance=args.score_tolerance,
-        **task_options(args),
-    )
+def make_envs(args: Args, num_envs: int) -> gym.vector.VectorEnv:
+    options = {name: getattr(args, name) for name in ("num_workers", "score_every", "score_tolerance")}
+    return gym.make_vec(args.env_id, num_envs, **task_options(args), **options)
 
 
 # ALGO LOGIC: initialize agent here:
@@ -141,25 +143,49 @@ def linear_schedule(start: float, end: float, duration: float, t: int) -> float:
     return max(start + (end - start) * t / duration, end)
 
 
-def success_rate(agent: QNetwork, episodes: int, episode_length: int, seed: int) -> tuple[float, float]:
-    """Evaluate the agent on Gymnasium's cart-pole, without the vision-language model.
+def evaluate(agent: QNetwork, args: Args) -> dict[str, float]:
+    """Returns and success of the greedy agent in the bare environment: nothing has to be drawn and scored."""
 
-    Returns:
-        The fraction of episodes with the pole up and the cart on its track at every step, and the mean task return.
-    """
-    envs = gym.vector.SyncVectorEnv([lambda: TimeLimit(CartPole(), episode_length)] * episodes)
-    means = play_episodes(envs, agent.greedy, seed=seed).means(success_threshold=1.0)
+    def make_bare() -> gym.Env:
+        return TimeLimit(gym.make(args.env_id, **task_options(args)).unwrapped, args.episode_length)
+
+    envs = gym.vector.SyncVectorEnv([make_bare] * args.eval_episodes)
+    means = play_episodes(envs, agent.greedy, seed=10_000).means(success_threshold=1.0)
     envs.close()
-    return means["success"], means["task_return"]
+    return means
+
+
+def plot(curve: list[dict[str, float]], path: Path, title: str) -> None:
+    """Draw returns and success of the training's episodes against steps."""
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
+    for axis, name in zip(figure.subplots(1, 3), ("vlm_return", "task_return", "success_fraction"), strict=True):
+        rows = [row for row in curve if name in row]
+        axis.plot([row["step"] for row in rows], [row[name] for row in rows], ".-", alpha=0.5, linewidth=1)
+        axis.set(title=name, xlabel="steps")
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
 
 
 def main(args: Args) -> Path:
     started = time.monotonic()
-    check_learning_starts(args.learning_starts, args.num_envs, args.env_id, args.episode_length, overlap=args.overlap)
-    run_folder, writer = start_run(args)
+    run_name = f"{args.env_id.replace('/', '_').replace(':', '_')}__{args.exp_name}__{args.seed}__{int(time.time())}"
+    run_folder = args.runs_folder / run_name
+    if args.track:
+        import wandb
+
+        wandb.init(project="vlmrm_gym", sync_tensorboard=True, config=vars(args), name=run_name, save_code=True)
+    writer = SummaryWriter(str(run_folder))
+    settings = {name: value for name, value in vars(args).items() if name != "runs_folder"}
+    table = "\n".join(f"|{name}|{value}|" for name, value in settings.items())
+    writer.add_text("hyperparameters", f"|param|value|\n|-|-|\n{table}")
+
+    # TRY NOT TO MODIFY: seeding
+    random.seed(args.seed)
+    np.random.seed(args.seed)
+    torch.manual_seed(args.seed)
 
     # env setup
-    envs = EpisodeStatistics(make_envs(args, args.num_envs, args.overlap))
+    envs = EpisodeStatistics(make_envs(args, args.num_envs))
     selection_envs = make_envs(args, args.selection_episodes)
     envs.action_space.seed(args.seed)
 
@@ -195,7 +221,7 @@ def main(args: Args) -> Path:
 
         # ALGO LOGIC: training
         optimizer.param_groups[0]["lr"] = linear_schedule(args.learning_rate, 0, args.total_timesteps, global_step)
-        while updates < (global_step - args.learning_starts) * args.updates_per_step:
+        while len(buffer) and updates < (global_step - args.learning_starts) * args.updates_per_step:
             batch = buffer.sample(args.batch_size)
             with torch.no_grad():
                 next_actions = q_network(batch.next_observations).argmax(1, keepdim=True)  # double DQN
@@ -223,28 +249,24 @@ def main(args: Args) -> Path:
             progress.set_postfix(greedy_vlm_return=f"{greedy_return:.1f}")
             if greedy_return >= best_return:
                 best_return = greedy_return
-                atomic_write(run_folder / "agent.pt", partial(torch.save, q_network.state_dict()))
-
+                torch.save(q_network.state_dict(), run_folder / "agent.pt")
+    progress.close()
     envs.close()
     selection_envs.close()
 
     # Evaluate the best agent
     q_network.load_state_dict(torch.load(run_folder / "agent.pt"))
-    success, task_return = success_rate(q_network, args.eval_episodes, args.episode_length, seed=10_000)
-    title = f'"{args.prompt}", {args.model}, seed {args.seed}'
-    plot_learning_curve(curve, run_folder / "learning_curve.png", title=title)
+    means = evaluate(q_network, args)
+    result = {"success": means["success"], "task_return": means["task_return"], "best_greedy_vlm_return": best_return}
+    result |= {"minutes": (time.monotonic() - started) / 60, "version": vlmrm_gym.__version__, "args": settings}
+    (run_folder / "result.json").write_text(json.dumps(result, indent=2))
+    plot(curve, run_folder / "learning_curve.png", title=f'"{args.prompt}", {args.model}, seed {args.seed}')
     if args.capture_video:
         env = gym.make(args.env_id, **task_options(args))
-        record_video(env, q_network.greedy, run_folder / args.video_name, seed=args.seed, title=args.prompt)
+        record_video(env, q_network.greedy, run_folder / "agent.mp4", seed=args.seed, title=args.prompt)
         env.close()
-    measured = {"success": success, "task_return": task_return, "best_greedy_vlm_return": best_return}
-    write_result(run_folder, args, started, {**measured, "eval_episodes": args.eval_episodes})
     writer.close()
-    progress.close()
-    print(f"\nSuccess in {success:.0%} of {args.eval_episodes} episodes.")
-    print(f"Learning curve: {run_folder / 'learning_curve.png'}")
-    if args.capture_video:
-        print(f"Video: {run_folder / args.video_name}")
+    print(f"\nSuccess in {means['success']:.0%} of {args.eval_episodes} episodes ({run_folder}).")
     return run_folder
 
 

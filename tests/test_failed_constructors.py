@@ -107,14 +107,13 @@ def test_a_bad_parameter_of_one_environment(parameter):
     env.close()
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize("parameter", BAD_FOR_VECTORS)
-def test_a_bad_parameter_of_a_vector(parameter, num_workers):
+def test_a_bad_parameter_of_a_vector(parameter):
     env = ChangingEnv()
     before = snapshot(env)
     envs = gym.vector.SyncVectorEnv([lambda: env])
     made = []
-    kwargs = {"num_workers": num_workers, **BAD_FOR_VECTORS[parameter]}
+    kwargs = {"num_workers": 1, **BAD_FOR_VECTORS[parameter]}
     for given in (envs, [lambda: made.append(env) or env]):
         with pytest.raises((ValueError, TypeError), match=f"`{parameter}`"):
             vlmrm_gym.VLMRewardVectorEnv(given, **kwargs)
@@ -212,23 +211,21 @@ def test_an_environment_that_cannot_be_closed_does_not_hide_the_first_error():
         vlmrm_gym.VLMRewardVectorEnv([Stuck, lambda: 3], TASK_PROMPT)
 
 
-@pytest.mark.parametrize("door", [gym.make, gym.make_vec, make_env, make_vec_env])
-def test_environments_of_an_id_that_cannot_be_scored_are_closed(door, monkeypatch):
+@pytest.mark.parametrize(
+    ("door", "env_id"),
+    [
+        *((door, "VLMRM/CartPole-v1") for door in (gym.make, gym.make_vec, make_env, make_vec_env)),
+        (make_env, "CartPole-v1"),
+    ],
+)
+def test_environments_of_an_id_that_cannot_be_scored_are_closed(door, env_id, monkeypatch):
     closed = []
-    monkeypatch.setattr(CartPole, "close", lambda self: closed.append(self))
+    for kind in (CartPole, CartPoleEnv):
+        monkeypatch.setattr(kind, "close", lambda self: closed.append(self))
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
-        door("VLMRM/CartPole-v1", camera="front-side")
+        door(env_id, prompt=TASK_PROMPT, camera="front-side")
     assert len(closed) == 1
     del raised  # its traceback holds the environment, which would otherwise be closed when it is collected
-
-
-def test_one_environment_of_another_packages_id_that_cannot_be_scored_is_closed(monkeypatch):
-    closed = []
-    monkeypatch.setattr(CartPoleEnv, "close", lambda self: closed.append(self))
-    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
-        make_env("CartPole-v1", prompt=TASK_PROMPT, camera="front-side")
-    assert len(closed) == 1
-    del raised
 
 
 def test_scoring_stops_if_stable_baselines_cannot_take_the_environments(monkeypatch):
@@ -242,15 +239,11 @@ def test_scoring_stops_if_stable_baselines_cannot_take_the_environments(monkeypa
     del raised
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_environments_of_functions_that_cannot_be_scored_are_closed(num_workers):
+def test_environments_of_functions_that_cannot_be_scored_are_closed():
     made, closed = [], []
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
         vlmrm_gym.VLMRewardVectorEnv(
-            [lambda: made.append(Closing(closed)) or made[-1]] * 3,
-            TASK_PROMPT,
-            camera="front-side",
-            num_workers=num_workers,
+            [lambda: made.append(Closing(closed)) or made[-1]] * 3, TASK_PROMPT, camera="front-side"
         )
     assert closed == made
     assert len(made) == 3

@@ -252,7 +252,7 @@ def test_compiled_losses_are_the_eager_ones(device, monkeypatch):
     import sac_continuous
 
     args = sac_continuous.default_args(MOUNTAIN_CAR)
-    envs = sac_continuous.make_envs(args, 1, overlap=False)
+    envs = sac_continuous.make_envs(args, 1)
     agent = sac_continuous.Agent(envs, args).to(device)
     envs.close()
     batch = Batch(*(torch.rand(64, *shape, device=device) for shape in ((2,), (1,), (2,), (), ())))

@@ -153,12 +153,6 @@ def test_rendering_before_a_reset_is_refused(env_id):
     env.close()
 
 
-@pytest.mark.parametrize("weight", [10**400, float("inf"), "1"])
-def test_a_weight_that_is_not_a_finite_number_is_refused(weight):
-    with pytest.raises(ValueError, match="`task_reward_weight` must be a finite number"):
-        gym.make("VLMRM/CartPole-v1", task_reward_weight=weight)
-
-
 def test_a_weighed_reward_that_float32_cannot_hold_is_refused():
     env = gym.make("VLMRM/CartPole-v1", task_reward_weight=1e39)
     env.reset(seed=0)

@@ -10,8 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.scene_file import pack_changes, unpack_changes
+from vlmrm_gym.rendering.scene_changes import SceneChange, pack_changes, unpack_changes
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.validation import check_positive_integer
 

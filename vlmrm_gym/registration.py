@@ -28,8 +28,8 @@ MAX_EPISODE_STEPS_ERROR = (
 )
 
 
-class _RegisteredTask(VLMReward[ObsType, ActType]):
-    """A scored environment of a registered ID. Its spec holds the entry point's keyword arguments, without wrappers.
+class _Registered:
+    """An environment of a registered ID. Its spec holds the entry point's keyword arguments, without wrappers.
 
     Wrappers listed in the spec would be applied a second time by `gym.make(env.spec)`, and Gymnasium then refuses
     `gym.make(env.spec, episode_length=...)`.
@@ -37,23 +37,19 @@ class _RegisteredTask(VLMReward[ObsType, ActType]):
 
     @property
     def spec(self) -> EnvSpec | None:
-        return _with_recorded_reward(self.unwrapped.spec)
+        """A reward of one's own kind is in it so that it can be copied, and written as JSON that names its class."""
+        spec: EnvSpec | None = self.unwrapped.spec  # pyright: ignore[reportAttributeAccessIssue]
+        if spec is None or (reward := spec.kwargs.get("reward")) is None:
+            return spec
+        return replace(spec, kwargs={**spec.kwargs, "reward": recorded(reward)})
 
 
-class _RegisteredVectorTask(VLMRewardVectorEnv):
+class _RegisteredTask(_Registered, VLMReward[ObsType, ActType]):
+    """A scored environment of a registered ID."""
+
+
+class _RegisteredVectorTask(_Registered, VLMRewardVectorEnv):
     """A scored vector environment of a registered ID."""
-
-    @property
-    def spec(self) -> EnvSpec | None:
-        return _with_recorded_reward(self.unwrapped.spec)
-
-
-def _with_recorded_reward(spec: EnvSpec | None) -> EnvSpec | None:
-    """A spec whose reward, if it is of a kind of one's own, can be copied, and written as JSON that names its class."""
-    reward = None if spec is None else spec.kwargs.get("reward")
-    if spec is None or (kept := recorded(reward)) is reward:
-        return spec
-    return replace(spec, kwargs={**spec.kwargs, "reward": kept})
 
 
 def make_task(
@@ -101,17 +97,15 @@ def make_vector_task(
 
     Args:
         num_envs: Number of environments.
-        task_id: The ID of the record, as "module:ID".
+        task_id: See `make_task`, also for what is not listed here.
         episode_length: Steps after which an episode is truncated.
-        prompt: The goal prompt. Required by tasks that have none of their own.
+        prompt: The goal prompt.
         autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        render_mode: "rgb_array" or None, which is the same: scoring needs frames.
-        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class (`textured`, `start_near_goal`).
+        render_mode: "rgb_array" or None, which is the same.
+        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class.
 
     Raises:
-        ValueError: A parameter is out of range, the environment class does not have one of the keyword arguments, or
-            a parameter is one that `VLMRewardVectorEnv` rejects.
-        TypeError: No prompt.
+        ValueError, TypeError: As `make_task` and `VLMRewardVectorEnv`.
     """
     check_positive_integer("num_envs", num_envs)
     if "max_episode_steps" in kwargs:
@@ -135,9 +129,7 @@ def find_task(id: str) -> Task | None:
     Raises:
         ImportError: The module cannot be imported.
     """
-    module, _, name = id.rpartition(":")
-    if module:
-        importlib.import_module(module)
+    name = _import_module(id)
     return next((task for task in REGISTERED.values() if name in (task.id, task.id.rpartition("-v")[0])), None)
 
 
@@ -148,10 +140,15 @@ def find_spec(id: str) -> EnvSpec:
         gymnasium.error.Error: The ID is unknown.
         ImportError: The module cannot be imported.
     """
+    return gym.spec(_import_module(id))
+
+
+def _import_module(id: str) -> str:
+    """Import the module of "module:ID"; returns the ID alone."""
     module, _, name = id.rpartition(":")
     if module:
         importlib.import_module(module)
-    return gym.spec(name)
+    return name
 
 
 def make_env(
@@ -187,18 +184,8 @@ def make_vector_env(
 ) -> VectorEnv[Any, Any, Any]:
     """A scored vector environment of any registered ID.
 
-    Args:
-        id: See `make_env`.
-        num_envs: Number of environments.
-        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        episode_length: See `make_env`.
-        env_kwargs: See `make_env`.
-        kwargs: Keyword arguments of `VLMRewardVectorEnv`. For an ID of this package also those of its environment
-            class.
-
-    Raises:
-        ValueError: `env_kwargs` for an ID of this package, or a parameter that `VLMRewardVectorEnv` rejects.
-        gymnasium.error.Error: The ID is unknown.
+    The arguments are those of `make_env` and `make_vector_task`; `kwargs` are of `VLMRewardVectorEnv`, and for an ID of
+    this package also of its environment class.
     """
     if (task := find_task(id)) is not None:
         task_kwargs = _task_kwargs(task, episode_length, env_kwargs)
@@ -223,14 +210,6 @@ def make_external_env(
     return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **check_env_kwargs(env_kwargs or {}))
 
 
-_SET_HERE = {
-    "id": "Leave it out.",
-    "render_mode": 'Leave it out: it is "rgb_array", which is needed for scoring.',
-    "max_episode_steps": "Set `episode_length` instead.",
-}
-"""Keyword arguments of `gymnasium.make` that `env_kwargs` cannot have, and what to do instead."""
-
-
 def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the keyword arguments of another package's environment.
 
@@ -240,9 +219,9 @@ def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if not isinstance(env_kwargs, Mapping):
         raise TypeError(f"`env_kwargs` must be a mapping of names to values. Received {env_kwargs!r}.")
-    for name, remedy in _SET_HERE.items():
-        if name in env_kwargs:
-            raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
+    for name in {"id", "render_mode", "max_episode_steps"} & set(env_kwargs):
+        remedy = "Set `episode_length` instead." if name == "max_episode_steps" else "Leave it out: it is set here."
+        raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
     return env_kwargs
 
 
@@ -286,15 +265,7 @@ def make_base_vector_env(
 ) -> VectorEnv[Any, Any, Any]:
     """A vector environment of a task with its time limit and its own rewards.
 
-    Args:
-        task: The record.
-        num_envs: Number of environments.
-        episode_length: Steps after which an episode is truncated.
-        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        env_kwargs: Keyword arguments of the environment class, instead of the task's own.
-
-    Raises:
-        ValueError: A parameter is out of range.
+    The arguments are those of `make_base_env` and `make_vector_task`.
     """
     mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
     if task.vector_env is None:

@@ -1,8 +1,8 @@
 """Checks of parameters that several public functions share."""
 
+import math
 import reprlib
-import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
@@ -49,10 +49,17 @@ def check_fraction(parameter: str, value: object) -> None:
         raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {value!r}.")
 
 
+def is_finite(value: object) -> bool:
+    """Whether a value is a real number that float64 can hold, and not infinite or a NaN."""
+    try:
+        return is_number(value) and math.isfinite(value)  # pyright: ignore[reportArgumentType]
+    except OverflowError:  # an integer
+        return False
+
+
 def check_task_reward_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
-    greatest = sys.float_info.max
-    if not is_number(task_reward_weight) or not -greatest <= task_reward_weight <= greatest:  # pyright: ignore[reportOperatorIssue]
+    if not is_finite(task_reward_weight):
         raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
 
 
@@ -131,17 +138,6 @@ def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
                 f'{changing}. Change them in `reward=`, or make the environments with scoring="step".'
             )
         envs = envs.env
-
-
-def check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
-    """Raise a ValueError if two environments are the same object, wrapped or not."""
-    first_index: dict[int, int] = {}
-    for i, env in enumerate(envs):
-        if (first := first_index.setdefault(id(env.unwrapped), i)) != i:
-            raise ValueError(
-                f"`env` must have a different object for each environment. Received {env.unwrapped} as number {first} "
-                f"and as number {i}. Each function must make a new environment."
-            )
 
 
 def check_vector_env(envs: object) -> None:

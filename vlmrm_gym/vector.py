@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.capture.vector_env import as_vector_env
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
+from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
 from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.scoring import ScoringQueue, Timeouts, check_backend, make_scoring_queue
+from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
-from vlmrm_gym.scoring.random_views import RandomViews, ViewState
+from vlmrm_gym.scoring.random_views import ViewState
 from vlmrm_gym.scoring.sparse import SparseScoring
 from vlmrm_gym.validation import (
     SCORED_KEY,
@@ -50,12 +50,11 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     With `overlap=True` an environment continues while its episode is scored. The rewards arrive in the infos of a later
     step, at the latest when the next episode ends: that step waits for them. `flush` waits for all rewards.
 
-    With `scoring="step"` rewards are ordinary ones. If scoring a step fails, that step is not scored again.
+    With `scoring="step"` rewards are ordinary ones. When or where rewards are scored never changes them. Where a step
+    only resets an environment (next-step autoreset) there is no transition: its reward is 0, as in Gymnasium.
 
-    The value of a reward does not depend on when or where it is scored. Where a step only resets an environment
-    (next-step autoreset) there is no transition: its reward is 0, as in Gymnasium.
-
-    If the constructor raises, the environments are as they were before.
+    If the constructor raises, the environments are as they were before. After an exception has left `step`, `reset` is
+    needed, and rewards that had not arrived may be lost: the next `vlm_reward_start` is then behind them.
 
     >>> import gymnasium as gym, numpy as np, vlmrm_gym
     >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=3)
@@ -81,9 +80,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         quality: MuJoCo environments only; see `VLMReward`.
         task_reward_weight: Weight of the environments' own rewards, which are added to the model's.
         scoring: "episode" or "step".
-        score_every: Draw and encode the first, every so manyth and the last state of an episode (and of each part of
-            one that is scored for itself), and interpolate the rewards of the others linearly.
-            `infos["vlm_scored"]` says which were scored. Needs `scoring="episode"`.
+        score_every: Draw and encode the first, every so manyth and the last state of an episode (or of each part that
+            is scored for itself), and interpolate the rewards of the others. Needs `scoring="episode"`.
         score_tolerance: Begin with every 8th state, or `score_every`, and halve the intervals whose middle is off by
             more than this, in units of the reward. Also scored are the states next to changes of the scene.
         num_workers: Number of workers that draw and score. 0: this process.
@@ -93,9 +91,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         devices: Devices of the worker processes, assigned in turn, such as `["cuda:0", "cuda:1"]`. None: see `device`.
             Not with Ray, which assigns GPUs by `num_gpus`.
         overlap: Score in the background while the environments continue; needs `scoring="episode"`.
-        return_features: Return the features that the rewards are made of, in `infos["vlm_features"]`, so that replay
-            buffers can make all rewards anew with another head; see `head`. For a reward with `encode` and `head`,
-            such as `CLIP`. Always so for a `Preference` that is yet to be learned.
+        return_features: Return the features that the rewards are made of, so that replay buffers can make all rewards
+            anew with another head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a
+            `Preference` that is yet to be learned.
         episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`. For a
             `Preference` that is yet to be learned None is one of 1 GiB.
         max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
@@ -147,18 +145,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_flag("return_features", return_features)
         if not isinstance(episode_log, EpisodeLog | None):
             raise TypeError(f"`episode_log` must be an EpisodeLog. Received {episode_log!r}.")
-        if overlap and scoring == "step":
-            raise ValueError(
-                '`overlap` needs scoring="episode": the reward of a step cannot come later. Received "step".'
-            )
-        sparse = SparseScoring(score_every, score_tolerance)
-        if sparse.every == 1:
-            sparse = None
-        elif scoring == "step":
-            raise ValueError(
-                f'`{sparse.parameter}` needs scoring="episode": rewards are interpolated between later ones. '
-                'Received "step".'
-            )
+        sparse = SparseScoring.of(score_every, score_tolerance)
+        if scoring == "step" and (overlap or sparse):
+            name = "overlap" if sparse is None else sparse.parameter
+            raise ValueError(f'`{name}` needs scoring="episode": a step has its reward at once. Received "step".')
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         timeouts = Timeouts.of(worker_timeouts)
         check_backend(backend, ray_options)
@@ -182,14 +172,15 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self.overlap = overlap
             self.defers_rewards = scoring == "episode"
             """Whether rewards arrive later than the step, in the infos."""
-            self._score_every_step, self._weight = scoring == "step", float(task_reward_weight)
+            self._needs_reset = False
+            """Whether an exception has left `step`, or a reset of all environments."""
+            self._weight = float(task_reward_weight)
             self._capture = VectorCapture(self.env, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
-            # A part of the memory is for the queue, one for states that have not been submitted to it, and with a
-            # tolerance one for states between two rounds.
+            # For the queue, for states not submitted yet, and with a tolerance for states between two rounds.
             share = max_pending_bytes // (2 if sparse is None or sparse.tolerance is None else 3)
-            queue = self._scorer = make_scoring_queue(
+            queue = self.scorer = make_scoring_queue(
                 partial(build_reward, specification.build, num_views, combine, return_features=return_features),
                 self._capture.make_renderer,
                 num_workers=num_workers,
@@ -200,24 +191,24 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 max_pending_bytes=share,
                 timeouts=timeouts,
             )
+            """Scores and draws any states of these environments, in the same workers."""
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
-            self._stop_scoring = weakref.finalize(self, queue.close)
+            weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 check_clip_fits(queue.info.clip, self._capture.time_limit)
                 if sparse is not None:
                     sparse.check(queue.info)
             self._sparse = sparse
-            info, draws_views = queue.info.features, combine is not None and combine.is_random
-            self.feature_shape = None if info is None else info.shape
+            features = queue.info.features
+            self.feature_shape = None if features is None else features.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(
                 queue,
                 self.num_envs,
                 share,
                 overlap=overlap,
-                random_views=RandomViews(num_views, self.num_envs) if draws_views else None,
-                head=None if info is None else NewestHead(info.head, info.fingerprint),
-                recorder=None if episode_log is None else EpisodeRecorder(episode_log, self.num_envs),
+                num_random_views=num_views if combine is not None and combine.is_random else 0,
+                log=episode_log,
                 sparse=sparse,
             )
             self._capture.attach()  # last: an exception above leaves the environments unchanged
@@ -227,15 +218,15 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         Unfinished episodes are scored: their rewards arrive as at the end of an episode.
         """
-        self._begin_call()
         mask = (options or {}).get("reset_mask")
+        self._begin_call(self._delivery.is_interrupted and mask is not None)
+        needs_reset, self._needs_reset = self._needs_reset and mask is not None, True
         observations, infos = self.env.reset(seed=seed, options=options)
         self._capture.reset(mask)
         self._delivery.reset(seed, mask)
-        if self._score_every_step:
-            return observations, infos
-        infos = {**infos, **self._delivery.finished_episodes()}
-        self._delivery.mark_returned()
+        if self.defers_rewards:
+            infos = {**infos, **self._delivery.finished_episodes()}
+        self._needs_reset = needs_reset
         return observations, infos
 
     def step(
@@ -249,35 +240,32 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         Raises:
             WorkerDied: Three workers died, or did not respond, over the same states.
+            RuntimeError: An exception has left `step` before. Call `reset` for all environments.
             Exception: An environment or scoring raised it. With `scoring="episode"` an exception of scoring is raised
-                by the next call, before that call does anything: no result is lost. The states are kept, and are
-                scored again.
+                by the next call, before that call does anything: no result is lost, and no reset is needed. The states
+                are kept, and are scored again.
         """
-        self._begin_call()
+        self._begin_call(self._delivery.is_interrupted or self._needs_reset)
+        self._needs_reset = True
         self._capture.begin_step()
         observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
         ends = terminations | truncations
         states, stepped, infos = self._capture.capture(ends, infos)
         task_rewards = np.asarray(task_rewards, dtype=np.float64)
         infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
-        try:
-            offsets = weigh_task_rewards(self._weight, task_rewards)
-        except ValueError:
-            self._delivery.end_episodes(stepped & ends)
-            raise
-        if self._score_every_step:
+        offsets = weigh_task_rewards(self._weight, task_rewards)
+        if self.defers_rewards:
+            rewards = np.where(stepped, np.nan, 0.0)
+            own = self._delivery.append(states, stepped, ends, offsets, infos)
+        else:
             rewards, own = self._delivery.score(states, stepped, ends, offsets, infos)
-            return observations, rewards, terminations, truncations, infos | own
-        infos |= self._delivery.append(states, stepped, ends, offsets, infos)
-        rewards, infos = np.where(stepped, np.nan, 0.0), infos | self._delivery.finished_episodes()
-        self._delivery.mark_returned()
-        return observations, rewards, terminations, truncations, infos
+        self._needs_reset = False
+        return observations, rewards, terminations, truncations, infos | own
 
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait for their rewards.
 
-        For learners that need rewards in the middle of an episode, and for the end of training. The rewards of the
-        rest of an unfinished episode arrive when it ends.
+        For learners that need rewards in the middle of an episode, and for the end of training.
 
         Returns:
             Infos; see `vlmrm_gym.infos`. Where several episodes of an environment were pending, `vlm_rewards` has
@@ -286,23 +274,16 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         Raises:
             Exception: As in `step`. Rewards that have arrived are kept for the next call.
         """
-        self._begin_call()
-        infos = self._delivery.flush()
-        self._delivery.mark_returned()
-        return infos
+        self._begin_call(self._delivery.is_interrupted)
+        return self._delivery.flush()
 
     def render(self) -> Any:
         """The frames as the model sees them, but at the environments' own size: a tuple of uint8 (H, W, 3).
 
         The views of several cameras are side by side: (H, V * W, 3).
         """
-        self._begin_call()
+        self._begin_call(False)
         return self._capture.render()
-
-    @property
-    def scorer(self) -> ScoringQueue:
-        """Scores and draws any states of these environments, in the same workers."""
-        return self._scorer
 
     @property
     def head(self) -> NewestHead | None:
@@ -330,11 +311,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     @property
     def score_error(self) -> float:
-        """An estimate of by how much interpolated rewards are off, from the newest episodes; NaN without a tolerance.
-
-        The mean over the middles of all intervals that were not halved, of their distance from the line between the
-        interval's ends. They were scored: the states around them are off by less.
-        """
+        """By how much the middles of intervals that were not halved have been off lately; NaN without a tolerance."""
         return np.nan if self._sparse is None else self._sparse.error
 
     @property
@@ -344,7 +321,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def close(self, **kwargs: Any) -> None:
         """Stop scoring, and close the environments. Pending rewards are dropped: call `flush` first to get them."""
-        self._stop_scoring()
+        self.scorer.close()  # first: also if Ctrl-C has ended an earlier `close`
         self._capture.close()
         super().close(**kwargs)
 
@@ -354,8 +331,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             "Make another one with the same arguments, or pass on a function that makes it."
         )
 
-    def _begin_call(self) -> None:
-        """Raise if this is closed, drop the rewards that the last call returned, then raise its exception if any."""
+    def _begin_call(self, must_reset: bool) -> None:
+        """Raise if this is closed, has to be reset, or if scoring has failed since the last call."""
         if self.closed:
             raise ClosedEnvironmentError("This VLMRewardVectorEnv has been closed. Make another.")
-        self._delivery.begin_call()
+        if must_reset:
+            raise RuntimeError("An exception has left an earlier call. Call `reset`, for all environments.")
+        self._delivery.raise_failure()

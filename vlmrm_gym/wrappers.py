@@ -89,7 +89,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         task_reward_weight: float = 0.0,
         **options: Unpack[CLIPOptions],
     ) -> None:
-        from vlmrm_gym.rewards.models import resolve_device  # deferred: importing the package loads no torch
+        from vlmrm_gym.rewards.devices import resolve_device  # deferred: importing the package loads no torch
 
         check_env(env)
         check_unscored(env)

@@ -10,7 +10,7 @@ from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain
 from bundled_model.domains.humanoid_states import sample_states
 from bundled_model.grammar import expand, merge_grammars, read_grammar
 from vlmrm_gym.envs import humanoid_success as criteria
-from vlmrm_gym.envs.humanoid_body import SIDES, XML, Body, Numbers, plain_model
+from vlmrm_gym.envs.humanoid_body import SIDES, Body, Numbers, plain_model
 from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright, worst_margin
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering import Quality
@@ -197,7 +197,7 @@ def renderer(
     height: int, width: int, *, look: str = "textured", azimuth: int = 180, quality: Quality = "fast"
 ) -> MuJoCoRenderer:
     """A renderer in one of `LOOKS` from the paper's camera, moved to an azimuth in degrees."""
-    model = textured_model(str(XML)) if look == "textured" else plain_model()
+    model = textured_model() if look == "textured" else plain_model()
     return MuJoCoRenderer(model, height, width, camera={**PAPER_CAMERA, "azimuth": azimuth}, quality=quality)
 
 

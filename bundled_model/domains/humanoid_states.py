@@ -40,14 +40,12 @@ def _perturb(qpos: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.
     """The state with noise on its joints, heading, tilt and position; sometimes lifted off the floor."""
     perturbed = qpos.copy()
     perturbed[7:] += rng.normal(0, np.deg2rad(rng.choice([2, 5, 10])), 17)
-    limits = plain_model().jnt_range[1:]
-    perturbed[7:] = np.clip(perturbed[7:], limits[:, 0], limits[:, 1])
     yaw = rng.normal(0, 25) if rng.random() < 0.75 else rng.uniform(-180, 180)
     tilt = rng.normal(0, rng.choice([2, 6]), 2)
     turned = np.empty(4)
     mujoco.mju_mulQuat(turned, orientation(yaw, *tilt), qpos[3:7])
     perturbed[3:7] = turned
-    perturbed = on_floor(perturbed)
+    perturbed = on_floor(perturbed[None])[0]
     perturbed[:2] = rng.normal(0, 0.2, 2)
     perturbed[2] += rng.uniform(0, 0.4) if rng.random() < 0.12 else rng.normal(0, 0.01)
     return perturbed

@@ -202,7 +202,7 @@ def test_a_registered_kind_reaches_the_commands_and_their_help(redness, pictures
     assert kept == {"kind": "redness", "scale": 2}
     main(["check", CARTPOLE, *flags, "--out", str(tmp_path / "check")])
     assert "redness" in (tmp_path / "check" / "report.html").read_text()
-    for command in ("check", "score", "dataset"):
+    for command in ("check", "score", "dataset", "train"):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         assert "redness(scale)" in capsys.readouterr().out.replace("\n", " ")

@@ -17,37 +17,9 @@ import numpy as np
 
 from vlmrm_gym.envs import humanoid_success
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import on_floor, orientation, pose
+from vlmrm_gym.envs.humanoid_poses import orientation, pose
 
 FILE = Path(__file__).with_suffix(".json")
-
-STAND = ["torso upright", "pelvis high", "a foot on the floor"]
-LEFT_AND_RIGHT = ("left", "right")
-CONDITIONS = {
-    "kneel": ["torso upright", "pelvis high", "hands off the floor"]
-    + [f"{side} {what}" for side in LEFT_AND_RIGHT for what in ("knee on the floor", "foot behind the knee")],
-    "lotus": ["torso upright", "pelvis low"]
-    + [
-        f"{side} {what}"
-        for side in LEFT_AND_RIGHT
-        for what in ("knee low", "knee turned outwards", "foot near the middle", "foot near the pelvis")
-    ],
-    "stand": STAND,
-    "arms-raised": STAND + [f"{side} hand above the head" for side in LEFT_AND_RIGHT],
-    "splits": ["torso upright", "pelvis low"]
-    + [f"{side} {what}" for side in LEFT_AND_RIGHT for what in ("leg straight", "leg sideways", "leg on the floor")],
-    "hands-on-hips": STAND
-    + [f"{side} {what}" for side in LEFT_AND_RIGHT for what in ("hand at the hip", "elbow further out")],
-    "arms-crossed": STAND
-    + ["forearms close"]
-    + [
-        f"{side} {what}"
-        for side in LEFT_AND_RIGHT
-        for what in ("hand beyond the middle", "hand before the chest", "hand at the height of the chest")
-    ],
-    "one-leg": ["torso upright", "pelvis high", "a foot on the floor", "a foot lifted", "balanced"],
-}
-"""The conditions of every criterion, in order."""
 
 STARTS = {
     "kneel": [("kneel", "loose"), ("kneel on heels", "down"), ("kneel, knees apart", "on hips")],
@@ -82,7 +54,8 @@ def neighbours(state, rng, stiff, number=64):
         tilt = np.empty(4)
         mujoco.mju_mulQuat(tilt, orientation(0, *(2 * rng.normal(size=2))), one[3:7])
         one[3:7] = tilt
-        one[2] = on_floor(one)[2] + max(0.0, rng.choice([0, 1]) * (state[2] - on_floor(state)[2] + 0.01 * rng.normal()))
+        height = max(0.0, rng.choice([0, 1]) * (Body(state[None]).lowest()[0] + 0.01 * rng.normal()))
+        one[2] += height - Body(one[None]).lowest()[0]
     return found
 
 
@@ -126,8 +99,8 @@ def search(task, condition, tries=24):
 
 def main():
     rows = []
-    for task, names in CONDITIONS.items():
-        for number, name in enumerate(names):
+    for task, criterion in humanoid_success.SUCCESS_CRITERIA.items():
+        for number, name in enumerate(criterion(Body(pose()[None]))):
             pair = search(task, number)
             if pair is None:
                 print(f"{task}: no state found where '{name}' alone fails")

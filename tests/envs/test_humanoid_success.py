@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import mujoco
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,87 +14,59 @@ from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, orientation, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds
 from vlmrm_gym.tasks import HUMANOID_PROMPTS
 
-PASSING = [
-    ("stand", "stand", "loose"),
-    ("stand", "stand wide", "down"),
-    ("stand", "stand, knees bent", "forward"),
-    ("stand", "stand", "raised"),
-    ("kneel", "kneel", "loose"),
-    ("kneel", "kneel", "raised"),
-    ("kneel", "kneel on heels", "down"),
-    ("kneel", "kneel, knees apart", "on hips"),
-    ("lotus", "lotus", "loose"),
-    ("lotus", "lotus, upright", "forward"),
-    ("splits", "splits", "loose"),
-    ("splits", "splits", "out"),
-    ("splits", "splits, leaning", "forward"),
-    ("arms-raised", "stand", "raised"),
-    ("arms-raised", "stand wide", "raised, elbows bent"),
-    ("hands-on-hips", "stand", "on hips"),
-    ("hands-on-hips", "stand wide", "on hips"),
-    ("arms-crossed", "stand", "crossed"),
-    ("arms-crossed", "stand wide", "crossed, left over right"),
-    *(("one-leg", legs, arms) for legs in LEGS if legs.startswith("one leg") for arms in ("loose", "out")),
-]
 
-NEAR_MISSES = [
-    # Not on its feet, or not upright.
-    *(
-        ("stand", legs, "loose")
-        for legs in LEGS
-        if legs.startswith(("lie", "lean", "sit", "kneel", "splits", "crouch"))
-    ),
-    ("stand", "upside down", "loose"),
-    ("stand", "bend", "down"),
+def legs_that(*beginnings):
+    return [legs for legs in LEGS if legs.startswith(beginnings)]
+
+
+PASSING = {
+    "stand": [("stand", "loose"), ("stand wide", "down"), ("stand, knees bent", "forward"), ("stand", "raised")],
+    "kneel": [("kneel", "loose"), ("kneel", "raised"), ("kneel on heels", "down"), ("kneel, knees apart", "on hips")],
+    "lotus": [("lotus", "loose"), ("lotus, upright", "forward")],
+    "splits": [("splits", "loose"), ("splits", "out"), ("splits, leaning", "forward")],
+    "arms-raised": [("stand", "raised"), ("stand wide", "raised, elbows bent")],
+    "hands-on-hips": [("stand", "on hips"), ("stand wide", "on hips")],
+    "arms-crossed": [("stand", "crossed"), ("stand wide", "crossed, left over right")],
+    "one-leg": [(legs, arms) for legs in legs_that("one leg") for arms in ("loose", "out")],
+}
+NEAR_MISSES = {
+    "stand": [  # not on its feet, or not upright
+        *((legs, "loose") for legs in legs_that("lie", "lean", "sit", "kneel", "splits", "crouch", "upside down")),
+        ("bend", "down"),
+    ],
     # One knee, no knee, knees on the floor but lying or seated, or propped up by the hands.
-    ("kneel", "half kneel, left", "loose"),
-    ("kneel", "half kneel, right", "loose"),
-    ("kneel", "stand", "loose"),
-    ("kneel", "sit", "loose"),
-    ("kneel", "crouch", "loose"),
-    ("kneel", "lie on front", "loose"),
-    ("kneel", "all fours", "loose"),
-    ("kneel", "splits", "loose"),
+    "kneel": [
+        (legs, "loose")
+        for legs in (*legs_that("half kneel"), "stand", "sit", "crouch", "lie on front", "all fours", "splits")
+    ],
     # Seated otherwise.
-    ("lotus", "sit", "loose"),
-    ("lotus", "sit, knees up", "loose"),
-    ("lotus", "sit, legs apart", "loose"),
-    ("lotus", "kneel on heels", "loose"),
-    ("lotus", "splits", "loose"),
-    ("lotus", "crouch", "loose"),
+    "lotus": [(legs, "loose") for legs in (*legs_that("sit"), "kneel on heels", "splits", "crouch")],
     # Legs not far enough apart, or the robot not on the floor.
-    ("splits", "sit, legs apart", "loose"),
-    ("splits", "sit", "loose"),
-    ("splits", "stand wide", "loose"),
-    ("splits", "lotus", "loose"),
+    "splits": [(legs, "loose") for legs in ("sit, legs apart", "sit", "stand wide", "lotus")],
     # One arm only, hands at the head, arms to the sides; or not standing.
-    ("arms-raised", "stand", "left raised"),
-    ("arms-raised", "stand", "right raised"),
-    ("arms-raised", "stand", "hands on head"),
-    ("arms-raised", "stand", "out"),
-    ("arms-raised", "kneel", "raised"),
-    ("arms-raised", "lie on back", "raised"),
+    "arms-raised": [
+        *(("stand", arms) for arms in ("left raised", "right raised", "hands on head", "out")),
+        *((legs, "raised") for legs in ("kneel", "lie on back")),
+    ],
     # One hand only, hands beside the thighs, behind the back, on the chest; or not standing.
-    ("hands-on-hips", "stand", "left on hip"),
-    ("hands-on-hips", "stand", "down"),
-    ("hands-on-hips", "stand", "behind"),
-    ("hands-on-hips", "stand", "hands on chest"),
-    ("hands-on-hips", "kneel", "on hips"),
+    "hands-on-hips": [
+        *(("stand", arms) for arms in ("left on hip", "down", "behind", "hands on chest")),
+        ("kneel", "on hips"),
+    ],
     # Arms that touch but do not cross, that stretch ahead, that rest on the chest; or not standing.
-    ("arms-crossed", "stand", "hands together"),
-    ("arms-crossed", "stand", "forward"),
-    ("arms-crossed", "stand", "hands on chest"),
-    ("arms-crossed", "lotus", "crossed"),
+    "arms-crossed": [
+        *(("stand", arms) for arms in ("hands together", "forward", "hands on chest")),
+        ("lotus", "crossed"),
+    ],
     # Both feet, both knees, or half kneeling.
-    ("one-leg", "stand", "loose"),
-    ("one-leg", "stand wide", "loose"),
-    ("one-leg", "kneel", "loose"),
-    ("one-leg", "half kneel, left", "loose"),
-    ("one-leg", "lean left", "loose"),
-]
+    "one-leg": [(legs, "loose") for legs in ("stand", "stand wide", "kneel", "half kneel, left", "lean left")],
+}
+CASES = [(task, *names) for poses in (PASSING, NEAR_MISSES) for task in poses for names in poses[task]]
 
 LIMITS = json.loads((Path(__file__).parent / "success_limits.json").read_text())
 """Pairs of states, one on either side of each limit of each criterion; see success_limits.py."""
+
+every_task = pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 
 
 def is_success(task, qpos):
@@ -101,55 +74,42 @@ def is_success(task, qpos):
 
 
 def test_every_task_has_a_criterion_with_passing_and_failing_poses():
-    assert set(SUCCESS_CRITERIA) == set(HUMANOID_PROMPTS)
-    assert {task for task, _, _ in PASSING} == set(SUCCESS_CRITERIA)
-    assert {task for task, _, _ in NEAR_MISSES} == set(SUCCESS_CRITERIA)
+    assert SUCCESS_CRITERIA.keys() == HUMANOID_PROMPTS.keys() == PASSING.keys() == NEAR_MISSES.keys()
 
 
-@pytest.mark.parametrize(("task", "legs", "arms"), PASSING)
-def test_passes(task, legs, arms):
-    assert is_success(task, pose(legs, arms))
+@every_task
+def test_passing_poses_succeed_and_near_misses_fail(task):
+    assert [names for names in PASSING[task] if not is_success(task, pose(*names))] == []
+    assert [names for names in NEAR_MISSES[task] if is_success(task, pose(*names))] == []
 
 
-@pytest.mark.parametrize(("task", "legs", "arms"), NEAR_MISSES)
-def test_near_miss_fails(task, legs, arms):
-    assert not is_success(task, pose(legs, arms))
-
-
-@pytest.mark.parametrize(("task", "legs", "arms"), PASSING)
-def test_the_same_pose_in_the_air_fails(task, legs, arms):
-    """Kneeling, standing ... 20 cm above the floor."""
-    qpos = pose(legs, arms)
-    qpos[2] += 0.2
-    assert not is_success(task, qpos)
-
-
-@pytest.mark.parametrize(("task", "legs", "arms"), PASSING)
-@pytest.mark.parametrize("pitch", [-90, 90])
-def test_the_same_pose_fallen_over_fails(task, legs, arms, pitch):
-    qpos = pose(legs, arms)
-    qpos[3:7] = multiply(orientation(0, pitch, 0), qpos[3:7])
-    assert not is_success(task, qpos)
+@every_task
+def test_the_same_poses_fail_in_the_air_and_fallen_over(task):
+    """Kneeling, standing ... 20 cm above the floor, on the face, and on the back."""
+    for names in PASSING[task]:
+        raised = pose(*names)
+        raised[2] += 0.2
+        fallen = np.stack([pose(*names)] * 2)
+        for state, pitch in zip(fallen, (-90, 90), strict=True):
+            state[3:7] = multiply(orientation(0, pitch, 0), state[3:7])
+        assert not succeeds(task, [raised, *fallen]).any(), names
 
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit['task']}: {limit['condition']}")
 def test_a_state_fails_if_one_condition_alone_does(limit):
     """Both states are 3% of a limit away from it: moving the limit by more than that changes one of the verdicts."""
-    holds, fails = np.array(limit["holds"]), np.array(limit["fails"])
-    assert is_success(limit["task"], holds)
-    assert not is_success(limit["task"], fails)
-    assert sum(margin[0] < 0 for margin in SUCCESS_CRITERIA[limit["task"]](Body(fails[None])).values()) == 1
+    assert succeeds(limit["task"], [limit["holds"], limit["fails"]]).tolist() == [True, False]
+    margins = SUCCESS_CRITERIA[limit["task"]](Body([limit["fails"]]))
+    assert [name for name, margin in margins.items() if margin[0] < 0] == [limit["condition"]]
 
 
-@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
-def test_every_condition_has_states_at_its_limit(task):
-    margins = [SUCCESS_CRITERIA[task](Body([limit["fails"]])) for limit in LIMITS if limit["task"] == task]
-    violated = [number for own in margins for number, margin in enumerate(own.values()) if margin[0] < 0]
-    assert violated == list(range(len(margins[0])))
+def test_every_condition_has_states_at_its_limit():
+    conditions = [(task, name) for task in SUCCESS_CRITERIA for name in SUCCESS_CRITERIA[task](Body(pose()[None]))]
+    assert [(limit["task"], limit["condition"]) for limit in LIMITS] == conditions
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.sampled_from(PASSING + NEAR_MISSES), st.floats(-180, 180), st.floats(-3, 3), st.floats(-3, 3))
+@given(st.sampled_from(CASES), st.floats(-180, 180), st.floats(-3, 3), st.floats(-3, 3))
 def test_position_and_heading_do_not_matter(case, yaw, x, y):
     task, legs, arms = case
     qpos = pose(legs, arms, yaw=yaw)
@@ -157,37 +117,31 @@ def test_position_and_heading_do_not_matter(case, yaw, x, y):
     assert is_success(task, qpos) == is_success(task, pose(legs, arms))
 
 
-MIRROR = {"left": "right", "right": "left"}
+@every_task
+def test_mirrored_poses_have_the_same_success(task):
+    states = np.stack([pose(*names) for names in (*PASSING[task], *NEAR_MISSES[task])])
+    np.testing.assert_array_equal(succeeds(task, [mirrored(state) for state in states]), succeeds(task, states))
 
 
-@pytest.mark.parametrize(("task", "legs", "arms"), PASSING + NEAR_MISSES)
-def test_mirrored_poses_have_the_same_success(task, legs, arms):
-    assert is_success(task, mirrored(pose(legs, arms))) == is_success(task, pose(legs, arms))
+@every_task
+def test_soft_success_is_one_exactly_on_success(task):
+    states = np.stack([pose(*names) for names in (*PASSING[task], *NEAR_MISSES[task])])
+    close = soft_success(SUCCESS_CRITERIA[task](Body(states)).values())
+    assert ((close >= 0) & (close <= 1)).all()
+    np.testing.assert_array_equal(close == 1, succeeds(task, states))
 
 
-@pytest.mark.parametrize(("task", "legs", "arms"), PASSING + NEAR_MISSES)
-def test_soft_success_is_one_exactly_on_success(task, legs, arms):
-    qpos = pose(legs, arms)[None]
-    close = soft_success(SUCCESS_CRITERIA[task](Body(qpos)).values())[0]
-    assert 0 <= close <= 1
-    assert (close == 1) == is_success(task, qpos[0])
-
-
-@pytest.mark.parametrize("legs", LEGS)
-@pytest.mark.parametrize("arms", ARMS)
-def test_every_pose_of_the_library_is_possible(legs, arms):
+def test_every_pose_of_the_library_is_possible():
     """Its joints are within their limits, and it touches the floor without sinking in."""
-    qpos = pose(legs, arms)
+    states = np.stack([pose(legs, arms) for legs in LEGS for arms in ARMS])
     low, high = plain_model().jnt_range[1:].T
-    assert (qpos[7:] >= low - 1e-9).all()
-    assert (qpos[7:] <= high + 1e-9).all()
-    assert Body(qpos[None]).lowest()[0] == pytest.approx(0, abs=1e-9)
+    assert (states[:, 7:] >= low - 1e-9).all()
+    assert (states[:, 7:] <= high + 1e-9).all()
+    np.testing.assert_allclose(Body(states).lowest(), 0, atol=1e-9)
 
 
 def test_positions_equal_mujocos():
     """`Body` agrees with `mj_forward`, which also says what touches the floor."""
-    import mujoco
-
     model = plain_model()
     data = mujoco.MjData(model)
     qpos = pose("kneel", "raised")
@@ -213,8 +167,6 @@ def test_bad_states(qpos):
 
 
 def multiply(first, second):
-    import mujoco
-
     product = np.empty(4)
     mujoco.mju_mulQuat(product, first, second)
     return product
@@ -228,9 +180,9 @@ def mirrored(qpos):
     place = {model.joint(i).name: model.jnt_qposadr[i] for i in range(1, model.njnt)}
     for name, number in place.items():
         side, _, joint = name.partition("_")
-        if side in MIRROR:
+        if side in ("left", "right"):
             sign = -1 if joint.startswith("shoulder") else 1
-            other[place[f"{MIRROR[side]}_{joint}"]] = sign * qpos[number]
+            other[place[f"{'right' if side == 'left' else 'left'}_{joint}"]] = sign * qpos[number]
         elif joint in ("x", "z"):
             other[number] = -qpos[number]
     return other

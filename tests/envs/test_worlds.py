@@ -19,8 +19,9 @@ from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.registration import find_task, make_base_env, make_vector_env
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task, register
-from vlmrm_gym.training.checks import validate
+from vlmrm_gym.training.checks import complete
 from vlmrm_gym.training.config import Config, RLConfig
+from vlmrm_gym.training.config_file import ConfigError
 from vlmrm_gym.training.defaults import with_defaults
 
 ROD = "Worlds/Rod-v0"
@@ -109,9 +110,9 @@ def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
     ("flags", "problem"),
     [
         (["--reward.camera", "nowhere"], "this model has no camera 'nowhere'"),
-        (["--reward.no-textured"], "`reward.textured` must be true for Worlds/Rod-v0, which has only one look"),
-        (["--rl.start-near-goal", "0.5"], "`rl.start_near_goal` is for humanoid tasks, and others"),
-        (["--rl.algorithm", "DQN"], "must act in continuous spaces, as Worlds/Rod-v0 has"),
+        (["--reward.no-textured"], "`reward.textured` is not for Rod"),
+        (["--rl.start-near-goal", "0.5"], "`rl.start_near_goal` is not for Rod"),
+        (["--rl.algorithm", "DQN"], "`rl.algorithm`: The algorithm only supports"),
     ],
 )
 def test_wrong_settings_of_its_training_are_refused(flags, problem, tmp_path, capsys):
@@ -174,10 +175,7 @@ def test_successes_have_at_least_the_grades_of_clear_failures(task, rng):
 
 
 def test_the_grade_of_cart_pole_is_the_poles_angle_and_of_mountain_car_the_position():
-    pole, car = (
-        REGISTERED["VLMRM/CartPole-v1"].make_states(),
-        REGISTERED["VLMRM/MountainCarContinuous-v0"].make_states(),
-    )
+    pole, car = (REGISTERED[id].make_states() for id in ("VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"))
     angles = np.deg2rad([0, -45, 90, 180])
     np.testing.assert_allclose(pole.grade(np.stack([np.full(4, 1.5), angles], axis=1)), [1, 0.75, 0.5, 0])
     np.testing.assert_allclose(car.grade(np.array([[-1.2], [-0.375], [0.45], [0.6]])), [0, 0.5, 1, 1])
@@ -214,9 +212,9 @@ def test_a_record_without_states_is_pictured_in_its_initial_state(tmp_path):
 )
 def test_training_defaults_of_a_record_are_checked(training, problem, monkeypatch):
     monkeypatch.setitem(REGISTERED, ROD, replace(REGISTERED[ROD], training=training))
-    (found,) = validate(Config(env_name=ROD))
-    assert found.message.startswith("`env_name` has a record whose `training` cannot be used.")
-    assert problem in found.message
+    with pytest.raises(ConfigError, match=r"`env_name` has a record whose `training` cannot be used\.") as raised:
+        complete(Config(env_name=ROD))
+    assert problem in str(raised.value)
 
 
 @pytest.mark.parametrize(

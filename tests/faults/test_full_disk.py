@@ -12,7 +12,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from vlmrm_gym.cli import main
 from vlmrm_gym.media.videos import save_video
 from vlmrm_gym.training.data_files import load_state
-from vlmrm_gym.training.run import _TensorBoardWriter
+from vlmrm_gym.training.events import TensorBoardWriter
 from vlmrm_gym.training.run_folder import RunFolder
 
 pytestmark = [
@@ -117,7 +117,7 @@ def test_a_warning_about_a_full_disk_is_given_once(disk, tmp_path, capfd):
 def test_tensorboard_goes_on_in_the_same_file_when_there_is_room(disk, capfd):
     """Files that were begun on a full disk would be empty, and their threads would print tracebacks."""
     disk.resize("200k")
-    output, filler = _TensorBoardWriter(disk.path, None), disk.path / "filler"
+    output, filler = TensorBoardWriter(disk.path, None), disk.path / "filler"
     output.write({"step": 1.0}, {"step": None}, 1)
     filler.touch()
     with suppress(OSError), filler.open("ab", buffering=0) as file:

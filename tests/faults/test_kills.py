@@ -6,11 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -60,65 +58,6 @@ def wait_for(condition, seconds=120):
     while not condition():
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.02)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Workers
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def rewards_of(trials, *, trial=lambda number: contextlib.nullcontext(), **kwargs):
-    """All rewards of two environments, each float32 (T,), in their order; each trial ends when all of its are there."""
-    envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=20, **kwargs)
-    actions = np.random.default_rng(1).integers(0, 2, (trials, 70, 2))
-    envs.reset(seed=0)
-    collected = [[], []]
-
-    def take(infos):
-        for own, rewards in zip(collected, infos["vlm_rewards"], strict=True):
-            own.append(np.empty(0) if rewards is None else rewards)
-
-    for number in range(trials):
-        with trial(number):
-            for action in actions[number]:
-                take(envs.step(action)[4])
-        take(envs.flush())
-    envs.close()
-    return [np.concatenate(own) for own in collected]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("overlap", [False, True])
-def test_ten_random_kills_of_workers_change_no_reward(overlap):
-    """Contract 3 and 8. A kill a trial: with a worker that died idle before, states see at most two of the three deaths
-    that would be an error.
-    """
-    rng, mine, killed = np.random.default_rng(int(overlap)), children(os.getpid()), []
-
-    def kill(choice):
-        workers = sorted(children(os.getpid()) - mine)
-        if workers:
-            os.kill(workers[choice % len(workers)], signal.SIGKILL)
-            killed.append(choice)
-
-    @contextlib.contextmanager
-    def trial(number):
-        timer = threading.Timer(rng.uniform(0, 3 if number % 2 else 0.4), kill, [int(rng.integers(2))])
-        timer.start()
-        yield
-        timer.join()
-
-    expected = rewards_of(10)
-    rewards = rewards_of(10, trial=trial, num_workers=2, overlap=overlap)
-    assert len(killed) == 10
-    for own, wanted in zip(rewards, expected, strict=True):
-        np.testing.assert_allclose(own, wanted, atol=1e-5)
-    assert children(os.getpid()) <= mine
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The command line
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.cli import main
-from vlmrm_gym.rewards.sources import TINY_FOLDER
+from vlmrm_gym.tiny import FOLDER
 from vlmrm_gym.training.run_folder import RunFolder
 
 pytestmark = [
@@ -232,7 +232,7 @@ MODELS = {
 @pytest.mark.parametrize(("name", "damage"), MODELS.values(), ids=MODELS)
 def test_a_damaged_model_folder_is_refused(name, damage, tmp_path):
     for wanted in (WEIGHTS, SETTINGS):
-        shutil.copy(TINY_FOLDER / wanted, tmp_path)
+        shutil.copy(FOLDER / wanted, tmp_path)
     damage(tmp_path / name)
     with pytest.raises((ValueError, FileNotFoundError)) as raised:
         CLIPReward(f"local-dir:{tmp_path}", prompt="an upright pole")

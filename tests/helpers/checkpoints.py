@@ -1,4 +1,4 @@
-"""Forged checkpoints, and what the command line says of them."""
+"""Forged checkpoints."""
 
 import hashlib
 import io

@@ -19,7 +19,7 @@ from vlmrm_gym.audit.results import (
     Viewpoint,
     Viewpoints,
 )
-from vlmrm_gym.rewards.specification import CLIP
+from vlmrm_gym.rewards.clip_specification import CLIP
 
 PROMPT = "a humanoid robot kneeling"
 

@@ -168,15 +168,6 @@ class TorchReward(PixelReward):
         return super().__call__(frames)
 
 
-class DeadlyFrames(FrameStore):
-    """Frames; to draw one that encodes 7 is deadly."""
-
-    def render(self, states, changes=None):
-        if 7 in states[:, 0, 0, 0]:
-            os._exit(5)
-        return super().render(states)
-
-
 class HangingFrames(FrameStore):
     """Frames; to draw one that encodes 7 hangs, the first time, which leaves a file as a mark."""
 

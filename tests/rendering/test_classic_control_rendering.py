@@ -8,7 +8,7 @@ import pygame
 import pytest
 
 from vlmrm_gym.envs.cartpole import CartPole
-from vlmrm_gym.rendering import mountain_background, mountain_track
+from vlmrm_gym.rendering import mountain_background, mountain_scene
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 
 KINDS = {
@@ -27,9 +27,7 @@ def make(request):
 def cartpole():
     env = CartPole(render_mode="rgb_array")
     env.reset(seed=0)
-    yield env
-    env.screen = None  # its close() would end the window system, which nothing here has begun
-    env.close()
+    return env
 
 
 @pytest.fixture
@@ -37,9 +35,7 @@ def mountain_car():
     env = gym.make("MountainCarContinuous-v0", render_mode="rgb_array")
     env.unwrapped.screen = pygame.Surface((600, 400))  # without the window system
     env.reset(seed=0)
-    yield env
-    env.unwrapped.screen = None
-    env.close()
+    return env
 
 
 def some_states(renderer, count):
@@ -79,11 +75,14 @@ def test_a_mountain_car_frame_is_gymnasiums(mountain_car, dtype):
         np.testing.assert_array_equal(renderer.render([renderer.capture(mountain_car)])[0], mountain_car.render())
 
 
-def test_an_episode_is_rendered_from_its_captured_states(cartpole, mountain_car):
-    for env, renderer in (
-        (cartpole, CartPoleRenderer(400, 600)),
-        (mountain_car, MountainCarRenderer(400, 600, textured=False)),
-    ):
+@pytest.fixture
+def pairs(cartpole, mountain_car):
+    """Environments, and renderers of their frames."""
+    return (cartpole, CartPoleRenderer(400, 600)), (mountain_car, MountainCarRenderer(400, 600, textured=False))
+
+
+def test_an_episode_is_rendered_from_its_captured_states(pairs):
+    for env, renderer in pairs:
         env.action_space.seed(0)
         states, frames = [], []
         for _ in range(40):
@@ -93,19 +92,16 @@ def test_an_episode_is_rendered_from_its_captured_states(cartpole, mountain_car)
         np.testing.assert_array_equal(renderer.render(states), frames)
 
 
-def test_a_captured_state_is_a_copy_in_float64(cartpole, mountain_car):
-    for env, renderer in (
-        (cartpole, CartPoleRenderer(8, 8)),
-        (mountain_car, MountainCarRenderer(8, 8, textured=True)),
-    ):
+def test_a_captured_state_is_a_copy_in_float64(pairs):
+    for env, renderer in pairs:
         state = renderer.capture(env)
-        assert (state.shape, state.dtype) == ((renderer.state_size,), np.float64) == (state.shape, renderer.dtype)
+        assert (state.shape, state.dtype) == ((renderer.state_size,), np.float64)
         before = state.copy()
         env.unwrapped.state[:] = 9
         np.testing.assert_array_equal(state, before)
 
 
-@pytest.mark.parametrize("size", [(192, 288), (128, 192), (224, 224), (96, 96), (400, 300), (101, 203)])
+@pytest.mark.parametrize("size", [(192, 288), (224, 224), (400, 300), (101, 203)])
 @pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
 def test_a_smaller_frame_is_the_large_one_with_areas_averaged(kind, size):
     large, small = KINDS[kind](400, 600), KINDS[kind](*size)
@@ -130,33 +126,24 @@ def test_a_larger_frame_shows_the_same_scene(kind):
         assert error.mean() < 2
 
 
-@pytest.mark.parametrize("size", [(48, 64), (61, 37), (1, 1), (390, 10)])
+@pytest.mark.parametrize("size", [(61, 37), (1, 1), (390, 10)])
 def test_frames_have_the_asked_size_and_layout(make, size):
-    frames = make(*size).render(some_states(make(*size), 3))
-    assert (frames.shape, frames.dtype) == ((3, *size, 3), np.uint8)
-    assert frames.flags.c_contiguous
-
-
-def test_no_states_give_no_frames(make):
-    renderer = make(32, 48)
-    assert renderer.render(np.empty((0, renderer.state_size))).shape == (0, 32, 48, 3)
+    renderer = make(*size)
+    for states in (some_states(renderer, 3), np.empty((0, renderer.state_size))):
+        frames = renderer.render(states)
+        assert (frames.shape, frames.dtype) == ((len(states), *size, 3), np.uint8)
+        assert frames.flags.c_contiguous
 
 
 def test_a_frame_depends_on_its_state_alone(make):
+    """And is not overwritten by later ones."""
     renderer = make(96, 144)
     states = some_states(renderer, 30)
     frames = renderer.render(states)
+    kept = frames.copy()
     np.testing.assert_array_equal(renderer.render(states[::-1]), frames[::-1])
     np.testing.assert_array_equal(make(96, 144).render(states[7:8]), frames[7:8])
-
-
-def test_rendering_does_not_overwrite_earlier_frames(make):
-    renderer = make(48, 64)
-    states = some_states(renderer, 2)
-    first = renderer.render(states[:1])
-    kept = first.copy()
-    renderer.render(states[1:])
-    np.testing.assert_array_equal(first, kept)
+    np.testing.assert_array_equal(frames, kept)
 
 
 def test_a_used_renderer_can_be_pickled_and_closed(make):
@@ -225,13 +212,13 @@ def test_only_the_car_is_red():
 
 @pytest.mark.parametrize("position", [-1.1, -0.9, -0.5236, -0.2, 0.2, 0.5236])
 def test_both_wheels_touch_the_track(position):
-    x, y, angle = mountain_track.place_car((position + 1.2) / 0.003)
+    x, y, angle = mountain_scene.place_car((position + 1.2) / 0.003)
     along = np.linspace(-100, 700, 400_001)
     track = (np.sin(3 * (along * 0.003 - 1.2)) * 0.45 + 0.55) / 0.003
     for side in (-0.5, 0.5):
-        axle = np.array((x, y)) + side * mountain_track.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
+        axle = np.array((x, y)) + side * mountain_scene.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
         nearest = np.hypot(along - axle[0], track - axle[1]).min()
-        assert nearest == pytest.approx(mountain_track.WHEEL_RADIUS, abs=0.02)
+        assert nearest == pytest.approx(mountain_scene.WHEEL_RADIUS, abs=0.02)
 
 
 def test_the_outline_of_the_mountain_is_the_track():
@@ -254,11 +241,6 @@ def test_the_flag_is_yellow_at_the_goal(size):
         assert 550 - 4 < columns.min() * 600 / size[1] < 560  # at the pole
         assert columns.max() * 600 / size[1] < 592
         assert rows.max() * 400 / size[0] < 45  # above a car at the goal
-
-
-def test_textures_change_the_whole_frame():
-    plain, textured = (MountainCarRenderer(96, 144, textured=flag).render([(-0.5,)]) for flag in (False, True))
-    assert (plain != textured).any(3).mean() > 0.95
 
 
 def test_the_scene_is_deterministic():

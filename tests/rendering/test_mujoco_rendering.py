@@ -17,19 +17,8 @@ from vlmrm_gym.rendering import opengl
 from vlmrm_gym.rendering.cameras import make_camera
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
-ENVS = [
-    "Ant-v5",
-    "HalfCheetah-v5",
-    "Hopper-v5",
-    "Humanoid-v5",
-    "HumanoidStandup-v5",
-    "InvertedDoublePendulum-v5",
-    "InvertedPendulum-v5",
-    "Pusher-v5",
-    "Reacher-v5",
-    "Swimmer-v5",
-    "Walker2d-v5",
-]
+ENVS = ["Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum"]
+ENVS = [f"{name}-v5" for name in (*ENVS, "Pusher", "Reacher", "Swimmer", "Walker2d")]
 ALL_THINGS = """
 <mujoco>
   <worldbody>
@@ -59,32 +48,10 @@ def reference(model, data, height, width, camera):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("env_id", ENVS)
-def test_faithful_frames_are_gymnasiums_to_the_pixel_in_any_order(env_id, rng):
-    env = gym.make(env_id, render_mode="rgb_array", width=80, height=48)
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    env.render()
-    camera = env.unwrapped.mujoco_renderer.viewer.cam
-    renderer = MuJoCoRenderer(env.unwrapped.model, 48, 80, camera=camera, quality="faithful")
-    states, frames = [], []
-    for _ in range(4):
-        env.step(env.action_space.sample())
-        mujoco.mj_forward(env.unwrapped.model, env.unwrapped.data)  # a step leaves positions one substep behind
-        states.append(renderer.capture(env))
-        frames.append(env.render())
-    order = rng.permutation(4)
-    np.testing.assert_array_equal(renderer.render(np.stack(states)[order]), np.stack(frames)[order])
-    assert not np.array_equal(frames[0], frames[-1])
-    env.close()
-    renderer.close()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("rendered_before", [False, True])
 @pytest.mark.parametrize("env_id", ENVS)
-def test_scored_frames_are_the_environments_own(env_id, rendered_before):
-    """To the pixel, whether Gymnasium has chosen what its camera looks at before or chooses it afterwards."""
+def test_scored_frames_are_the_environments_own(env_id, rendered_before, rng):
+    """To the pixel, in any order, whether Gymnasium has chosen what its camera looks at before or chooses it later."""
     env = gym.make(env_id, render_mode="rgb_array", width=80, height=48)
     env.reset(seed=0)
     env.action_space.seed(0)
@@ -93,10 +60,16 @@ def test_scored_frames_are_the_environments_own(env_id, rendered_before):
     if rendered_before:
         env.render()
     scene = StateView(env, quality="faithful")
+    states, frames = [], []
     for _ in range(3):
         env.step(env.action_space.sample())
-        mujoco.mj_forward(env.unwrapped.model, env.unwrapped.data)
-        np.testing.assert_array_equal(scene.render(), env.render())
+        mujoco.mj_forward(env.unwrapped.model, env.unwrapped.data)  # a step leaves positions one substep behind
+        states.append(scene.capture()[0])
+        frames.append(env.render())
+    order = rng.permutation(3)
+    np.testing.assert_array_equal(scene.draw(np.stack(states)[order]), np.stack(frames)[order])
+    np.testing.assert_array_equal(scene.render(), frames[-1])
+    assert not np.array_equal(frames[0], frames[-1])
     scene.close()
     env.close()
 
@@ -222,22 +195,21 @@ def test_bad_states(states, error):
         ({"camera": {"zoom": 2}}, "no field 'zoom'. Valid fields: type, fixedcamid, trackbodyid, lookat, distance"),
         ({"camera": {"trackbodyid": "torso"}}, r"no body 'torso'\. Valid: 0 \('world'\), 1 \('mover'\), 2 \('ball'\)"),
         ({"camera": {"type": "flying"}}, "type must be one of free, tracking, fixed. Received 'flying'"),
-        ({"camera": {"distance": 0}}, "distance must be positive. Received 0"),
-        ({"camera": {"distance": -2.5}}, "distance must be positive. Received -2.5"),
+        ({"camera": {"distance": 0}}, "distance must be from .* Received 0"),
+        ({"camera": {"distance": -2.5}}, "distance must be from .* Received -2.5"),
         (
             {"camera": {"distance": 1e30}},
             r"distance must be from .* metres.* Received 1e\+30: the picture would be empty",
         ),
         ({"camera": {"distance": 1e-300}}, "distance must be from .* metres.* Received 1e-300: the picture would be"),
-        ({"camera": {"distance": "3"}}, "distance must be a number. Received '3'"),
-        ({"camera": {"distance": None}}, "distance must be a number. Received None"),
-        ({"camera": {"distance": True}}, "distance must be a number. Received True"),
-        ({"camera": {"distance": float("inf")}}, "distance must be finite. Received inf"),
-        ({"camera": {"distance": 10**400}}, "distance must be finite. Received 1000"),
-        ({"camera": {"elevation": "up"}}, "elevation must be a number. Received 'up'"),
+        ({"camera": {"distance": "3"}}, "distance must be a finite number. Received '3'"),
+        ({"camera": {"distance": None}}, "distance must be a finite number. Received None"),
+        ({"camera": {"distance": True}}, "distance must be a finite number. Received True"),
+        ({"camera": {"distance": float("inf")}}, "distance must be a finite number. Received inf"),
+        ({"camera": {"distance": 10**400}}, "distance must be a finite number. Received 1000"),
+        ({"camera": {"elevation": "up"}}, "elevation must be a finite number. Received 'up'"),
         ({"camera": {"lookat": [0, 0, 1e20]}}, r"lookat must be within .* Received \[0.0, 0.0, 1e\+20\]: the picture"),
-        ({"camera": {"lookat": [0, -1e20, 0]}}, "lookat must be within .* metres of the model's centre"),
-        ({"camera": {"lookat": [0, 0, "1"]}}, "lookat must be a number. Received '1'"),
+        ({"camera": {"lookat": [0, 0, "1"]}}, "lookat must be a finite number. Received '1'"),
         ({"camera": {"lookat": "abc"}}, "lookat must be three numbers. Received 'abc'"),
         ({"camera": {"orthographic": "no"}}, "orthographic must be True or False. Received 'no'"),
         ({"camera": {"orthographic": 1}}, "orthographic must be True or False. Received 1"),
@@ -245,7 +217,7 @@ def test_bad_states(states, error):
         ({"camera": np.int64(7)}, r"no camera .*7.*\. Valid: 0 \('watcher'\), 1"),
         ({"camera": -1}, r"no camera -1\. Valid: 0 \('watcher'\), 1"),
         ({"camera": True}, "`camera` must be a mapping .*Received True"),
-        ({"camera": {"azimuth": float("nan")}}, "azimuth must be finite. Received nan"),
+        ({"camera": {"azimuth": float("nan")}}, "azimuth must be a finite number. Received nan"),
         ({"camera": {"lookat": [0, 0]}}, r"lookat must be three numbers. Received \[0, 0\]"),
         ({"camera": {"type": "fixed"}}, "no camera None"),
         ({"camera": 2.5}, "`camera` must be a mapping"),
@@ -297,23 +269,19 @@ def test_a_tracked_body_with_a_lookat_is_a_free_camera_as_in_the_published_code(
     assert make_camera(model, {"type": mujoco.mjtCamera.mjCAMERA_FREE}).type == mujoco.mjtCamera.mjCAMERA_FREE
 
 
-DRAW = (
-    "import gymnasium as gym\n"
-    "from vlmrm_gym.rendering.mujoco import MuJoCoRenderer\n"
-    "env = gym.make('Hopper-v5'); env.reset(seed=0)\n"
-    "renderer = MuJoCoRenderer(env.unwrapped.model, 48, 48, egl_device={device})\n"
-    "print(int(renderer.render(renderer.capture(env)[None]).sum()))\n"
-)
+DRAW = """
+import gymnasium as gym
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+env = gym.make('Hopper-v5'); env.reset(seed=0)
+renderer = MuJoCoRenderer(env.unwrapped.model, 48, 48)
+print(int(renderer.render(renderer.capture(env)[None]).sum()))
+"""
 
 
-def draw_in_a_process(device=None, **environment):
-    return subprocess.run(
-        [sys.executable, "-c", DRAW.format(device=device)],
-        capture_output=True,
-        text=True,
-        # Without what this process, which draws already, has set for itself.
-        env={name: value for name, value in os.environ.items() if name != "PYOPENGL_PLATFORM"} | environment,
-    )
+def draw_in_a_process(**environment):
+    # Without what this process, which draws already, has set for itself.
+    environment = {name: value for name, value in os.environ.items() if name != "PYOPENGL_PLATFORM"} | environment
+    return subprocess.run([sys.executable, "-c", DRAW], capture_output=True, text=True, env=environment)
 
 
 def test_osmesa_renders_like_egl():
@@ -322,19 +290,15 @@ def test_osmesa_renders_like_egl():
     assert int(egl.stdout.split()[-1]) == pytest.approx(int(osmesa.stdout.split()[-1]), rel=0.01)
 
 
-def test_egl_device_is_selectable():
-    assert draw_in_a_process(device=0, MUJOCO_GL="egl").returncode == 0
-    missing = draw_in_a_process(device=999, MUJOCO_GL="egl")
-    assert "`egl_device` is not the number of an EGL device." in missing.stderr
-
-
-def test_missing_opengl_names_the_package():
+@pytest.mark.parametrize(
+    ("backend", "other", "packages"),
+    [("egl", "osmesa", "libegl1 libopengl0 libgl1-mesa-dri"), ("osmesa", "egl", "libosmesa6")],
+)
+def test_missing_opengl_names_the_package(backend, other, packages):
     """PyOpenGL is told to use another platform, and fails as it does where the library is missing."""
-    missing = draw_in_a_process(MUJOCO_GL="egl", PYOPENGL_PLATFORM="osmesa")
+    missing = draw_in_a_process(MUJOCO_GL=backend, PYOPENGL_PLATFORM=other)
     assert "DependencyNotInstalled" in missing.stderr
-    assert "`apt-get install libegl1 libopengl0 libgl1-mesa-dri`" in missing.stderr
-    missing = draw_in_a_process(MUJOCO_GL="osmesa", PYOPENGL_PLATFORM="egl")
-    assert "`apt-get install libosmesa6`" in missing.stderr
+    assert f"`apt-get install {packages}`" in missing.stderr
 
 
 def test_a_library_that_cannot_be_loaded_names_the_package(monkeypatch):
@@ -342,10 +306,3 @@ def test_a_library_that_cannot_be_loaded_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco.egl", None)
     with pytest.raises(DependencyNotInstalled, match="apt-get install libegl1"):
         opengl.make_context(8, 8)
-
-
-@pytest.mark.parametrize("device", [-1, 1.5, True, "0"])
-def test_bad_egl_device(monkeypatch, device):
-    monkeypatch.setenv("MUJOCO_GL", "egl")
-    with pytest.raises(ValueError, match="`egl_device` must be an integer of at least 0"):
-        opengl.make_context(8, 8, egl_device=device)

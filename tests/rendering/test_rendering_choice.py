@@ -4,7 +4,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import vlmrm_gym
 from vlmrm_gym.capture import is_drawn_from_states, make_renderer
 from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.rendering.stored import FrameStore
@@ -59,27 +58,28 @@ def test_what_a_wrapper_or_a_subclass_changes_is_not_drawn_over():
     assert is_drawn_from_states(gym.wrappers.TimeLimit(made("CartPole-v1"), 10))
 
 
-def test_stored_frames_are_frames():
-    renderer = FrameStore()
-    states = np.arange(2 * 72, dtype=np.uint8).reshape(2, 4, 6, 3)
-    np.testing.assert_array_equal(renderer.render(states), states)
-    with pytest.raises(ValueError, match=r"`states` must be uint8 \(B, H, W, 3\)\. Received uint8 \(4, 6, 3\)"):
-        renderer.render(states[0])
+def test_stored_frames_are_frames(rng):
+    frames = rng.integers(0, 255, (3, 2, 4, 5, 3), dtype=np.uint8)
+    one, two = FrameStore(), FrameStore([{}, {}])
+    np.testing.assert_array_equal(one.render(frames[:, 0]), frames[:, 0])
+    np.testing.assert_array_equal(two.render(frames), frames)
+    np.testing.assert_array_equal(two.render(frames, None, np.array([1, 0, 1])), frames[[0, 1, 2], [1, 0, 1]])
+    assert not one.is_equivalent(two)
+    with pytest.raises(ValueError, match=r"`states` must be uint8 \(B, H, W, 3\)\. Received uint8 \(4, 5, 3\)"):
+        one.render(frames[0, 0])
+    with pytest.raises(ValueError, match=r"must be uint8 \(B, 2, H, W, 3\)"):
+        two.render(frames[:, 0])
 
     class Gray(gym.Env):
         def render(self):
             return np.zeros((5, 6), dtype=np.uint8)
 
     with pytest.raises(ValueError, match=r"must return uint8 \(H, W, 3\)\. Received uint8 \(5, 6\)"):
-        renderer.capture(Gray())
+        one.capture(Gray())
 
 
-def test_a_wrapped_environment_takes_a_camera():
-    env = vlmrm_gym.VLMReward(
-        made("Hopper-v5"), prompt="a humanoid robot standing up", camera={"distance": 9.0, "azimuth": 90}
-    )
-    plain = vlmrm_gym.VLMReward(made("Hopper-v5"), prompt="a humanoid robot standing up")
-    env.reset(seed=0), plain.reset(seed=0)
-    assert not np.array_equal(env.render(), plain.render())
-    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
-        vlmrm_gym.VLMReward(made("FrozenLake-v1"), prompt="an upright pole", camera="track")
+@pytest.mark.parametrize("camera", ["front-side", [{"azimuth": 0}, {"azimuth": 90}], {"azimuth": 0}, "track"])
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
+def test_a_scene_with_one_view_takes_no_camera(env_id, camera):
+    with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
+        make_renderer(made(env_id), camera=camera)

@@ -6,15 +6,17 @@ that cannot run here stands why: `<!-- not run: needs a download -->`. It is com
 
 import ast
 import re
+import runpy
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from vlmrm_gym import cli
 from vlmrm_gym.training.config_file import read_config_file
 
 ROOT = Path(__file__).parents[2]
@@ -135,11 +137,15 @@ def shell_commands() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("program", sorted({program for program, _ in shell_commands()}))
-def test_flags_exist(program):
-    module = ["-m", "vlmrm_gym.cli"] if program.startswith("vlmrm-gym") else []
-    command = [sys.executable, *module, *program.split()[1:], "--help"]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    known = set(re.findall(r"--[a-z][a-z0-9.-]*", shown))
+def test_flags_exist(program, monkeypatch, capsys):
+    _, command_or_file = program.split()
+    monkeypatch.setattr(sys, "argv", [command_or_file, "--help"])
+    is_command = program.startswith("vlmrm-gym")
+    run = partial(cli.main, sys.argv) if is_command else partial(runpy.run_path, command_or_file, run_name="__main__")
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit):
+        run()
+    known = set(re.findall(r"--[a-z][a-z0-9.-]*", capsys.readouterr().out))
     assert {flag for name, flag in shell_commands() if name == program} <= known
 
 

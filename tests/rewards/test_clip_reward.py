@@ -129,27 +129,37 @@ def test_frames_are_not_changed(frames):
     np.testing.assert_array_equal(frames, before)
 
 
-def test_a_full_gpu_halves_the_batch_until_it_fits(frames, monkeypatch):
+@pytest.fixture
+def full_gpu(monkeypatch):
+    """Makes batches of more than so many frames raise an error, and keeps the sizes of all."""
+
+    def make(score, limit, error):
+        encode, sizes = type(score.model).encode_image, []
+
+        def encode_image(self, images):
+            sizes.append(len(images))
+            if len(images) > limit:
+                raise type(error)(*error.args)  # another one: a kept traceback would hold the images
+            return encode(self, images)
+
+        monkeypatch.setattr(type(score.model), "encode_image", encode_image)
+        return sizes
+
+    return make
+
+
+def test_a_full_gpu_halves_the_batch_until_it_fits(frames, full_gpu):
     score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
     expected = score(frames)
-    encode = type(score.model).encode_image
-    sizes = []
-
-    def full_above_three(self, images):
-        sizes.append(len(images))
-        if len(images) > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return encode(self, images)
-
-    monkeypatch.setattr(type(score.model), "encode_image", full_above_three)
+    sizes = full_gpu(score, 3, torch.OutOfMemoryError("CUDA out of memory"))
     np.testing.assert_allclose(score(frames), expected, atol=1e-5)
     assert sizes == [12, 6, 3, 3, 3, 3]
     assert score.batch_size == 3
 
 
-def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, monkeypatch):
+def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, full_gpu, monkeypatch):
     score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
-    preprocess, encode, made = score._preprocess, type(score.model).encode_image, []
+    preprocess, made = score._preprocess, []
 
     def recorded(batch):
         assert all(images() is None for images in made)
@@ -157,53 +167,37 @@ def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, monkeypa
         made.append(weakref.ref(images))
         return images
 
-    def full_at_first(self, images):
-        if len(made) == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return encode(self, images)
-
     monkeypatch.setattr(score, "_preprocess", recorded)
-    monkeypatch.setattr(type(score.model), "encode_image", full_at_first)
+    full_gpu(score, 6, torch.OutOfMemoryError("CUDA out of memory"))
     score(frames)
     assert len(made) == 3
 
 
 @pytest.mark.parametrize(
-    ("message", "batch_size"),
+    "message",
     [
-        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", 6),
-        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", 6),
-        ("CUDA error: out of memory", 6),
-        ("CUDA error: device-side assert triggered", 12),
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "CUDA error: out of memory",
     ],
 )
-def test_errors_that_mean_a_full_gpu(frames, monkeypatch, message, batch_size):
+def test_errors_that_mean_a_full_gpu(frames, full_gpu, message):
     """CUDA's libraries allocate by themselves, too, and PyTorch has other errors for that."""
     score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
-    encode = type(score.model).encode_image
-
-    def full_above_six(self, images):
-        if len(images) > 6:
-            raise RuntimeError(message)
-        return encode(self, images)
-
-    monkeypatch.setattr(type(score.model), "encode_image", full_above_six)
-    if batch_size == 6:
-        score(frames)
-    else:
-        with pytest.raises(RuntimeError, match="device-side assert"):
-            score(frames)
-    assert score.batch_size == batch_size
+    full_gpu(score, 6, RuntimeError(message))
+    score(frames)
+    assert score.batch_size == 6
 
 
-def test_a_gpu_too_small_for_one_frame_says_so(frames, monkeypatch):
-    score = CLIPReward(prompt=TASK_PROMPT)
-
-    def always_full(self, images):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(type(score.model), "encode_image", always_full)
-    with pytest.raises(torch.OutOfMemoryError):
+@pytest.mark.parametrize(
+    ("limit", "error"),
+    [(6, RuntimeError("CUDA error: device-side assert triggered")), (0, torch.OutOfMemoryError("CUDA out of memory"))],
+    ids=["another error", "one frame is too much"],
+)
+def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, limit, error):
+    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    full_gpu(score, limit, error)
+    with pytest.raises(type(error), match=str(error)):
         score(frames)
 
 

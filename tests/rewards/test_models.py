@@ -15,12 +15,11 @@ import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import BPE
 
-from vlmrm_gym import CLIPReward
-from vlmrm_gym.rewards import sources
-from vlmrm_gym.rewards.models import unload
-from vlmrm_gym.rewards.sources import TINY_FOLDER
+from vlmrm_gym import CLIPReward, tiny
+from vlmrm_gym.rewards import models, sources
 
 PROMPT = "a humanoid robot kneeling"
 # Published with the weights: mean, std, context length.
@@ -35,7 +34,7 @@ def write_tokenizer(folder):
     """Write a byte-level tokenizer in the file format of SigLIP's."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: i for i, token in enumerate(["<pad>", "</s>", "<unk>", *alphabet])}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
@@ -112,17 +111,36 @@ def test_siglip_without_tokenizer_files_is_an_error(tmp_path):
 def folder(tmp_path):
     """A copy of the bundled model, used as a local-dir."""
     for name in ("open_clip_config.json", "open_clip_model.safetensors"):
-        shutil.copy(TINY_FOLDER / name, tmp_path)
+        shutil.copy(tiny.FOLDER / name, tmp_path)
     return tmp_path
 
 
-@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
-def test_local_dir(folder, rng, monkeypatch):
-    frames = rng.integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
-    expected = CLIPReward(prompt="an upright pole")(frames)
-    np.testing.assert_array_equal(CLIPReward(f"local-dir:{folder}", prompt="an upright pole")(frames), expected)
+TEXTS = (
+    PROMPT,
+    "It's an  upright POLE, isn't it?",
+    "caf\u00e9 &amp; 1234 \U0001f600",
+    "<end_of_text> of robots",
+    "x" * 90,
+)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_the_bundled_network_is_open_clips_to_the_bit(precision):
+    """Its code does not import open_clip, which reads the same folder."""
+    bundled, other = (models.load(name, "cpu", precision) for name in ("tiny", f"local-dir:{tiny.FOLDER}"))
+    images = torch.rand(2, 3, 96, 96, generator=torch.Generator().manual_seed(0))
+    assert type(bundled.network) is not type(other.network)
+    assert bundled.digest == other.digest
+    assert bundled.preprocessing() == other.preprocessing()
+    assert torch.equal(bundled.encode_image(images), other.encode_image(images))
+    assert torch.equal(bundled.encode_text(TEXTS), other.encode_text(TEXTS))
+    assert torch.equal(bundled.tokenizer(TEXTS), other.tokenizer(TEXTS))
+    assert [bundled.count_tokens(text) for text in TEXTS] == [other.count_tokens(text) for text in TEXTS]
+
+
+def test_local_dir(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder.parent))
-    np.testing.assert_array_equal(CLIPReward(f"local-dir:~/{folder.name}", prompt="an upright pole")(frames), expected)
+    assert CLIPReward(f"local-dir:~/{folder.name}", prompt=PROMPT).model.name == f"local-dir:{folder}"
 
 
 def test_changed_weights_are_reloaded(folder):
@@ -219,18 +237,18 @@ def test_damaged_checkpoint(tmp_path, content, suffix):
 
 def test_checkpoint_of_another_architecture(tmp_path):
     with pytest.raises(ValueError, match="is not of this architecture"):
-        CLIPReward(f"RN50/{TINY_FOLDER / 'open_clip_model.safetensors'}", prompt="a robot")
+        CLIPReward(f"RN50/{tiny.FOLDER / 'open_clip_model.safetensors'}", prompt="a robot")
 
 
 def test_folder_without_weights(tmp_path):
-    (tmp_path / "open_clip_config.json").write_text((TINY_FOLDER / "open_clip_config.json").read_text())
+    (tmp_path / "open_clip_config.json").write_text((tiny.FOLDER / "open_clip_config.json").read_text())
     with pytest.raises(ValueError, match="is damaged, or is not of this architecture"):
         CLIPReward(f"local-dir:{tmp_path}", prompt="a robot")
 
 
 def test_a_model_with_remote_code_is_refused(tmp_path):
     """Its tokenizer configuration would make transformers import a file of the folder."""
-    folder = shutil.copytree(TINY_FOLDER, tmp_path / "model")
+    folder = shutil.copytree(tiny.FOLDER, tmp_path / "model")
     config = json.loads((folder / "open_clip_config.json").read_text())
     options = {"hf_tokenizer_name": "x", "tokenizer_kwargs": {"trust_remote_code": True}}
     config["model_cfg"]["text_cfg"] |= options
@@ -245,13 +263,13 @@ def test_a_model_with_remote_code_is_refused(tmp_path):
 
 
 def test_a_model_that_is_unloaded_and_not_used_is_freed():
-    unload()
+    models.unload()
     reward = CLIPReward(prompt=PROMPT)
     network = weakref.ref(reward.model.network)
     assert CLIPReward(prompt=PROMPT).model is reward.model
     del reward
     gc.collect()
     assert network() is not None  # kept for the next reward
-    unload()
+    models.unload()
     gc.collect()
     assert network() is None

@@ -136,24 +136,21 @@ def test_a_mapping_names_the_kind_and_is_read_back(specification):
     assert from_mapping(mapping) == specification
 
 
-def through_json(env):
-    """The same environment, made from the JSON of another's spec; and their rewards of a step."""
-    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
-    rewards = []
-    for made in (env, again):
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda reward: gym.make("VLMRM/CartPole-v1", reward=reward),
+        lambda reward: vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), reward=reward),
+    ],
+    ids=["registered", "wrapped"],
+)
+def test_the_spec_of_an_environment_is_json_that_can_be_read(make):
+    """The same environment, made from the JSON of another's spec, has the same reward."""
+    env = make(Level(scale=0.5))
+    for made in (env, gym.make(EnvSpec.from_json(env.spec.to_json()))):
         made.reset(seed=0)
-        rewards.append(made.step(0)[1])
+        assert made.step(0)[1] == 127.5
         made.close()
-    return rewards
-
-
-def test_the_spec_of_a_registered_id_is_json_that_can_be_read():
-    assert through_json(gym.make("VLMRM/CartPole-v1", reward=Level(scale=0.5))) == [127.5, 127.5]
-
-
-def test_the_spec_of_a_wrapped_environment_is_json_that_can_be_read():
-    env = gym.make("CartPole-v1", render_mode="rgb_array")
-    assert through_json(vlmrm_gym.VLMReward(env, reward=Level(scale=0.5))) == [127.5, 127.5]
 
 
 def test_the_spec_of_a_vector_is_json_that_names_the_class():
@@ -202,7 +199,12 @@ class NoModel:
         ({"kind": NAME, "scael": 2}, None, TypeError, "`scael` is not a field of a reward. Did you mean `scale`?"),
         ({"kind": f"{__name__}:Levle"}, None, ValueError, "there is no 'Levle'. Did you mean 'Level'?"),
         ({"kind": f"{__name__}:NoModel"}, None, ValueError, "kind must name a dataclass with a `kind` and a method"),
-        ({"kind": "level"}, None, ValueError, "one of 'clip', 'preference', 'import', or \"package.module:Class\". Received"),
+        (
+            {"kind": "level"},
+            None,
+            ValueError,
+            "one of 'clip', 'preference', 'import', or \"package.module:Class\". Received",
+        ),
     ],
 )
 def test_bad_kinds(reward, kwargs, error, message):

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reward_models import TwoFeatures
 from sb3_contrib import TQC
-from stable_baselines3 import DQN, PPO, SAC, TD3
+from sb3_helpers import off_policy, on_policy
+from stable_baselines3 import DQN, PPO, SAC
 
 import vlmrm_gym
 from vlmrm_gym import relabeling
@@ -21,7 +23,7 @@ from vlmrm_gym.episodes import EpisodeStatistics
 from vlmrm_gym.memory import available_memory
 from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.rewards.heads import NewestHead, ViewsHead
-from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardHandle, VLMVecEnv, make_vec_env
+from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 
@@ -151,6 +153,21 @@ class SB3Run(PlainRun):
         return counts, storage["features"][:size, 0], storage["rewards"][:size, 0]
 
 
+@pytest.fixture
+def open_run():
+    """Makes a run, which is closed when the test ends."""
+    runs = []
+    yield lambda make, *args, **options: runs.append(make(*args, **options)) or runs[-1]
+    for run in runs:
+        run.close()
+
+
+@pytest.fixture(params=[PlainRun, SB3Run])
+def make(request, open_run):
+    """Makes runs with each of the two buffers."""
+    return partial(open_run, request.param)
+
+
 def check_rewards(run, factors):
     """All stored rewards are of the same of these heads; features and task rewards are those of their transitions."""
     if not run.buffer._late.columns:
@@ -210,7 +227,7 @@ def interleave(run, operations):
 
 LENGTHS = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), min_size=1, max_size=3)
 SCORING = st.sampled_from([{}, {"overlap": True}, {"scoring": "step"}])
-PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @PROPERTY
@@ -236,19 +253,16 @@ def test_rewards_of_stable_baselines3_are_of_one_head_after_any_interleaving(
     interleave(SB3Run(lengths, capacity, **scoring), operations)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("overlap", [False, True])
-def test_real_features_in_workers_get_the_newest_head(num_workers, overlap, seed):
+@pytest.mark.parametrize(("num_workers", "overlap"), [(0, False), (2, True)])
+def test_real_features_in_workers_get_the_newest_head(num_workers, overlap, rng):
     """Stored rewards are the product of the stored features with the newest weights, plus the task rewards."""
-    rng = np.random.default_rng(seed)
     options = {"num_workers": num_workers, "overlap": overlap, "task_reward_weight": WEIGHT, "return_features": True}
-    envs = make_vec_env(CARTPOLE, 2, seed=seed, episode_length=4, **options)
+    envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=4, **options)
     size = envs.envs.feature_shape[1]
     buffer = DeferredReplayBuffer(15, envs.observation_space, envs.action_space, "cpu", 2)
     plain_envs = gym.make_vec(CARTPOLE, 2, episode_length=4, **options)
     plain = ReplayBuffer(15, plain_envs)
-    observations, (plain_observations, _) = envs.reset(), plain_envs.reset(seed=seed)
+    observations, (plain_observations, _) = envs.reset(), plain_envs.reset(seed=0)
     actions = np.zeros(2, dtype=int)
     for _ in range(24):
         results = envs.step(actions)
@@ -276,20 +290,17 @@ def test_real_features_in_workers_get_the_newest_head(num_workers, overlap, seed
     plain_envs.close()
 
 
-@pytest.mark.parametrize("make", [PlainRun, SB3Run])
 def test_transitions_that_wait_get_the_head_when_they_arrive(make):
-    """Also where `relabel` comes before the first reward, and where another head is passed than the environments'."""
-    run = make([[4], [4]], 100)
+    """Also where `relabel` comes before the first reward, and where they fill the buffer to its last row."""
+    run = make([[4], [4]], 8)
     for _ in range(3):
         run.step()
     run.buffer.relabel(times(7))
     run.step()
     check_rewards(run, [7])
     assert len(run.stored()[0]) == 8
-    run.close()
 
 
-@pytest.mark.parametrize("make", [PlainRun, SB3Run])
 def test_a_file_says_that_there_was_a_head_also_before_the_first_reward(make):
     run = make([[4]], 100)
     run.step()
@@ -298,10 +309,8 @@ def test_a_file_says_that_there_was_a_head_also_before_the_first_reward(make):
     run.step(), run.step(), run.step(), run.step()
     with pytest.raises(RuntimeError, match="Call `relabel`"):
         run.buffer.sample(1)
-    run.close()
 
 
-@pytest.mark.parametrize("make", [PlainRun, SB3Run])
 @pytest.mark.parametrize("scoring", [{}, {"scoring": "step"}])
 def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make, scoring):
     run = make([[4], [4]], 100, reward=Learning(), **scoring)
@@ -316,10 +325,8 @@ def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make, s
     run.buffer.relabel(run.head)
     check_rewards(run, [3])
     run.buffer.sample(1)
-    run.close()
 
 
-@pytest.mark.parametrize("make", [PlainRun, SB3Run])
 def test_rewards_of_two_heads_are_not_sampled(make):
     """The environments have another head, and `relabel` was not called: the newer rewards stay, nothing is mixed."""
     run = make([[2]], 100)
@@ -334,12 +341,11 @@ def test_rewards_of_two_heads_are_not_sampled(make):
     np.testing.assert_array_equal(rewards[-1], 6 * counts[-1] + 1 + WEIGHT * (counts[-1] % 7))
     run.buffer.relabel(run.head)
     check_rewards(run, [6])
-    run.close()
 
 
-def test_rewards_of_two_heads_that_arrive_together_are_not_sampled():
+def test_rewards_of_two_heads_that_arrive_together_are_not_sampled(open_run):
     """Those of a reset, which the next step brings, and those of an episode of one step with another head."""
-    run = SB3Run([[5, 1]], 100)
+    run = open_run(SB3Run, [[5, 1]], 100)
     run.step(), run.step()
     run.reset()
     run.head.replace(times(6))
@@ -347,10 +353,8 @@ def test_rewards_of_two_heads_that_arrive_together_are_not_sampled():
     assert len(run.stored()[0]) == 3
     with pytest.raises(RuntimeError, match="another one has come"):
         run.buffer.sample(1)
-    run.close()
 
 
-@pytest.mark.parametrize("make", [PlainRun, SB3Run])
 @pytest.mark.parametrize(
     ("head", "message"),
     [
@@ -374,68 +378,80 @@ def test_a_head_that_makes_no_rewards_changes_nothing(make, head, message):
     run.buffer.sample(1)
     with pytest.raises(TypeError, match="`head` must be a callable"):
         run.buffer.relabel("mean")
-    run.close()
 
 
-def test_rewards_without_features_cannot_be_relabelled():
-    rule = "`relabel` needs the features that rewards are made of.*return_features=True"
-    for make in (PlainRun, SB3Run):
-        run = make([[2]], 100, return_features=False)
-        if make is PlainRun:
-            with pytest.raises(RuntimeError, match=rule):
-                run.buffer.relabel(times(2))
-        run.step(), run.step()
-        with pytest.raises(RuntimeError, match=rule):
-            run.buffer.relabel(times(2))
-        run.close()
-    early = SB3Run([[2]], 100, return_features=False)
+NO_FEATURES = "`relabel` needs the features that rewards are made of.*return_features=True"
+
+
+def test_rewards_without_features_cannot_be_relabelled(make):
+    run = make([[2]], 100, return_features=False)
+    run.step(), run.step()
+    with pytest.raises(RuntimeError, match=NO_FEATURES):
+        run.buffer.relabel(times(2))
+
+
+def test_rewards_without_features_cannot_be_relabelled_before_they_arrive(open_run):
+    """Stable-Baselines3's buffer does not know its environments: it says so at the first reward."""
+    with pytest.raises(RuntimeError, match=NO_FEATURES):
+        open_run(PlainRun, [[2]], 100, return_features=False).buffer.relabel(times(2))
+    early = open_run(SB3Run, [[2]], 100, return_features=False)
     early.buffer.relabel(times(2))
     early.step()
-    with pytest.raises(RuntimeError, match=rule):
+    with pytest.raises(RuntimeError, match=NO_FEATURES):
         early.step()
-    early.close()
 
 
-def test_features_and_heads_of_another_kind_are_refused():
-    """By width and by what they are of: those that arrive, those of a head, those of a file."""
+class Wider(TwoFeatures):
+    """Has three features."""
 
-    class Wider(TwoFeatures):
-        feature_size, fingerprint = 3, "three features"
+    feature_size, fingerprint = 3, "three features"
 
-        def encode(self, frames):
-            return np.pad(super().encode(frames), ((0, 0), (0, 1)))
+    def encode(self, frames):
+        return np.pad(super().encode(frames), ((0, 0), (0, 1)))
 
-        def head(self, features):
-            return features.sum((1, 2))
+    def head(self, features):
+        return features.sum((1, 2))
 
-    class Same(TwoFeatures):
-        fingerprint = "two other features"
 
-    for make in (PlainRun, SB3Run):
-        run = make([[2]], 100)
-        run.step(), run.step()
+class Same(TwoFeatures):
+    """Has features of the same shape, of something else."""
+
+    fingerprint = "two other features"
+
+
+def test_heads_of_other_features_are_refused(make):
+    run = make([[2]], 100)
+    run.step(), run.step()
+    for kind in (ViewsHead, NewestHead):
         with pytest.raises(ValueError, match="`head` must be of the features 'two features'"):
-            run.buffer.relabel(ViewsHead(times(2), fingerprint="two other features"))
-        with pytest.raises(ValueError, match="`head` must be of the features 'two features'"):
-            run.buffer.relabel(NewestHead(times(2), fingerprint="two other features"))
-        other, wider = make([[2]], 100, reward=Same()), make([[2]], 100, reward=Wider())
-        for one in (other, wider):
-            one.step(), one.step()
-        rule = "Features must be as those of this buffer, 'two other features'. Received 'two features'"
-        with pytest.raises(ValueError, match=rule):
-            other.buffer.load_state_dict(run.buffer.state_dict())
-        rule = r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"
-        with pytest.raises(ValueError, match=rule):
-            wider.buffer.load_state_dict(run.buffer.state_dict())
-        wider.buffer = run.buffer
-        rule = r"shape of those stored, \(1, 2\). Received \(1, 3\)|buffer, 'two features'. Received 'three features'"
-        with pytest.raises(ValueError, match=rule):
-            wider.step(), wider.step(), wider.step()
-        for one in (run, other, wider):
-            one.close()
+            run.buffer.relabel(kind(times(2), fingerprint="two other features"))
 
 
-def test_features_that_do_not_fit_into_memory_are_refused(monkeypatch):
+@pytest.mark.parametrize(
+    ("other", "rule"),
+    [
+        (Same, "Features must be as those of this buffer, 'two other features'. Received 'two features'"),
+        (Wider, r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"),
+    ],
+)
+def test_files_with_other_features_are_refused(other, rule, make):
+    run, others = make([[2]], 100), make([[2]], 100, reward=other())
+    for one in (run, others):
+        one.step(), one.step()
+    with pytest.raises(ValueError, match=rule):
+        others.buffer.load_state_dict(run.buffer.state_dict())
+
+
+def test_features_of_another_kind_that_arrive_are_refused(make):
+    run, wider = make([[2]], 100), make([[2]], 100, reward=Wider())
+    run.step(), run.step()
+    wider.buffer = run.buffer
+    rule = r"shape of those stored, \(1, 2\). Received \(1, 3\)|buffer, 'two features'. Received 'three features'"
+    with pytest.raises(ValueError, match=rule):
+        wider.step(), wider.step(), wider.step()
+
+
+def test_features_that_do_not_fit_into_memory_are_refused(open_run, monkeypatch):
     """Before anything is allocated: by the environments' `feature_shape`, or when the first features arrive."""
     rule = (
         r"`{}` is too high for the memory: 1,000,000 transitions with features of shape \(1, 2\) in {} take {} GB\. "
@@ -444,18 +460,16 @@ def test_features_that_do_not_fit_into_memory_are_refused(monkeypatch):
     monkeypatch.setattr(relabeling, "available_memory", lambda: 3_000_000)
     half = r'features_dtype="float16" \(0.004 GB\), or '
     with pytest.raises(ValueError, match=rule.format("capacity", "float32", "0.008", half, "capacity")):
-        PlainRun([[2]], 1_000_000)
-    run = PlainRun([[2]], 300_000)
+        open_run(PlainRun, [[2]], 1_000_000)
+    run = open_run(PlainRun, [[2]], 300_000)
     with pytest.raises(ValueError, match=rule.format("capacity", "float16", "0.004", "", "capacity")):
         ReplayBuffer(1_000_000, run.envs, features_dtype="float16")
     with pytest.raises(ValueError, match="`features_dtype` must be"):
         ReplayBuffer(10, run.envs, features_dtype="float64")
-    run.close()
-    run = SB3Run([[2]], 1_000_000)
+    run = open_run(SB3Run, [[2]], 1_000_000)
     run.step()
     with pytest.raises(ValueError, match=rule.format("buffer_size", "float32", "0.008", half, "buffer_size")):
         run.step()
-    run.close()
 
 
 def test_the_memory_that_is_available_is_that_of_the_machine_or_the_container(tmp_path, monkeypatch):
@@ -472,14 +486,13 @@ def test_the_memory_that_is_available_is_that_of_the_machine_or_the_container(tm
     assert available_memory() == 1_024_000
 
 
-@pytest.mark.parametrize("make", [PlainRun, SB3Run])
 def test_half_precision_keeps_features_in_half_of_the_memory(make):
     """A float16 has 11 bits: counts up to 2,048 are exact, and those above 65,504 are refused."""
     run = make([[4]], 100)
     space = run.envs.single_observation_space, run.envs.single_action_space
     run.buffer = (
         ReplayBuffer(100, run.envs, features_dtype="float16")
-        if make is PlainRun
+        if make.args[0] is PlainRun
         else DeferredReplayBuffer(100, *space, "cpu", 1, features_dtype="float16")
     )
     for _ in range(4):
@@ -492,7 +505,6 @@ def test_half_precision_keeps_features_in_half_of_the_memory(make):
         run.step()
     with pytest.raises(ValueError, match=r"`vlm_features` of environment 0 must be finite in float16\. Received 7000"):
         run.step(), run.step()
-    run.close()
 
 
 @pytest.mark.parametrize("scoring", ["episode", "step"])
@@ -509,23 +521,21 @@ def test_features_are_found_under_wrappers(scoring):
     vec.close()
 
 
-def test_a_state_of_the_plain_buffer_shares_its_memory():
+def test_a_state_of_the_plain_buffer_shares_its_memory(open_run):
     """So that a checkpoint needs no more memory than the buffer; and only the used part is written."""
-    run = PlainRun([[4], [4]], 50_000)
+    run = open_run(PlainRun, [[4], [4]], 50_000)
     for _ in range(4):
         run.step()
     state = run.buffer.state_dict()
     for name, column in run.buffer._columns.items():
         assert state[name].data_ptr() == column.data_ptr()
         assert state[name].untyped_storage().nbytes() == 8 * column[0].nbytes
-    run.close()
 
 
 def test_no_file_has_the_head(tmp_path):
     """A head that cannot be pickled is in no file of Stable-Baselines3; after loading `relabel` is called again."""
     envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=5, return_features=True)
-    options = {"replay_buffer_class": DeferredReplayBuffer, "replay_buffer_kwargs": {"features_dtype": "float16"}}
-    model = DQN("MlpPolicy", envs, learning_starts=1_000, buffer_size=100, device="cpu", **options).learn(20)
+    model = off_policy(DQN, envs, buffer_size=100, replay_buffer_kwargs={"features_dtype": "float16"}).learn(20)
     head = lambda features: features[:, 0, 0]  # noqa: E731
     envs.envs.head.replace(head)
     model.replay_buffer.relabel(envs.envs.head)
@@ -545,22 +555,12 @@ def test_no_file_has_the_head(tmp_path):
     envs.close()
 
 
-@pytest.mark.parametrize("algorithm", [SAC, TD3, DQN, TQC], ids=lambda a: a.__name__)
-@pytest.mark.parametrize("scoring", ["episode", "step"])
+@pytest.mark.parametrize(("algorithm", "scoring"), [(SAC, "episode"), (TQC, "step"), (DQN, "episode")])
 def test_off_policy_algorithms_learn_from_relabelled_rewards(algorithm, scoring):
     """A callback replaces the head in the middle of episodes; all stored rewards are the newest head's."""
     options = {"episode_length": 10, "return_features": True, "task_reward_weight": 0.5, "scoring": scoring}
     envs = make_vec_env(CARTPOLE if algorithm is DQN else MOUNTAIN_CAR, 2, seed=0, **options)
-    model = algorithm(
-        "MlpPolicy",
-        envs,
-        replay_buffer_class=DeferredReplayBuffer,
-        learning_starts=40,
-        buffer_size=500,
-        batch_size=8,
-        policy_kwargs={"net_arch": [8]},
-        device="cpu",
-    )
+    model = off_policy(algorithm, envs, learning_starts=40)
 
     def replace(local_variables, _):
         if model.num_timesteps % 26 == 0:
@@ -582,9 +582,7 @@ def test_off_policy_algorithms_learn_from_relabelled_rewards(algorithm, scoring)
 def test_rollouts_have_the_rewards_of_the_head_at_delivery():
     """Of a rollout all of whose rewards are delivered with the newest head; without a first head nothing is learned."""
     envs = VLMVecEnv(paid([[50], [50]], autoreset_mode="SameStep", reward=Learning()))
-    options = {"rollout_buffer_class": DeferredRolloutBuffer, "device": "cpu"}
-    kwargs = {"rollout_buffer_kwargs": {"rewards": RewardHandle(envs)}}
-    model = PPO("MlpPolicy", envs, n_steps=8, batch_size=8, gamma=0.5, **options, **kwargs)
+    model = on_policy(PPO, envs, 8, gamma=0.5)
     with pytest.raises(RuntimeError, match="the reward has no head yet"):
         model.learn(16)
     for factor in (3, 4):
@@ -606,9 +604,9 @@ def test_plain_buffers_are_refused_while_there_is_no_head():
     envs.close()
 
 
-def test_infos_of_stable_baselines3_have_features_trimmed_as_their_rewards():
+def test_infos_of_stable_baselines3_have_features_trimmed_as_their_rewards(open_run):
     """A row for each reward, also after a reset in the middle of an episode."""
-    run = SB3Run([[4], [6]], 100)
+    run = open_run(SB3Run, [[4], [6]], 100)
     seen = [[], []]
     for step in range(30):
         if step == 5:
@@ -628,7 +626,6 @@ def test_infos_of_stable_baselines3_have_features_trimmed_as_their_rewards():
     for own, base in zip(seen, run.envs.env.envs, strict=True):
         assert own == base.unwrapped.expected_rewards[: len(own)]
         assert len(own) >= 24
-    run.close()
 
 
 def test_features_are_trimmed_saved_and_dropped_with_their_rewards():

@@ -20,9 +20,8 @@ from reward_models import HangingLoad, PixelReward, SlowReward
 
 import vlmrm_gym
 from vlmrm_gym.cli import main
-from vlmrm_gym.scoring import Timeouts
+from vlmrm_gym.scoring import Timeouts, WorkerDied
 from vlmrm_gym.scoring.ray_actor import compare_versions, versions
-from vlmrm_gym.scoring.restarts import WorkerDied
 from vlmrm_gym.training.run_folder import RunFolder
 
 pytest.importorskip("ray")
@@ -56,32 +55,6 @@ def run_script(text, *arguments, env=None, timeout=120):
         timeout=timeout,
         env={**os.environ, **(env or {})},
     )
-
-
-@pytest.mark.slow
-def test_twenty_random_kills_lose_nothing_and_double_nothing(ray_cluster, rng):
-    bases = [Counting([7, 12], first=100), Counting([9])]
-    envs = vector(bases, reward="SlowReward", num_workers=2, overlap=True, reward_kwargs={"batch_size": 4})
-    envs.reset(seed=0)
-    received = [[], []]
-
-    def take(infos):
-        for i in np.flatnonzero(infos["_vlm_rewards"]):
-            assert infos["vlm_reward_start"][i] == len(received[i])
-            received[i].extend(infos["vlm_rewards"][i])
-
-    for number in range(20):
-        if number % 2 == 0:  # never three times over the same states, however slow the machine is
-            take(envs.flush())
-        for _ in range(10):
-            take(envs.step(np.zeros(2, dtype=int))[4])
-        time.sleep(rng.uniform(0, 0.3))
-        while not (running := sorted(actors())):  # a replacement may still be on its way
-            time.sleep(0.05)
-        os.kill(running[rng.integers(len(running))], signal.SIGKILL)
-    take(envs.flush())
-    assert received == [base.expected_rewards for base in bases]
-    envs.close()
 
 
 @pytest.mark.slow
@@ -290,7 +263,7 @@ envs.flush()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["end", "SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", ["end", "SIGINT", "SIGKILL"])
 def test_however_a_program_ends_its_actors_end(how):
     """In the middle of a batch of 10 s; and with them the local cluster."""
     program = subprocess.Popen(

@@ -17,14 +17,12 @@ from backends import (
     check_scored,
     children,
     frames_of,
-    request_for,
     request_of,
     start,
     wait_until,
 )
 from counting_env import Counting
 from reward_models import (
-    DeadlyFrames,
     ExitingReward,
     HangingFrames,
     HangingReward,
@@ -35,10 +33,8 @@ from reward_models import (
 )
 
 import vlmrm_gym
-from vlmrm_gym.rendering import States
-from vlmrm_gym.scoring import Request, Timeouts, transition_keys
+from vlmrm_gym.scoring import Request, Timeouts, WorkerDied, transition_keys
 from vlmrm_gym.scoring.local import LocalScorer
-from vlmrm_gym.scoring.restarts import WorkerDied
 
 earlier: set[int] = set()
 """Children before a test: Ray's own processes."""
@@ -78,9 +74,8 @@ def vector(bases, backend, reward, num_workers=2, **options):
     )
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
-def test_requests_of_any_size_are_scored_in_order(backend, num_workers, rng):
-    queue = start(PixelReward, num_workers, backend=backend)
+def test_requests_of_any_size_are_scored_in_order(backend, rng):
+    queue = start(PixelReward, 3, backend=backend)
     numbers = [rng.integers(0, 2**24, size) for size in (1, 30, 7, 8, 2, 1, 55)]
     requests = [request_of(own) for own in numbers]
     for request in requests:
@@ -134,11 +129,8 @@ def test_rewards_features_and_frames_of_the_same_states(backend):
     queue.close()
 
 
-@pytest.mark.parametrize("scoring", ["step", "episode"])
-@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(("scoring", "overlap"), [("step", False), ("episode", True)])
 def test_every_transition_gets_its_reward_once(backend, scoring, overlap):
-    if overlap and scoring == "step":
-        return
     bases = [Counting([9, 4], first=100), Counting([5])]
     envs = vector(bases, backend, "PixelReward", scoring=scoring, overlap=overlap, autoreset_mode="SameStep")
     envs.reset(seed=0)
@@ -274,16 +266,6 @@ def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, wo
     queue.close()
 
 
-def test_deaths_are_blamed_on_the_batch_that_was_deadly(worker_backend):
-    """Not on the one before it, which was being encoded while the deadly one was being drawn."""
-    queue = start(PixelReward, 1, backend=worker_backend, batch_size=2, renderer=DeadlyFrames())
-    requests = [request_of(numbers) for numbers in ([1, 2], [7, 3], [4, 5])]
-    for request in requests:
-        queue.submit(request)
-    assert [type(request.error()) for request in requests] == [type(None), WorkerDied, type(None)]
-    queue.close()
-
-
 def test_killed_workers_are_replaced_and_every_reward_arrives_once(worker_backend):
     queue = start(SlowReward, 2, backend=worker_backend, batch_size=4)
     requests = [request_of(range(100 * i, 100 * i + 12)) for i in range(20)]
@@ -357,7 +339,7 @@ def test_environments_that_nobody_closes_stop_their_workers(worker_backend):
 
 def test_bad_prompts_arrive_as_without_workers(worker_backend):
     with pytest.raises(ValueError, match="`prompt` must have at most 77 tokens") as raised:
-        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, num_workers=2, backend=worker_backend)
+        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, num_workers=1, backend=worker_backend)
     assert "In a scoring worker" in raised.value.__notes__[0]
 
 
@@ -375,15 +357,6 @@ def test_a_model_that_exits_is_an_error(backend):
     queue.submit(request)
     assert isinstance(request.error(), RuntimeError)
     assert "SystemExit" in str(request.error())
-    queue.close()
-
-
-def test_states_of_differing_shapes_are_an_error(backend):
-    queue = start(PixelReward, 1, backend=backend)
-    requests = [request_for(States(np.zeros((1, size, size, 3), dtype=np.uint8))) for size in (1, 2, 3)]
-    for request in requests:
-        queue.submit(request)
-    assert all(request.error() is None or isinstance(request.error(), ValueError) for request in requests)
     queue.close()
 
 

@@ -19,11 +19,12 @@ from tensorboard.summary.writer import event_file_writer
 from vlmrm_gym.training import callbacks, run
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
 from vlmrm_gym.training.config import Config, LoggingConfig, RewardConfig, RLConfig
-from vlmrm_gym.training.config_file import to_yaml
+from vlmrm_gym.training.config_file import ConfigError, to_yaml
 from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.evaluation import evaluate, load_policy
-from vlmrm_gym.training.run import new_event_file, resume, start
+from vlmrm_gym.training.events import new_event_file
+from vlmrm_gym.training.run import resume, start
 from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
@@ -69,7 +70,7 @@ def small(algorithm, tmp_path, run_name="run", **reward):
 
 
 def train(config):
-    folder = RunFolder.create(config.run_folder)
+    folder = RunFolder(config.run_folder)
     start(config, folder)
     return folder
 
@@ -293,7 +294,7 @@ def test_only_training_episodes_start_near_the_goal(reward, tmp_path, monkeypatc
     )
     made = []
     monkeypatch.setattr(run, "_learn", lambda config, folder, envs, model: made.append(envs.reset()[:, 0].min()))
-    run.start(config, RunFolder.create(config.run_folder))
+    run.start(config, RunFolder(config.run_folder))
     with closing(make_envs(config, 16)) as envs:
         made.append(envs.reset(seed=0)[0][:, 0].min())
     assert made[0] < 0.9
@@ -435,7 +436,8 @@ def test_failed_events_are_written_with_the_next(tmp_path, monkeypatch):
 
 
 def test_truncated_lines_are_ignored(tmp_path):
-    folder = RunFolder.create(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
     row = dict.fromkeys(METRICS, 1.5)
     folder.append_metrics([row, row])
     for rest in ("2,3", "1,2,3,4,5,6,", "1,2,3,4,5,6,n", "1,2,3,4,5,6,0.1"):
@@ -556,26 +558,26 @@ def test_another_configuration_is_refused(finished):
 def test_unavailable_devices_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     config = small("DQN", tmp_path)
-    with pytest.raises(RunError, match=r"`rl.device` must be .* no CUDA. Received 'cuda:0'"):
+    with pytest.raises(ConfigError, match=r"`rl.device` must be .* no CUDA. Received 'cuda:0'"):
         train(replace(config, rl=replace(config.rl, device="cuda:0")))
 
 
 def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
     """As when there is not enough memory for the replay buffer."""
     monkeypatch.setattr("vlmrm_gym.training.run.algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
-    with pytest.raises(RunError, match=r"DQN.* cannot be made: MemoryError$"):
+    with pytest.raises(ConfigError, match=r"`rl.algorithm`: MemoryError$"):
         train(small("DQN", tmp_path))
 
 
 def test_existing_folders_and_folders_without_a_run_are_refused(finished, tmp_path):
     _, folder = finished
     with pytest.raises(RunError, match=r"exists already. Resume that run by --resume \S+DQN-finished"):
-        RunFolder.create(folder.path)
+        folder.create()
     with pytest.raises(RunError, match=r"is not the folder of a run: it has no config.yaml"):
         RunFolder.open(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="cannot be made"):
-        RunFolder.create(tmp_path / "file" / "run")
+        RunFolder(tmp_path / "file" / "run").create()
     with pytest.raises(RunError, match=r"has no policy '73'. There are: 72, 144, 216, 240, best, last"):
         folder.policy("73")
 

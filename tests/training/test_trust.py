@@ -1,20 +1,15 @@
 """Code that a stranger's file names is not run without `--trust-code`."""
 
 import ctypes
-import os
 import pkgutil
 import shutil
-import subprocess
-import sys
 import types
 from contextlib import closing
-from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
-import torch
 import yaml
 
 import vlmrm_gym
@@ -24,7 +19,6 @@ from vlmrm_gym.rollouts.environments import make_unscored_env
 from vlmrm_gym.rollouts.play import run_actions
 from vlmrm_gym.training.checks import find_named_code
 from vlmrm_gym.training.config import Config, RewardConfig
-from vlmrm_gym.training.single_files import RunArgs, check_named_code
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -190,39 +184,3 @@ def test_a_flag_is_ones_own_word_also_beside_a_file_that_says_the_same(tmp_path,
     output = refused(capsys, "train", file, "--reward.name", name)
     assert "`reward.combine_views` names code" in output
     assert "`reward.name` names code" not in output
-
-
-@dataclass
-class Args(RunArgs):
-    """Settings of a program that takes rewards."""
-
-    reward: str | None = None
-    combine_views: str | None = None
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("reward", f"{BEFORE}f2py.subprocess.Popen"), ("reward", {"kind": "import"}), ("env_id", "evil:A-v0")],
-)
-def test_a_checkpoint_of_a_single_file_names_no_code(name, value):
-    given = Args(exp_name="a", env_id="VLMRM/CartPole-v1")
-    saved = replace(given)
-    check_named_code(saved, given)
-    setattr(saved, name, value)
-    with pytest.raises(ValueError, match=f"`{name}` of the checkpoint names code that would be run"):
-        check_named_code(saved, given)
-    setattr(given, name, value)
-    check_named_code(saved, given)
-
-
-def test_resuming_a_single_file_with_a_strangers_checkpoint_runs_nothing(tmp_path):
-    """The program ends before it makes an environment."""
-    arguments = {"env_id": "VLMRM/CartPole-v1", "exp_name": "a", "reward": f"{BEFORE}f2py.subprocess.Popen"}
-    arguments["reward_kwargs"] = f'{{"args": ["touch", "{tmp_path / "made"}"]}}'
-    torch.save({"format": 2, "args": arguments}, tmp_path / "checkpoint.pt")
-    program = Path(__file__).parents[2] / "examples" / "sac_continuous.py"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, program, "--resume", tmp_path]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert "`reward` of the checkpoint names code that would be run" in done.stderr
-    assert not (tmp_path / "made").exists()

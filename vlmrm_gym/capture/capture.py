@@ -1,34 +1,35 @@
-"""Captures: objects that read the states of one environment. MuJoCo and classic control have their own."""
+"""Captures: objects that read the states of one environment. MuJoCo has its own."""
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.renderer import EnvRenderer
+from vlmrm_gym.rendering.renderer import EnvRenderer, StateRenderer
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.rendering.stored import FrameStore, check_frame, shrink
 
 
-class Capture(Protocol):
+class Capture(ABC):
     """Reads the states of one environment for one renderer."""
 
-    def reset(self) -> None:
-        """Call this after every reset of the environment: changes that only resets make are looked for then."""
-        ...
-
+    @abstractmethod
     def __call__(self) -> tuple[NDArray[Any], SceneChange | None]:
         """The current state: a row of numbers, and how the scene differs from the renderer's (None: it does not)."""
-        ...
 
-    def close(self) -> None:
-        """Free the graphics resources."""
-        ...
+    def reset(self) -> None:  # noqa: B027
+        """Call this after every reset of the environment: changes that only resets make are looked for then."""
+
+    def close(self) -> None:  # noqa: B027
+        """Free the graphics resources, if there are any."""
 
 
-class FrameCapture:
+class FrameCapture(Capture):
     """Captures the frames that an environment renders.
 
     Args:
@@ -39,18 +40,36 @@ class FrameCapture:
     def __init__(self, env: gym.Env[Any, Any], renderer: FrameStore) -> None:
         self._env, self._renderer = env, renderer
 
-    def reset(self) -> None:
-        """Do nothing: frames show every change."""
-
     def __call__(self) -> tuple[NDArray[np.uint8], None]:
         """A copy of the current frame, uint8 (H, W, 3)."""
         return self._renderer.capture(self._env), None
 
-    def close(self) -> None:
-        """Do nothing: there are no resources."""
+
+class ClassicControlCapture(Capture):
+    """Reads the states of cart-pole or mountain car. Once the appearance has changed, the environment's own frames.
+
+    Args:
+        env: An environment of the kind that the renderer draws.
+        renderer: Draws the states.
+        appearance: Attributes that the frame depends on besides the state, with the values that the renderer draws.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], renderer: StateRenderer, appearance: Mapping[str, float]) -> None:
+        self._env: Any = env.unwrapped
+        self._renderer, self._appearance = renderer, appearance
+
+    def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
+        """The state, float64 (state_size,), with the frame if the renderer would draw another one."""
+        if getattr(self._env, "state", None) is None:
+            raise ResetNeeded(f"{self._env} has no state to draw yet. Call `reset` first.")
+        state = self._renderer.capture(self._env)
+        if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
+            return state, None
+        frame = check_frame(self._env.render())
+        return state, SceneChange(frame=shrink(frame, self._renderer.height, self._renderer.width))
 
 
-class DrawingCapture:
+class DrawingCapture(Capture):
     """Draws every state at once and captures the frame, for a later renderer that cannot draw this environment.
 
     Args:
@@ -63,7 +82,7 @@ class DrawingCapture:
         self._capture, self._renderer, self._state_size = capture, renderer, state_size
 
     def reset(self) -> None:
-        """Call this after every reset of the environment."""
+        """See `Capture`."""
         self._capture.reset()
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange]:
@@ -73,6 +92,6 @@ class DrawingCapture:
         return np.zeros(self._state_size), SceneChange(frame=frame)
 
     def close(self) -> None:
-        """Free the graphics resources."""
+        """See `Capture`."""
         self._capture.close()
         self._renderer.close()

@@ -1,19 +1,21 @@
 """Chooses the renderer and the capture of an environment."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import gymnasium as gym
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 
 from vlmrm_gym import envs
-from vlmrm_gym.capture.capture import Capture, FrameCapture
-from vlmrm_gym.rendering.renderer import QUALITIES, EnvRenderer, Quality
+from vlmrm_gym.capture.capture import Capture, ClassicControlCapture, FrameCapture
+from vlmrm_gym.rendering.renderer import QUALITIES, EnvRenderer, Quality, StateRenderer
 from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.validation import check_choice
 
 # MuJoCo, which is optional, and pygame are imported only where they are needed.
+
+Kind = Literal["mujoco", "cart-pole", "mountain car"]
 
 
 def make_renderer(
@@ -23,42 +25,26 @@ def make_renderer(
     camera: Any = None,
     quality: Quality = "fast",
 ) -> EnvRenderer:
-    """Make the renderer of an environment.
+    """Make the renderer of an environment, which stays unchanged.
 
     Gymnasium's MuJoCo environments (and others derived from `MujocoEnv`, unless they show forces, or code other than
     Gymnasium's renders them), cart-pole and continuous mountain car are drawn from their states, at any size. The
     frames of any other environment are stored as they are.
 
-    With `camera=None` the camera of a MuJoCo environment is also pinned: it renders with the same camera from then on,
-    see `vlmrm_gym.capture.mujoco.pin_camera`.
-
     Args:
         env: An environment made with `render_mode="rgb_array"`.
         render_size: Maps (height, width) of the environment's own frames to the size to draw, in pixels. None: the
             same size.
-        camera: MuJoCo only: one camera or several, see `views.make_cameras`. None: the environment's own.
+        camera: MuJoCo only: one camera or several, see `cameras.make_cameras`. None: the environment's own; with
+            `pin_camera` it renders with the same one.
         quality: MuJoCo only; see `MuJoCoRenderer`.
 
     Raises:
         ValueError: `camera` is passed for an environment that cannot render from a chosen camera, a camera does not
             exist, or the quality is unknown.
     """
-    renderer = build_renderer(env, render_size, camera=camera, quality=quality)
-    if camera is None:
-        pin_camera(env)
-    return renderer
-
-
-def build_renderer(
-    env: gym.Env[Any, Any],
-    render_size: Callable[[int, int], tuple[int, int]] | None = None,
-    *,
-    camera: Any = None,
-    quality: Quality = "fast",
-) -> EnvRenderer:
-    """`make_renderer` without pinning the camera: leaves the environment unchanged."""
     check_choice("quality", quality, QUALITIES)
-    unwrapped = env.unwrapped
+    unwrapped: Any = env.unwrapped
     kind = _renderer_kind(env)
     cameras = None if camera is None else choose_cameras(env, camera)
     if camera is not None and cameras is None:
@@ -68,30 +54,26 @@ def build_renderer(
         )
     if kind is None:
         return FrameStore(cameras)
-    height, width = _frame_size(unwrapped)
-    if render_size is not None:
-        height, width = render_size(height, width)
-    if kind == "mujoco":
+    own = unwrapped.mujoco_renderer if kind == "mujoco" else None
+    size = (own.height, own.width) if own else (unwrapped.screen_height, unwrapped.screen_width)
+    height, width = size if render_size is None else render_size(*size)
+    if own:
         from vlmrm_gym.capture.mujoco import find_camera
         from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
-        model = unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
-        gymnasium_renderer = unwrapped.mujoco_renderer  # pyright: ignore[reportAttributeAccessIssue]
         return MuJoCoRenderer(
-            model,
+            unwrapped.model,
             height,
             width,
             camera=find_camera(unwrapped) if cameras is None else cameras,
             quality=quality,
-            visual_options=gymnasium_renderer._vopt,
-            max_geom=gymnasium_renderer.max_geom,
+            visual_options=own._vopt,
+            max_geom=own.max_geom,
         )
+    from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+
     if kind == "cart-pole":
-        from vlmrm_gym.rendering.classic_control import CartPoleRenderer
-
         return CartPoleRenderer(height, width)
-    from vlmrm_gym.rendering.classic_control import MountainCarRenderer
-
     return MountainCarRenderer(height, width, textured=getattr(unwrapped, "textured", False))
 
 
@@ -120,13 +102,12 @@ def make_capture(
     if kind == "mujoco":
         from vlmrm_gym.capture.mujoco import MuJoCoCapture
 
-        return MuJoCoCapture(env, renderer, view, own_camera=own_camera)  # pyright: ignore[reportArgumentType]
-    from vlmrm_gym.capture.classic_control import ClassicControlCapture
-
+        return MuJoCoCapture(env, cast(Any, renderer), cast(Any, view), own_camera=own_camera)
     assert kind is not None
-    own = {name: getattr(env.unwrapped, name) for name in _RENDERER_OPTIONS if hasattr(env.unwrapped, name)}
-    appearance = {**_CLASSIC_CONTROL[kind][1], **own}
-    return ClassicControlCapture(env, renderer, appearance)  # pyright: ignore[reportArgumentType]
+    appearance = _CLASSIC_CONTROL[kind][1]
+    if hasattr(env.unwrapped, "textured"):
+        appearance = {**appearance, "textured": env.unwrapped.textured}  # pyright: ignore[reportAttributeAccessIssue]
+    return ClassicControlCapture(env, cast(StateRenderer, renderer), appearance)
 
 
 def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
@@ -134,7 +115,7 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
 
     Args:
         env: The environment.
-        camera: See `views.make_cameras`.
+        camera: See `cameras.make_cameras`.
 
     Raises:
         ValueError: A camera does not exist, two are the same, or the environment cannot render from one of them.
@@ -142,7 +123,7 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
     kind = _renderer_kind(env)
     if kind == "mujoco":
         from vlmrm_gym.capture.mujoco import find_camera
-        from vlmrm_gym.rendering.views import make_cameras
+        from vlmrm_gym.rendering.cameras import make_cameras
 
         unwrapped: Any = env.unwrapped
         return make_cameras(
@@ -150,7 +131,7 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
         )
     if kind is not None:
         return None
-    from vlmrm_gym.rendering.env_cameras import find_cameras
+    from vlmrm_gym.rendering.env_viewers import find_cameras
 
     return find_cameras(env, camera)
 
@@ -160,7 +141,7 @@ def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
     return _renderer_kind(env) is not None
 
 
-def _renderer_kind(env: gym.Env[Any, Any]) -> Literal["mujoco", "cart-pole", "mountain car"] | None:
+def _renderer_kind(env: gym.Env[Any, Any]) -> Kind | None:
     """The renderer that draws an environment from its states; None if its frames are stored."""
     while isinstance(env, gym.Wrapper):
         if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
@@ -181,7 +162,7 @@ def _renderer_kind(env: gym.Env[Any, Any]) -> Literal["mujoco", "cart-pole", "mo
     return "mujoco" if renders_as_gymnasium(env) and not shows_dynamics(env) else None
 
 
-_CLASSIC_CONTROL: Mapping[Literal["cart-pole", "mountain car"], tuple[tuple[type, ...], Mapping[str, float]]] = {
+_CLASSIC_CONTROL: Mapping[Kind, tuple[tuple[type, ...], Mapping[str, float]]] = {
     "cart-pole": (
         (CartPoleEnv, envs.CartPole),
         {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400},
@@ -193,15 +174,5 @@ _CLASSIC_CONTROL: Mapping[Literal["cart-pole", "mountain car"], tuple[tuple[type
 }
 """Classes, and attributes that their frames depend on besides the state, with the only values that we can draw."""
 
-_RENDERER_OPTIONS = ("textured",)
-"""Attributes of our environments that are arguments of their renderers."""
-
 _PASSTHROUGH = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.RecordVideo)
 """Wrappers that override `render` without changing the frame."""
-
-
-def _frame_size(unwrapped: Any) -> tuple[int, int]:
-    """Height and width, in pixels, of the frames of an environment that is drawn from its states."""
-    if hasattr(unwrapped, "screen_height"):
-        return unwrapped.screen_height, unwrapped.screen_width
-    return unwrapped.mujoco_renderer.height, unwrapped.mujoco_renderer.width

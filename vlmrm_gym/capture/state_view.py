@@ -9,7 +9,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture.capture import Capture, DrawingCapture
-from vlmrm_gym.capture.factory import build_renderer, is_drawn_from_states, make_capture, pin_camera
+from vlmrm_gym.capture.factory import is_drawn_from_states, make_capture, make_renderer, pin_camera
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, side_by_side
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
@@ -36,7 +36,7 @@ class StateView:
         check_renders(env)
         self._env, self._own_camera = env, camera is None
         self._is_drawn = is_drawn_from_states(env)
-        self._renderer = build_renderer(env, camera=camera, quality=quality)
+        self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
         if pin:

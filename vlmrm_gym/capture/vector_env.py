@@ -7,7 +7,6 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.validation import check_distinct
 
 
 def as_vector_env(
@@ -24,35 +23,37 @@ def as_vector_env(
     Raises:
         ValueError: `env` is neither, has the same environment twice, or resets in another mode.
     """
-    if not isinstance(env, VectorEnv):
-        return _make_sync_vector_env(env, mode or AutoresetMode.NEXT_STEP)
-    if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
-        raise ValueError(
-            f"`autoreset_mode` cannot change that of a vector environment. Received {mode.value!r}, but {env} has "
-            f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
-        )
-    if isinstance(env.unwrapped, SyncVectorEnv):
-        check_distinct(env.unwrapped.envs)
-    return env
-
-
-def _make_sync_vector_env(functions: object, mode: AutoresetMode) -> SyncVectorEnv:
-    if (
-        not isinstance(functions, Sequence)
-        or isinstance(functions, str)
-        or not functions
-        or not all(map(callable, functions))
-    ):
+    if isinstance(env, VectorEnv):
+        if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
+            raise ValueError(
+                f"`autoreset_mode` cannot change that of a vector environment. Received {mode.value!r}, but {env} has "
+                f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
+            )
+        if isinstance(env.unwrapped, SyncVectorEnv):
+            _check_distinct(env.unwrapped.envs)
+        return env
+    if not isinstance(env, Sequence) or isinstance(env, str) or not env or not all(map(callable, env)):
         raise ValueError(
             "`env` must be a vector environment, or a list of functions that make environments, at least one. "
-            f"Received {functions!r}."
+            f"Received {env!r}."
         )
     envs: list[gym.Env[Any, Any]] = []
     with close_on_error(envs):
-        for make in functions:
-            env = make()
-            if not isinstance(env, gym.Env):
-                raise ValueError(f"`env` must be a list of functions that make environments. One made {env!r}.")
-            envs.append(env)
-        check_distinct(envs)
-        return SyncVectorEnv([lambda env=env: env for env in envs], autoreset_mode=mode)
+        for make in env:
+            one = make()
+            if not isinstance(one, gym.Env):
+                raise ValueError(f"`env` must be a list of functions that make environments. One made {one!r}.")
+            envs.append(one)
+        _check_distinct(envs)
+        return SyncVectorEnv([lambda one=one: one for one in envs], autoreset_mode=mode or AutoresetMode.NEXT_STEP)
+
+
+def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    """Raise a ValueError if two environments are the same object, wrapped or not."""
+    first_index: dict[int, int] = {}
+    for i, env in enumerate(envs):
+        if (first := first_index.setdefault(id(env.unwrapped), i)) != i:
+            raise ValueError(
+                f"`env` must have a different object for each environment. Received {env.unwrapped} as number {first} "
+                f"and as number {i}. Each function must make a new environment."
+            )

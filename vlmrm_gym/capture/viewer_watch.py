@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from types import SimpleNamespace
 from typing import Any
 
 import mujoco
@@ -10,14 +9,12 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from gymnasium.envs.mujoco.mujoco_rendering import BaseRender, MujocoRenderer, OffScreenViewer
 from numpy.typing import NDArray
-from PIL import Image
 
 from vlmrm_gym.rendering.cameras import FIELDS, get_fields
-from vlmrm_gym.rendering.env_cameras import render_views
+from vlmrm_gym.rendering.env_viewers import camera_type, find_viewer, render_own, render_views
 from vlmrm_gym.rendering.model_fields import same_value
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
-from vlmrm_gym.rendering.stored import check_frame
-from vlmrm_gym.rendering.viewers import find_viewer, render_own
+from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, make_options
+from vlmrm_gym.rendering.stored import check_frame, shrink
 
 _METHODS = frozenset({**vars(MujocoRenderer), **vars(BaseRender), **vars(OffScreenViewer)})
 _groups = attrgetter(*(f"{kind}group" for kind in ("geom", "site", "joint", "tendon", "actuator", "flex", "skin")))
@@ -46,12 +43,13 @@ class ViewerWatch:
         self._env = env
         self._first = self._camera = dict(camera)
         self._camera_numbers: tuple[Any, ...] | None = None
-        own = env.mujoco_renderer
-        self._configuration = renderer.visual_options, renderer.max_geom, own.width, own.height
+        own, (_, options, max_geom) = env.mujoco_renderer, renderer.look
+        self._configuration = options, max_geom, own.width, own.height
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
-        self._settings = _settings(_new_viewer(env.model, *self._configuration))
+        viewport, scene = mujoco.MjrRect(0, 0, own.width, own.height), mujoco.MjvScene(env.model, max_geom)
+        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), scene, viewport)
 
     def camera(self) -> Mapping[str, Any]:
         """The fields of the camera now. The same object until one changes."""
@@ -87,7 +85,9 @@ class ViewerWatch:
         if self._shown and env.data.time != self._shown_at:  # a marker is for one frame
             kept = [marker for marker in viewer._markers if all(marker is not shown for shown in self._shown)]
             viewer._markers[:], self._shown = kept, []
-        return not viewer._markers and not viewer._overlays and _settings(viewer) == self._settings
+        if viewer._markers or viewer._overlays:
+            return False
+        return _settings(viewer.vopt, viewer.pert, viewer.scn, viewer.viewport) == self._settings
 
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
         """The environment's own frame in this size: uint8 (height, width, 3); of V > 1 cameras, (V, height, width, 3).
@@ -106,14 +106,8 @@ class ViewerWatch:
         rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
         if viewer is not None:  # rendering clears the markers, but the user has yet to render the environment
             viewer._markers[:] = self._shown
-        images = [Image.fromarray(check_frame(frame)) for frame in rendered]
-        frames = np.stack([np.asarray(image.resize((width, height), Image.Resampling.BOX)) for image in images])
+        frames = np.stack([shrink(check_frame(frame), height, width) for frame in rendered])
         return frames if len(frames) > 1 else frames[0]
-
-
-def camera_type(renderer: Any) -> mujoco.mjtCamera:
-    """The type of camera that Gymnasium chooses at every frame: a camera of the model, or a free one."""
-    return mujoco.mjtCamera.mjCAMERA_FREE if renderer.camera_id == -1 else mujoco.mjtCamera.mjCAMERA_FIXED
 
 
 def renders_as_gymnasium(env: Any) -> bool:
@@ -126,28 +120,12 @@ def renders_as_gymnasium(env: Any) -> bool:
     return _METHODS.isdisjoint(vars(env.mujoco_renderer))
 
 
-def _settings(viewer: Any) -> tuple[Any, ...]:
-    """What a frame depends on besides model, data, camera, markers and overlays."""
-    options, scene = viewer.vopt, viewer.scn
+def _settings(options: Any, perturbation: Any, scene: Any, viewport: Any) -> tuple[Any, ...]:
+    """What a viewer's frame depends on besides model, data, camera, markers and overlays."""
     return (
         _option_numbers(options),
-        _perturbation_numbers(viewer.pert),
+        _perturbation_numbers(perturbation),
         _scene_numbers(scene),
-        _viewport_numbers(viewer.viewport),
+        _viewport_numbers(viewport),
         [array.tobytes() for array in (options.flags, scene.flags, *_groups(options))],
-    )
-
-
-def _new_viewer(
-    model: mujoco.MjModel, visual_options: Mapping[int, bool], max_geom: int, width: int, height: int
-) -> SimpleNamespace:
-    """The structures of a viewer as Gymnasium makes them."""
-    options = mujoco.MjvOption()
-    for flag, value in visual_options.items():
-        options.flags[flag] = value
-    return SimpleNamespace(
-        vopt=options,
-        pert=mujoco.MjvPerturb(),
-        scn=mujoco.MjvScene(model, max_geom),
-        viewport=mujoco.MjrRect(0, 0, width, height),
     )

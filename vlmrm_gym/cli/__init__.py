@@ -29,7 +29,8 @@ An ID or a file comes first:      vlmrm-gym check VLMRM/CartPole-v1 --prompt "an
 A flag has one value, or several: --alpha 0 0.5 1, or --alpha 0 --alpha 0.5 --alpha 1
 The flags of a command:           vlmrm-gym COMMAND --help"""
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-"""The disk is full, read-only or fails."""
+_DISK_ERRORS += (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
+"""The disk is full, read-only or fails, or has a folder in the place of a file."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -14,7 +14,8 @@ import tyro
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.folders import output_folder
-from vlmrm_gym.rewards.specification import CLIP, RewardSpec
+from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
 
@@ -108,7 +109,7 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.target import AuditSettings, AuditTarget, find_candidates, find_success_fn
     from vlmrm_gym.cli.tasks import console
     from vlmrm_gym.files import atomic_write
-    from vlmrm_gym.rewards.models import resolve_device
+    from vlmrm_gym.rewards.devices import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
     from vlmrm_gym.rollouts.play import run_actions
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.cli.tasks import console
-from vlmrm_gym.cli.train import configure
+from vlmrm_gym.cli.train import read_settings
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -61,12 +61,13 @@ def evaluate(command: Evaluate) -> None:
     ):
         if not least <= value <= most:
             raise RunError(f"`{name}` must be from {least} to {most}. Received {short_repr(value)}.")
-    config = configure(folder.config_file, ["--no-track"], trust_code=command.trust_code)
+    config, file = read_settings(folder.config_file, ["--no-track"], trust_code=command.trust_code)
     policy = folder.policy(command.policy)
     from vlmrm_gym.training import evaluation
 
-    model = evaluation.load_policy(config, policy)
-    result = evaluation.evaluate(config, model, command.episodes, seed=command.seed)
+    with file.locating():
+        model = evaluation.load_policy(config, policy)
+        result = evaluation.evaluate(config, model, command.episodes, seed=command.seed)
     summary: dict[str, Any] = {"policy": str(policy.relative_to(folder.path)), "episodes": command.episodes}
     summary |= result.means(config.success_threshold)
     if config.task and not config.has_success:  # its `info["success"]` is always False

@@ -188,11 +188,12 @@ def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Comman
     """
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
-        about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(_describe_kinds())}."
+        about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
     return tyro.cli(command, args=spread(arguments, command), prog=f"vlmrm-gym {name}", description=about)
 
 
-def _describe_kinds() -> list[str]:
+def describe_kinds() -> list[str]:
+    """The registered kinds of rewards, with their fields."""
     kinds = {kind: own for kind, own in specification.KINDS.items() if kind != "import"}  # a path names those itself
     return [f"{kind}({', '.join(inspect.signature(own).parameters)})" for kind, own in kinds.items()]
 

@@ -1,5 +1,6 @@
 """The command `vlmrm-gym train`: trainings with Stable-Baselines3."""
 
+import inspect
 import os
 import signal
 import sys
@@ -10,22 +11,13 @@ from typing import Annotated
 
 import tyro
 
+from vlmrm_gym.cli.settings import describe_kinds
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.terminal import say
-from vlmrm_gym.training.checks import find_named_code, validate
-from vlmrm_gym.training.config import ALIASES, SHORT_FLAGS, Config
-from vlmrm_gym.training.config_file import (
-    ConfigError,
-    ConfigFile,
-    Key,
-    Problem,
-    as_values,
-    describe,
-    drop_invalid,
-    flatten,
-    read_config_file,
-)
-from vlmrm_gym.training.defaults import with_defaults
-from vlmrm_gym.training.run_folder import RunError, RunFolder
+from vlmrm_gym.training.checks import complete, find_named_code
+from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.config_file import ConfigError, ConfigFile, as_values, read_config_file, validate
+from vlmrm_gym.training.run_folder import RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
 
@@ -63,20 +55,22 @@ class Train:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
-    spelled, words = without_aliases(id_as_flag(arguments))
-    train(tyro.cli(Train, args=spelled, prog="vlmrm-gym train"), spelled, words)
+    spelled = id_as_flag(arguments)
+    kinds = f"Kinds of --reward.name, with their --reward.kwargs: {', '.join(describe_kinds())}."
+    about = f"{inspect.cleandoc(Train.__doc__ or '')}\n\n{kinds}"
+    train(tyro.cli(Train, args=spelled, prog="vlmrm-gym train", description=about), spelled)
 
 
-def train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]) -> None:
+def train(command: Train, arguments: list[str]) -> None:
     """Run the command.
 
     Raises:
-        ConfigError: The configuration has errors; the message lists all.
+        ConfigError: A setting cannot be used.
         RunError: The run's folder cannot be used.
     """
     resumed = None if command.resume is None else RunFolder.open(command.resume)
     source = command.config or (resumed.config_file if resumed else None)
-    config = configure(source, arguments, words, trust_code=command.trust_code)
+    config, file = read_settings(source, arguments, trust_code=command.trust_code)
     from vlmrm_gym.training.plan import plan_training
 
     for name, text in plan_training(config).items():
@@ -85,9 +79,9 @@ def train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]
         return
     from vlmrm_gym.training.run import resume, start
 
-    folder = resumed or RunFolder.create(config.run_folder)
+    folder = resumed or RunFolder(config.run_folder)
     try:
-        with folder.locked():
+        with file.locating():
             if resumed:
                 resume(config, resumed)
             else:
@@ -95,7 +89,7 @@ def train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]
     except (Interrupted, KeyboardInterrupt) as error:
         say(_resume_hint(folder), error=True)
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
-    except RunError:
+    except InputError:
         raise
     except Exception:
         say(_resume_hint(folder), error=True)
@@ -103,42 +97,38 @@ def train(command: Train, arguments: list[str], words: Sequence[tuple[Key, str]]
     say(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")
 
 
-def configure(
-    source: Path | None, arguments: list[str], words: Sequence[tuple[Key, str]] = (), *, trust_code: bool = False
-) -> Config:
-    """The configuration of a file and flags.
+def configure(source: Path | None, arguments: list[str], *, trust_code: bool = False) -> Config:
+    """The configuration of a file and flags; see `read_settings`."""
+    return read_settings(source, arguments, trust_code=trust_code)[0]
+
+
+def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool) -> tuple[Config, ConfigFile]:
+    """The configuration of a file and flags with defaults filled in, and the file, which knows its lines.
 
     Args:
         source: The file.
-        arguments: The flags, without aliases.
-        words: Keys of the flags that have an alias, and the user's words for them.
+        arguments: The flags.
         trust_code: Whether to run code that the file names.
 
     Raises:
-        ConfigError: It has errors; the message lists all.
+        ConfigError: A setting cannot be used. Unknown keys, types and ranges are reported all at once.
     """
-    file = ConfigFile(Config(), {}, ()) if source is None else read_config_file(source)
+    file = ConfigFile() if source is None else read_config_file(source)
     settings = _read_flags(arguments, file.config)
-    valid, wrong = drop_invalid(as_values(settings))
-    _use_cache(valid)  # before anything imports Hugging Face's libraries, as checking a model's name does
-    in_file, now = flatten(file.config), flatten(settings)
-    problems = [*(problem for problem in file.problems if in_file.get(problem.key) == now.get(problem.key)), *wrong]
-    problems += [_twice(key, dict(words)[key], word) for key, word in words if word != dict(words)[key]]
-    if not trust_code:
-        problems += find_named_code(valid, _read_flags(arguments, Config()))
-    problems += validate(valid, {problem.key for problem in problems})
-    if problems:
-        where = "the flags" if source is None else f"{source}{' and the flags' if in_file != now else ''}"
-        raise ConfigError(where, describe(problems, file, settings, dict(words)))
-    return with_defaults(valid)
+    file = file.overridden(settings)
+    with file.locating():
+        config, wrong = validate(as_values(settings))
+        _use_cache(config)  # before anything imports Hugging Face's libraries
+        problems = [*file.problems, *wrong]
+        if not trust_code:
+            problems += find_named_code(config, _read_flags(arguments, Config()))
+        if problems:
+            raise ConfigError(problems)
+        return complete(config), file
 
 
 def _read_flags(arguments: list[str], default: Config) -> Config:
     return tyro.cli(Train, args=arguments, default=Train(settings=default), prog="vlmrm-gym train").settings
-
-
-def _twice(key: Key, word: str, other: str) -> Problem:
-    return Problem(key, f"`{other}` and `{word}` are the same. Leave one.")
 
 
 def _use_cache(config: Config) -> None:
@@ -160,16 +150,3 @@ def id_as_flag(arguments: Sequence[str]) -> list[str]:
     if not arguments or arguments[0].startswith("-") or first.suffix in (".yaml", ".yml") or os.path.exists(first):
         return list(arguments)
     return ["--env-name", *arguments]
-
-
-def without_aliases(arguments: Sequence[str]) -> tuple[list[str], list[tuple[Key, str]]]:
-    """Arguments with flags in place of aliases; and the keys and words of all flags that have an alias."""
-    meant = {**ALIASES, **SHORT_FLAGS, **{key: key for key in (*ALIASES.values(), *SHORT_FLAGS.values())}}
-    spelled, words = list(arguments), []
-    for i, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        word = flag.removeprefix("--").replace("-", "_")
-        if flag.startswith("--") and word in meant:
-            spelled[i] = f"--{meant[word]}{equals}{value}"
-            words.append((tuple(meant[word].split(".")), word))
-    return spelled, words

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.files import atomic_write, check_space, sync
 from vlmrm_gym.folders import check_folder, make_folder
-from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.scene_file import save_changes
+from vlmrm_gym.rendering.scene_changes import SceneChange, save_changes
 from vlmrm_gym.rollouts.play import Rollout
 from vlmrm_gym.validation import short_repr
 
@@ -153,7 +152,7 @@ class DatasetFolder:
         return [] if self.data.exists() else [i for i in range(episodes) if not self._episode(i).exists()]
 
     def scene_changes(self, episode: int) -> Path:
-        """The file of an episode's scene changes, see `scene_file`. It exists if the environment changed its scene."""
+        """The file of an episode's scene changes, of `save_changes`. It exists if the environment changed its scene."""
         return self.path / "scenes" / f"episode_{episode:04d}.npz"
 
     def write_scene_changes(self, episode: int, changes: Sequence[SceneChange | None]) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.datasets.folder import LABELS, DatasetFolder
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rendering.scene_file import load_changes
+from vlmrm_gym.rendering.scene_changes import load_changes
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.play import Rollout
 from vlmrm_gym.validation import short_repr, truncate

@@ -85,10 +85,6 @@ class CartPoleStates(TaskStates):
             "cart on its track": np.nextafter(self._end, 0) - np.abs(position),
         }
 
-    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
-        """See `TaskStates`."""
-        return np.min(list(self.margins(states).values()), axis=0) >= 0
-
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
         """Half of them upright, half at any angle; anywhere on the track."""
         limits = np.where(np.arange(count) % 2, np.pi, self._fallen)

@@ -6,7 +6,6 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 
-from vlmrm_gym.envs.humanoid_body import XML
 from vlmrm_gym.envs.humanoid_poses import interpolate_from_stand, on_floor
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
 from vlmrm_gym.envs.humanoid_textures import textured_model
@@ -55,7 +54,7 @@ class Humanoid(HumanoidEnv):
     def _initialize_simulation(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
         if not self.textured:
             return super()._initialize_simulation()
-        model = textured_model(str(XML))
+        model = textured_model()
         return model, mujoco.MjData(model)
 
     def reset_model(self) -> np.ndarray:
@@ -63,9 +62,8 @@ class Humanoid(HumanoidEnv):
         observation = super().reset_model()
         if self.start_near_goal and self.np_random.uniform() < self.start_near_goal:
             assert self.task is not None
-            self.set_state(
-                on_floor(interpolate_from_stand(self.task, self.np_random.uniform(size=1))[0]), self.data.qvel
-            )
+            start = on_floor(interpolate_from_stand(self.task, self.np_random.uniform(size=1)))[0]
+            self.set_state(start, self.data.qvel)
             observation = self._get_obs()
         return observation
 

@@ -143,7 +143,7 @@ def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArr
             if name == joint or name in (f"left_{joint}", f"right_{joint}"):
                 mirrored = joint in _MIRRORED and name.startswith("left")
                 qpos[number] = np.deg2rad(-degrees if mirrored else degrees)
-    return on_floor(qpos)
+    return on_floor(qpos[None])[0]
 
 
 def interpolate_from_stand(task: str, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -173,11 +173,13 @@ def orientation(yaw: float, pitch: float, roll: float) -> NDArray[np.float64]:
     return total
 
 
-def on_floor(qpos: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The pose moved vertically until its lowest point is on the floor: `qpos`, float64 (24,)."""
-    moved = qpos.copy()
-    moved[2] -= Body(qpos[None]).lowest()[0]
-    return moved
+def on_floor(states: NDArray[np.float64]) -> NDArray[np.float64]:
+    """States, float64 (N, 24), with their joints within limits and their lowest point on the floor."""
+    low, high = plain_model().jnt_range[1:].T
+    placed = states.copy()
+    placed[:, _ROOT_SIZE:] = np.clip(states[:, _ROOT_SIZE:], low, high)
+    placed[:, 2] -= Body(placed).lowest()
+    return placed
 
 
 @cache

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, interpolate_from_stand, pose
+from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, interpolate_from_stand, on_floor, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds, worst_margin
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.envs.states import NEAR_MISS, Numbers, Rows, StatePath
@@ -107,12 +107,3 @@ def closest_failures(task: str, count: int, rng: np.random.Generator) -> Rows:
     wrong = worst_margin(margins) < -NEAR_MISS
     order = np.argsort(-soft_success(margins), kind="stable")
     return pool[order[wrong[order]]][:count]
-
-
-def on_floor(states: Rows) -> Rows:
-    """The states with their joints within limits and their lowest point on the floor."""
-    limits = plain_model().jnt_range[1:]
-    placed = states.copy()
-    placed[:, 7:] = np.clip(states[:, 7:], limits[:, 0], limits[:, 1])
-    placed[:, 2] -= Body(placed).lowest()
-    return placed

@@ -6,6 +6,7 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym.envs.humanoid_body import XML
 from vlmrm_gym.smoothstep import smoothstep
 
 Picture = NDArray[np.uint8]
@@ -30,25 +31,13 @@ LAND, MIST = (0.56, 0.64, 0.70), (0.70, 0.75, 0.78)
 CLOUDS_FROM = 0.077  # azimuth in turns; chooses the clouds behind a robot seen from the front
 
 
-def textured_model(xml_path: str) -> mujoco.MjModel:
-    """Load Gymnasium's humanoid, or a model with its geoms, with realistic textures; dynamics do not change.
+def textured_model() -> mujoco.MjModel:
+    """Gymnasium's humanoid with realistic textures; dynamics and cameras do not change.
 
-    The textures are procedural, deterministic and cached. Cameras stay; the lights are replaced.
-
-    Args:
-        xml_path: The MJCF file. It needs the geoms of Gymnasium's `humanoid.xml`; its other geoms keep their materials.
-
-    Raises:
-        ValueError: The file cannot be read, or lacks a geom; the message lists the geoms it has.
+    The textures are procedural, deterministic and cached. The lights are replaced.
     """
-    spec = mujoco.MjSpec.from_file(xml_path)
+    spec = mujoco.MjSpec.from_file(str(XML))
     geoms = {geom.name: geom for geom in spec.geoms}
-    wanted = {FLOOR: FLOOR} | {name: skin for skin, names in SKINS.items() for name in names}
-    if missing := [name for name in wanted if name not in geoms]:
-        raise ValueError(
-            f"`xml_path` must be a model with the geoms of Gymnasium's humanoid. Received {str(xml_path)!r}, which "
-            f"has no geom {', '.join(map(repr, missing))}; it has {', '.join(repr(name) for name in geoms if name)}."
-        )
     for old in (*spec.lights, *(texture for texture in spec.textures if texture.type == _SKYBOX)):
         spec.delete(old)
 
@@ -57,20 +46,20 @@ def textured_model(xml_path: str) -> mujoco.MjModel:
     stone.texuniform, stone.texrepeat = True, [1 / (TILE * TILES)] * 2  # per metre
     for skin, picture in (("shell", _shell()), ("limb", _limb()), ("joint", _joint()), ("head", _head())):
         _add_material(spec, skin, mujoco.mjtTexture.mjTEXTURE_CUBE, picture, specular=0.35, shininess=0.6)
-    for name, skin in wanted.items():
-        geoms[name].material, geoms[name].rgba = _PREFIX + skin, [1, 1, 1, 1]
+    for skin, names in {FLOOR: (FLOOR,), **SKINS}.items():
+        for name in names:
+            geoms[name].material, geoms[name].rgba = skin, [1, 1, 1, 1]
 
     _light(spec, geoms["torso1"].parent)
     return spec.compile()
 
 
 _SKYBOX = mujoco.mjtTexture.mjTEXTURE_SKYBOX
-_PREFIX = "realistic_"  # avoids clashes with names in the file
 
 
 def _add_texture(spec: mujoco.MjSpec, name: str, kind: mujoco.mjtTexture, picture: Picture) -> None:
     height, width, channels = picture.shape
-    texture = spec.add_texture(name=_PREFIX + name, type=kind, width=width, height=height, nchannel=channels)
+    texture = spec.add_texture(name=name, type=kind, width=width, height=height, nchannel=channels)
     texture.data = picture.tobytes()
 
 
@@ -78,9 +67,9 @@ def _add_material(
     spec: mujoco.MjSpec, name: str, kind: mujoco.mjtTexture, picture: Picture, specular: float, shininess: float
 ) -> mujoco.MjsMaterial:
     _add_texture(spec, name, kind, picture)
-    material = spec.add_material(name=_PREFIX + name, specular=specular, shininess=shininess, reflectance=0)
+    material = spec.add_material(name=name, specular=specular, shininess=shininess, reflectance=0)
     textures = material.textures
-    textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = _PREFIX + name
+    textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
     material.textures = textures
     return material
 

@@ -71,10 +71,6 @@ class MountainCarStates(TaskStates):
         """See `TaskStates`."""
         return {"car at the flag": (states[:, 0] - self._goal) / 0.2}
 
-    def succeeds(self, states: Rows) -> NDArray[np.bool_]:
-        """See `TaskStates`."""
-        return states[:, 0] >= self._goal
-
     def sample(self, count: int, rng: np.random.Generator) -> Rows:
         """A quarter of them at the flag, the others anywhere."""
         low = np.where(np.arange(count) % 4, self._low, self._goal)

@@ -42,9 +42,9 @@ class TaskStates(ABC):
         """Whether `succeeds` is known."""
         return True
 
-    @abstractmethod
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
-        """Which states succeed: bool (N,). Only with `has_success_fn`."""
+        """Which states succeed: bool (N,). Only with `has_success_fn`. By default those without a negative margin."""
+        return _worst(self.margins(states)) >= 0
 
     def grade(self, states: Rows) -> Numbers | None:
         """How near states are to success: float64 (N,) from 0 to 1, higher is nearer; None if that is not known."""
@@ -93,4 +93,9 @@ def fails_clearly(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
     margins = task.margins(states)
     if not margins:
         return ~task.succeeds(states)
-    return np.min(list(margins.values()), axis=0) < -NEAR_MISS
+    return _worst(margins) < -NEAR_MISS
+
+
+def _worst(margins: Mapping[str, Numbers]) -> Numbers:
+    """The smallest margin of each state, float64 (N,)."""
+    return np.min(list(margins.values()), axis=0)

@@ -1,19 +1,21 @@
-"""From the camera settings that users pass to a MuJoCo camera, with validation."""
+"""From what users pass as `camera` to MuJoCo cameras: settings, names, named sets, and lists of such."""
 
 import copy
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any
 
 import mujoco
 import numpy as np
-from numpy.typing import NDArray
 
-from vlmrm_gym.validation import is_number
+from vlmrm_gym.rendering.model_fields import set_field
+from vlmrm_gym.tasks import PAPER_CAMERA
+from vlmrm_gym.validation import is_finite, is_number
 
 Camera = Mapping[str, Any] | str | int
 """Fields of MuJoCo's `mjvCamera`, or the name or number of a camera of the model."""
+Cameras = Camera | mujoco.MjvCamera | Sequence[Camera | mujoco.MjvCamera]
+"""One camera, a name of `VIEW_SETS`, or a list of such."""
 
 FIELDS = ("type", "fixedcamid", "trackbodyid", "lookat", "distance", "azimuth", "elevation", "orthographic")
 TYPES = {
@@ -21,6 +23,67 @@ TYPES = {
     "tracking": mujoco.mjtCamera.mjCAMERA_TRACKING,
     "fixed": mujoco.mjtCamera.mjCAMERA_FIXED,
 }
+VIEW_SETS: Mapping[str, Sequence[float] | None] = {
+    "paper": None,
+    "side": (-90,),
+    "front-side": (0, -90),
+    "around": (0, -90, 180, 90),
+}
+"""Named sets: azimuths of their cameras relative to the environment's own camera, in degrees.
+
+"paper" is `PAPER_CAMERA`. A camera of the model that has the same name takes precedence."""
+
+
+def make_cameras(
+    model: mujoco.MjModel, cameras: Cameras | None, own: Camera | mujoco.MjvCamera | None = None
+) -> list[mujoco.MjvCamera]:
+    """Make the cameras that a user describes.
+
+    Args:
+        model: The model whose cameras and bodies the settings name.
+        cameras: A camera (see `make_camera`), the name of a set in `VIEW_SETS`, or a list of such.
+        own: The camera to which named sets are relative: the environment's own. None: MuJoCo's default view.
+
+    Raises:
+        ValueError: The list is empty, two cameras are the same, a name is unknown, or `make_camera` rejects a camera.
+    """
+    own = own if isinstance(own, mujoco.MjvCamera) else make_camera(model, own)
+    listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
+    if not listed:
+        raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {cameras!r}.")
+    made = [camera for one in listed for camera in _expand(model, one, own)]
+    fields = [repr({**get_fields(camera), "azimuth": camera.azimuth % 360}) for camera in made]
+    for i, own_fields in enumerate(fields):
+        if own_fields in fields[:i]:
+            raise ValueError(
+                f"`camera` must have different cameras. Numbers {fields.index(own_fields)} and {i} are the same. "
+                f"Received {cameras!r}."
+            )
+    return made
+
+
+def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
+    if isinstance(camera, mujoco.MjvCamera):
+        return [copy.copy(camera)]
+    if not isinstance(camera, str):
+        return [make_camera(model, camera)]
+    if camera in _names(model, "camera") or camera not in VIEW_SETS:
+        try:
+            return [make_camera(model, camera)]
+        except ValueError as error:
+            raise ValueError(f"{error} Named sets: {', '.join(map(repr, VIEW_SETS))}.") from None
+    azimuths = VIEW_SETS[camera]
+    if azimuths is None:
+        return [make_camera(model, PAPER_CAMERA)]
+    if own.type == TYPES["fixed"]:
+        raise ValueError(
+            f"`camera`: the set {camera!r} turns the environment's own camera, which is fixed in its model here. Pass "
+            f"a list of cameras, as names or as mappings of {', '.join(FIELDS)}."
+        )
+    turned = [copy.copy(own) for _ in azimuths]
+    for one, azimuth in zip(turned, azimuths, strict=True):
+        one.azimuth += azimuth
+    return turned
 
 
 def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.MjvCamera:
@@ -60,42 +123,32 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
     for field in ("distance", "azimuth", "elevation"):
         if field in camera:
             setattr(made, field, _number(field, camera[field]))
-    if "distance" in camera:
-        _check_distance(model, made.distance)
     if "lookat" in camera:
         lookat = np.asarray(camera["lookat"], dtype=object).ravel()
         if len(lookat) != 3:
             raise ValueError(f"`camera`: lookat must be three numbers. Received {camera['lookat']!r}.")
         made.lookat[:] = [_number("lookat", value) for value in lookat]
-        _check_lookat(model, made.lookat)
+    _check_place(model, made)
     if "orthographic" in camera:
         if not isinstance(camera["orthographic"], bool | np.bool_):
             raise ValueError(f"`camera`: orthographic must be True or False. Received {camera['orthographic']!r}.")
         made.orthographic = bool(camera["orthographic"])
     if made.type == TYPES["tracking"]:
-        made.trackbodyid = _identify(model, mujoco.mjtObj.mjOBJ_BODY, "body", camera.get("trackbodyid"))
+        made.trackbodyid = _identify(model, "body", camera.get("trackbodyid"))
     if made.type == TYPES["fixed"]:
-        made.fixedcamid = _identify(model, mujoco.mjtObj.mjOBJ_CAMERA, "camera", camera.get("fixedcamid"))
+        made.fixedcamid = _identify(model, "camera", camera.get("fixedcamid"))
     return made
 
 
 def set_fields(camera: mujoco.MjvCamera, fields: Mapping[str, Any]) -> None:
     """Set fields of a camera; the values are not validated."""
     for field, value in fields.items():
-        if field == "lookat":
-            camera.lookat[:] = value
-        else:
-            setattr(camera, field, value)
+        set_field(camera, field, value)
 
 
 def get_fields(camera: mujoco.MjvCamera) -> dict[str, Any]:
     """All fields of a camera, copied, so that they can be pickled."""
     return {field: copy.copy(getattr(camera, field)) for field in FIELDS}
-
-
-def camera_names(model: mujoco.MjModel) -> list[str]:
-    """The names of a model's cameras, by number; "" for a camera without a name."""
-    return [model.camera(i).name for i in range(model.ncam)]
 
 
 def _type(camera: Mapping[str, Any]) -> int:
@@ -105,51 +158,46 @@ def _type(camera: Mapping[str, Any]) -> int:
             return TYPES["fixed"]
         return TYPES["tracking"] if "trackbodyid" in camera and "lookat" not in camera else TYPES["free"]
     for name, number in TYPES.items():
-        if kind == name or (not isinstance(kind, str) and kind == number):
+        if kind in (name, number):
             return number
     raise ValueError(f"`camera`: type must be one of {', '.join(TYPES)}. Received {kind!r}.")
 
 
-def _number(field: str, value: object) -> float:
-    if not is_number(value):
-        raise ValueError(f"`camera`: {field} must be a number. Received {value!r}.")
-    try:
-        number = float(value)  # pyright: ignore[reportArgumentType]
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise ValueError(f"`camera`: {field} must be finite. Received {value!r}.")
-    return number
+def _number(field: str, value: Any) -> float:
+    if not is_finite(value):
+        raise ValueError(f"`camera`: {field} must be a finite number. Received {value!r}.")
+    return float(value)
 
 
-def _check_distance(model: mujoco.MjModel, distance: float) -> None:
+def _check_place(model: mujoco.MjModel, camera: mujoco.MjvCamera) -> None:
+    """Raise a ValueError if nothing could be seen."""
     nearest, farthest = 1e-6 * model.stat.extent, model.vis.map.zfar * model.stat.extent
-    if distance <= 0:
-        raise ValueError(f"`camera`: distance must be positive. Received {distance!r}.")
-    if not nearest <= distance <= farthest:
+    if not nearest <= camera.distance <= farthest:
         raise ValueError(
             f"`camera`: distance must be from {nearest:.3g} to {farthest:.6g} metres for this model. Received "
-            f"{distance!r}: the picture would be empty."
+            f"{camera.distance!r}: the picture would be empty."
         )
-
-
-def _check_lookat(model: mujoco.MjModel, lookat: NDArray[np.float64]) -> None:
     # Bodies move away from their initial position, so this is far more than is visible from there.
     farthest = 1e4 * model.stat.extent
-    if np.abs(lookat - model.stat.center).max() > farthest:
+    if np.abs(camera.lookat - model.stat.center).max() > farthest:
         raise ValueError(
             f"`camera`: lookat must be within {farthest:.6g} metres of the model's centre. Received "
-            f"{lookat.tolist()}: the picture would be empty."
+            f"{camera.lookat.tolist()}: the picture would be empty."
         )
 
 
-def _identify(model: mujoco.MjModel, kind: mujoco.mjtObj, noun: str, wanted: object) -> int:
+def _names(model: mujoco.MjModel, noun: str) -> list[str]:
+    """The names of a model's bodies or cameras, by number; "" without a name."""
+    count, get = {"body": (model.nbody, model.body), "camera": (model.ncam, model.camera)}[noun]
+    return [get(i).name for i in range(count)]
+
+
+def _identify(model: mujoco.MjModel, noun: str, wanted: object) -> int:
     """The number of a body or camera given by name or number."""
-    count = {"body": model.nbody, "camera": model.ncam}[noun]
-    names = [mujoco.mj_id2name(model, kind, i) or "" for i in range(count)]
+    names = _names(model, noun)
     if isinstance(wanted, str) and wanted in names and wanted:
         return names.index(wanted)
-    if is_number(wanted) and wanted in range(count):
+    if is_number(wanted) and wanted in range(len(names)):
         return int(wanted)  # pyright: ignore[reportArgumentType]
     valid = ", ".join(f"{i} ({name!r})" if name else str(i) for i, name in enumerate(names)) or "none"
-    raise ValueError(f"`camera`: this model has no {noun} {wanted!r}. Valid: {valid}. Received {wanted!r}.")
+    raise ValueError(f"`camera`: this model has no {noun} {wanted!r}. Valid: {valid}.")

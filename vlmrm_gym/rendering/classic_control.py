@@ -46,7 +46,6 @@ class _Painter(Protocol):
 class _ClassicControlRenderer:
     """Renders with a painter, at Gymnasium's size or a multiple of it, and resizes."""
 
-    dtype = np.dtype(np.float64)
     state_size: int
 
     def __init__(self, height: int, width: int, painter: Callable[[int], _Painter], oversampling: int = 1) -> None:

@@ -1,11 +1,13 @@
-"""The fields of a MuJoCo model that can affect a frame."""
+"""The fields of a MuJoCo model that can affect a frame: which they are, and scene changes applied to them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
 import mujoco
 import numpy as np
+
+from vlmrm_gym.rendering.scene_changes import CAMERA_FIELD, SceneChange
 
 DRAWN = (
     *("qpos0", "body_", "jnt_", "geom_", "site_", "cam_", "light_", "flex_", "mesh_", "skin_", "hfield_", "tex_"),
@@ -14,6 +16,8 @@ DRAWN = (
 """Prefixes of all fields that can affect a frame. They include some that do not, such as friction."""
 LARGE = ("flex_", "mesh_", "skin_", "hfield_", "tex_")
 """Prefixes of fields that may be too large to compare at every step."""
+_UPLOADED = (*LARGE, "mat_tex", "vis.map", "vis.rgba", "stat.extent", "stat.center")
+"""Prefixes of fields that are uploaded to the OpenGL context."""
 _RENDERER_SETTINGS = ("vis.quality.", "vis.global_.offwidth", "vis.global_.offheight")
 """Settings that the renderer overrides."""
 
@@ -45,19 +49,19 @@ def _numbers_in(structure: Any, path: str) -> Iterator[str]:
             yield from _numbers_in(value, f"{path}.{name}")
 
 
-def get_field(model: mujoco.MjModel, name: str) -> Any:
-    """The value of a field: a number, or an array that is a view of the model's memory."""
-    return reduce(getattr, name.split("."), model)
+def get_field(owner: Any, name: str) -> Any:
+    """The value of a field of a model or a camera: a number, or an array that is a view of MuJoCo's memory."""
+    return reduce(getattr, name.split("."), owner)
 
 
-def set_field(model: mujoco.MjModel, name: str, value: Any) -> None:
-    """Set a field."""
-    *path, last = name.split(".")
-    owner = reduce(getattr, path, model)
-    if isinstance(value, np.ndarray):
-        getattr(owner, last)[...] = value
+def set_field(owner: Any, name: str, value: Any) -> None:
+    """Set a field of a model or a camera; the value is not validated."""
+    now = get_field(owner, name)
+    if isinstance(now, np.ndarray):
+        now[...] = value
     else:
-        setattr(owner, last, value)
+        path, _, last = name.rpartition(".")
+        setattr(get_field(owner, path) if path else owner, last, value)
 
 
 def same_value(value: Any, other: Any) -> bool:
@@ -77,3 +81,36 @@ def frozen_copy(value: Any) -> Any:
         value = value.copy()
         value.flags.writeable = False
     return value
+
+
+class AppliedChanges:
+    """Applies the scene changes of successive states to a renderer's model and cameras, which it writes to."""
+
+    def __init__(self, model: mujoco.MjModel, cameras: Sequence[mujoco.MjvCamera]) -> None:
+        self._model, self._cameras = model, cameras
+        self._applied: SceneChange | None = None
+        self._originals: dict[str, Any] = {}
+
+    def apply(self, change: SceneChange | None) -> bool:
+        """Replace the previous state's change. Returns whether the OpenGL context must be made again."""
+        if change is self._applied:
+            return False
+        self._applied = change
+        fields = {} if change is None else change.fields
+        upload = False
+        for name in {*self._originals, *fields}:
+            owner, path = self._find(name)
+            now = get_field(owner, path)
+            original = self._originals.setdefault(name, frozen_copy(now))
+            wanted = fields.get(name, original)
+            if not same_value(now, wanted):
+                set_field(owner, path, wanted)
+                upload |= name.startswith(_UPLOADED)
+        return upload
+
+    def _find(self, name: str) -> tuple[Any, str]:
+        """The object that has the field, and the field's path in it."""
+        if not name.startswith(CAMERA_FIELD):
+            return self._model, name
+        _, number, path = name.split(".", 2)
+        return self._cameras[int(number)], path

@@ -7,19 +7,15 @@ Coordinates are those of Gymnasium's drawing: x in [0, 600] to the right, y in [
 import functools
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.mountain_track import track_height
-from vlmrm_gym.rendering.procedural import (
-    Field,
-    blend,
-    coverage,
-    fractal_noise,
-    hillshade,
-    rgb,
-    ridged_noise,
-)
+from vlmrm_gym.rendering.procedural import Field, blend, coverage, fractal_noise, hillshade, rgb
 from vlmrm_gym.smoothstep import smoothstep
+
+
+def track_height(x: ArrayLike) -> NDArray[np.float64]:
+    """The y of the track at x."""
+    return (np.sin(3 * (np.asarray(x) * 0.003 - 1.2)) * 0.45 + 0.55) / 0.003
 
 
 @functools.lru_cache(maxsize=2)
@@ -30,11 +26,8 @@ def background(height: int, width: int) -> NDArray[np.uint8]:
     pixel = max(600 / width, 400 / height)
     picture = _sky(x, y)
     # From far to near, with less and less haze.
-    for seed, base, swing, cell, haze, snow_line in (
-        (11, 190, 130, 150, 0.62, 215),
-        (23, 140, 105, 120, 0.42, 215),
-    ):
-        picture = _range(picture, x, y, pixel, seed, base, swing, cell, haze, snow_line)
+    for seed, base, swing, cell, haze in ((11, 190, 130, 150, 0.62), (23, 140, 105, 120, 0.42)):
+        picture = _range(picture, x, y, pixel, seed, base, swing, cell, haze)
     picture = _forest(picture, x, y, pixel)
     picture = _foreground(picture, x, y, pixel)
     picture = _flag(picture, x, y, pixel)
@@ -58,22 +51,13 @@ def _sky(x: Field, y: Field) -> Field:
 
 
 def _range(
-    picture: Field,
-    x: Field,
-    y: Field,
-    pixel: float,
-    seed: int,
-    base: float,
-    swing: float,
-    cell: float,
-    haze: float,
-    snow_line: float,
+    picture: Field, x: Field, y: Field, pixel: float, seed: int, base: float, swing: float, cell: float, haze: float
 ) -> Field:
     """The picture with a range of far mountains in front."""
-    line = base + swing * (ridged_noise(x, np.zeros_like(y[:1]), cell, 7, seed) - 0.45)
-    relief = ridged_noise(x + 0.35 * y, y * 0.8, 70, 6, seed + 1)
+    line = base + swing * (fractal_noise(x, np.zeros_like(y[:1]), cell, 7, seed, ridged=True) - 0.45)
+    relief = fractal_noise(x + 0.35 * y, y * 0.8, 70, 6, seed + 1, ridged=True)
     light = hillshade(relief, 34, pixel)
-    snow = smoothstep(-14, 16, y - snow_line + 70 * (relief - 0.5))[..., None]
+    snow = smoothstep(-14, 16, y - 215 + 70 * (relief - 0.5))[..., None]
     ground = blend(rgb(0.33, 0.36, 0.38), rgb(0.95, 0.96, 0.98), snow)
     ground = ground * (0.35 + 0.75 * light)[..., None]
     depth = np.clip(haze + (1 - haze) * 0.75 * smoothstep(20, 130, line - y), 0, 1)[..., None]
@@ -94,7 +78,7 @@ def _forest(picture: Field, x: Field, y: Field, pixel: float) -> Field:
             height, half = tall * random.uniform(0.55, 1.1), tall * random.uniform(0.14, 0.2)
             distance = np.abs(x - trunk) / half
             line = np.maximum(line, np.where(distance < 1, ground + height * (1 - distance) - 2, 0))
-        texture = ridged_noise(1.7 * x, 0.6 * y, 14, 5, seed + 1)
+        texture = fractal_noise(1.7 * x, 0.6 * y, 14, 5, seed + 1, ridged=True)
         tree = rgb(*tint) * (0.55 + 0.9 * texture)[..., None]
         tree = blend(tree, rgb(0.62, 0.73, 0.80), haze + 0.25 * smoothstep(0, 60, line - y)[..., None])
         picture = blend(picture, tree, np.clip(0.5 + (line - y) / pixel / 2, 0, 1)[..., None])
@@ -107,10 +91,10 @@ def _foreground(picture: Field, x: Field, y: Field, pixel: float) -> Field:
     slope = (1.35 * np.cos(3 * (x * 0.003 - 1.2))).astype(np.float32)
     below = (top - y) / np.hypot(1, slope)  # approximate distance to the track
 
-    bulk = ridged_noise(x + 0.25 * y, y, 110, 8, seed=61)
+    bulk = fractal_noise(x + 0.25 * y, y, 110, 8, seed=61, ridged=True)
     grain = fractal_noise(x, y, 9, 5, seed=67)
     rough = fractal_noise(x, y, 60, 7, seed=83)
-    cracks = smoothstep(0.80, 0.97, ridged_noise(x + 0.5 * y, 0.7 * y, 34, 5, seed=89))
+    cracks = smoothstep(0.80, 0.97, fractal_noise(x + 0.5 * y, 0.7 * y, 34, 5, seed=89, ridged=True))
 
     strata = fractal_noise(x * 0.35, y + 0.3 * x, 16, 5, seed=71)
     rock = blend(rgb(0.33, 0.31, 0.30), rgb(0.66, 0.62, 0.57), smoothstep(0.25, 0.75, strata)[..., None])

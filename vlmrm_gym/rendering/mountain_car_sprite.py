@@ -6,12 +6,12 @@ import numpy as np
 import pygame
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.mountain_track import WHEEL_RADIUS, WHEELBASE
 from vlmrm_gym.rendering.procedural import Field, blend, coverage, rgb, round_corners
 from vlmrm_gym.smoothstep import smoothstep
 
 Point = tuple[float, float]
 
+WHEELBASE, WHEEL_RADIUS = 33.0, 5.6
 CAR_SIZE = 64, 32
 """Width and height of the sprite; the car is centred horizontally."""
 AXLE_HEIGHT = 4 + WHEEL_RADIUS

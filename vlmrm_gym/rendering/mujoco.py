@@ -2,7 +2,7 @@
 
 import copy
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -11,14 +11,15 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.cameras import get_fields, set_fields
-from vlmrm_gym.rendering.model_changes import AppliedChanges
-from vlmrm_gym.rendering.model_fields import same_sizes
+from vlmrm_gym.rendering.cameras import Cameras, get_fields, make_cameras, set_fields
+from vlmrm_gym.rendering.model_fields import AppliedChanges, same_sizes
 from vlmrm_gym.rendering.opengl import OpenGLContext, make_context
 from vlmrm_gym.rendering.renderer import QUALITIES, Quality, check_states
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.views import Cameras, make_cameras
 from vlmrm_gym.validation import check_choice, check_positive_integer
+
+Look = tuple[Quality, Mapping[int, bool], int]
+"""Quality, visual options, and maximum number of geoms of a renderer."""
 
 
 class MuJoCoRenderer:
@@ -33,18 +34,15 @@ class MuJoCoRenderer:
         model: The model; it is copied. Later changes of the original are passed as scene changes; see `MuJoCoCapture`.
         height: Height of the frames, in pixels.
         width: Width of the frames, in pixels.
-        camera: One camera or several: see `vlmrm_gym.rendering.views.make_cameras`. Also a `mujoco.MjvCamera`.
+        camera: One camera or several: see `vlmrm_gym.rendering.cameras.make_cameras`. Also a `mujoco.MjvCamera`.
         quality: "faithful" follows the model's settings, with shadows, reflections and antialiasing. "fast" leaves
             those out and renders rounded geoms with fewer facets, which is several times as fast on a CPU.
         visual_options: Flags of `mjvOption` and their values, as in `MujocoEnv`.
         max_geom: Maximum number of geoms in the scene.
-        egl_device: The EGL device to render on; see `vlmrm_gym.rendering.opengl.make_context`.
 
     Raises:
         ValueError: A size is below 1, or a camera or the quality is unknown.
     """
-
-    dtype = np.dtype(np.float64)
 
     def __init__(
         self,
@@ -54,18 +52,15 @@ class MuJoCoRenderer:
         *,
         camera: Cameras | None = None,
         quality: Quality = "fast",
-        visual_options: dict[int, bool] | None = None,
+        visual_options: Mapping[int, bool] | None = None,
         max_geom: int = 10_000,
-        egl_device: int | None = None,
     ) -> None:
         check_positive_integer("height", height)
         check_positive_integer("width", width)
         check_choice("quality", quality, QUALITIES)
         self.height, self.width = int(height), int(width)
+        self.look: Look = quality, dict(visual_options or {}), max_geom
         self._cameras = make_cameras(model, camera)
-        self._quality: Quality = quality
-        self._visual_options = dict(visual_options or {})
-        self._max_geom, self._egl_device = max_geom, egl_device
         self._model = copy.copy(model)
         self._model.vis.global_.offheight, self._model.vis.global_.offwidth = self.height, self.width
         if quality == "fast":
@@ -101,23 +96,22 @@ class MuJoCoRenderer:
         """
         checked = check_states(states, self.state_size)
         if self._canvas is None:
-            self._canvas = _Canvas(
-                self._model, self._cameras, self._quality, self._visual_options, self._max_geom, self._egl_device
-            )
+            self._canvas = _Canvas(self)
         return self._canvas.draw(checked, changes, views)
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "MuJoCoRenderer":
         """This renderer at another size: `render_size` maps its (height, width) to the new one."""
-        height, width = render_size(self.height, self.width)
-        return self._copy(self._model, height, width)
+        return self._copy(*render_size(self.height, self.width), self._cameras)
 
     def from_cameras(self, camera: Cameras) -> "MuJoCoRenderer":
         """This renderer with other cameras; named sets turn its first one. A ValueError if one does not exist."""
-        return self._copy(self._model, self.height, self.width, make_cameras(self._model, camera, self._cameras[0]))
+        return self._copy(self.height, self.width, make_cameras(self._model, camera, self._cameras[0]))
 
-    def with_model(self, model: mujoco.MjModel) -> "MuJoCoRenderer":
-        """This renderer with another model."""
-        return self._copy(model, self.height, self.width)
+    def _copy(self, height: int, width: int, cameras: Sequence[mujoco.MjvCamera]) -> "MuJoCoRenderer":
+        quality, options, max_geom = self.look
+        return MuJoCoRenderer(
+            self._model, height, width, camera=cameras, quality=quality, visual_options=options, max_geom=max_geom
+        )
 
     def can_draw(self, model: mujoco.MjModel) -> bool:
         """Whether a model differs from this renderer's in values only, so that scene changes can express it."""
@@ -127,7 +121,7 @@ class MuJoCoRenderer:
         """Whether this renderer, given scene changes of model and cameras, renders the same frames as another one."""
         return (
             isinstance(other, MuJoCoRenderer)
-            and self._view == other._view
+            and self.look == other.look
             and (self.height, self.width) == (other.height, other.width)
             and self.num_views == other.num_views
             and self.can_draw(other._model)
@@ -144,37 +138,9 @@ class MuJoCoRenderer:
         return [get_fields(camera) for camera in self._cameras]
 
     @property
-    def visual_options(self) -> dict[int, bool]:
-        """Flags of `mjvOption` and their values. Must not be written to."""
-        return self._visual_options
-
-    @property
-    def max_geom(self) -> int:
-        """Maximum number of geoms in the scene."""
-        return self._max_geom
-
-    @property
     def num_views(self) -> int:
         """Number of cameras."""
         return len(self._cameras)
-
-    @property
-    def _view(self) -> tuple[Any, ...]:
-        return self._quality, self._visual_options, self._max_geom
-
-    def _copy(
-        self, model: mujoco.MjModel, height: int, width: int, cameras: Sequence[mujoco.MjvCamera] | None = None
-    ) -> "MuJoCoRenderer":
-        return MuJoCoRenderer(
-            model,
-            height,
-            width,
-            camera=cameras or self._cameras,
-            quality=self._quality,
-            visual_options=self._visual_options,
-            max_geom=self._max_geom,
-            egl_device=self._egl_device,
-        )
 
     @property
     def state_size(self) -> int:
@@ -198,30 +164,20 @@ class MuJoCoRenderer:
 
 
 class _Canvas:
-    """An OpenGL context with a model's meshes and textures uploaded."""
+    """An OpenGL context with the meshes and textures of a renderer's model uploaded."""
 
-    def __init__(
-        self,
-        model: mujoco.MjModel,
-        cameras: Sequence[mujoco.MjvCamera],
-        quality: Quality,
-        visual_options: dict[int, bool],
-        max_geom: int,
-        egl_device: int | None,
-    ) -> None:
-        self._model, self._cameras = copy.copy(model), [copy.copy(camera) for camera in cameras]
+    def __init__(self, renderer: MuJoCoRenderer) -> None:
+        quality, visual_options, max_geom = renderer.look
+        self._model, self._cameras = copy.copy(renderer._model), [copy.copy(camera) for camera in renderer._cameras]
         self._changes = AppliedChanges(self._model, self._cameras)
         self._data = mujoco.MjData(self._model)
-        self._options = mujoco.MjvOption()
-        for flag, value in visual_options.items():
-            self._options.flags[flag] = value
+        self._options = make_options(visual_options)
         self._scene = mujoco.MjvScene(self._model, max_geom)
         if quality == "fast":
             self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
             self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
-        height, width = model.vis.global_.offheight, model.vis.global_.offwidth
-        self._viewport = mujoco.MjrRect(0, 0, width, height)
-        self._opengl = make_context(width, height, egl_device)
+        self._viewport = mujoco.MjrRect(0, 0, renderer.width, renderer.height)
+        self._opengl = make_context(renderer.width, renderer.height)
         with self._opengl.as_current():
             self._context = self._make_context()
         # Not left to the destructor of `MjrContext`, which frees in whichever OpenGL context is current.
@@ -280,6 +236,14 @@ class _Canvas:
 
     def close(self) -> None:
         self._free()
+
+
+def make_options(visual_options: Mapping[int, bool]) -> mujoco.MjvOption:
+    """MuJoCo's default options, with some flags set."""
+    options = mujoco.MjvOption()
+    for flag, value in visual_options.items():
+        options.flags[flag] = value
+    return options
 
 
 def _free(opengl: OpenGLContext, uploaded: list[mujoco.MjrContext]) -> None:

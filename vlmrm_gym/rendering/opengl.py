@@ -15,15 +15,8 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-_MISSING = (
-    "MuJoCo scenes cannot be drawn: OpenGL ({backend}) is not usable here ({error}). On Debian and Ubuntu run "
-    "`apt-get install {packages}`{otherwise}"
-)
 _PACKAGES = {"egl": "libegl1 libopengl0 libgl1-mesa-dri", "osmesa": "libosmesa6"}
-_OTHERWISE = {
-    "egl": ", or `apt-get install libosmesa6` and set MUJOCO_GL=osmesa. An NVIDIA driver has its own EGL.",
-    "osmesa": ", or `apt-get install libegl1 libopengl0 libgl1-mesa-dri` and set MUJOCO_GL=egl.",
-}
+"""What Debian and Ubuntu need for each backend; an NVIDIA driver has its own EGL."""
 
 _started_in: int | None = None
 """ID of the process that made the first context."""
@@ -70,19 +63,16 @@ def as_current(context: Any) -> Iterator[None]:
         yield
 
 
-def make_context(width: int, height: int, egl_device: int | None = None) -> OpenGLContext:
-    """Make an OpenGL context; it is not current yet.
+def make_context(width: int, height: int) -> OpenGLContext:
+    """Make an OpenGL context; it is not current yet. With EGL, MUJOCO_EGL_DEVICE_ID chooses the device.
 
     Args:
         width: Width of its framebuffer, in pixels.
         height: Height of its framebuffer, in pixels.
-        egl_device: Number of the EGL device (a GPU, or Mesa's software renderer). None uses MUJOCO_EGL_DEVICE_ID, or
-            the first device that works. All contexts of a process are on the same device.
 
     Raises:
         DependencyNotInstalled: A library is missing; the message names the package.
-        ValueError: `egl_device` is not the number of an EGL device.
-        RuntimeError: This process already uses another EGL device, or it was forked from one that uses OpenGL.
+        RuntimeError: This process was forked from one that uses OpenGL.
     """
     global _started_in
     name = backend()
@@ -91,42 +81,18 @@ def make_context(width: int, height: int, egl_device: int | None = None) -> Open
             "This process was forked from one that had already drawn with OpenGL, which does not survive a fork. Start "
             'processes with "spawn" instead, e.g. vector_kwargs={"context": "spawn"}, or draw nothing before forking.'
         )
-    if egl_device is not None:
-        _select_egl_device(name, egl_device)
     try:
         make = importlib.import_module(f"mujoco.{name or 'gl_context'}").GLContext
         context = OpenGLContext(lambda: make(width, height))
-    except RuntimeError as error:
-        if "MUJOCO_EGL_DEVICE_ID" in str(error):
-            raise ValueError(f"`egl_device` is not the number of an EGL device. {error}") from error
-        raise
-    except (
-        ImportError,
-        AttributeError,
-        OSError,
-        ArgumentError,
-    ) as error:  # what PyOpenGL raises where a library is missing
-        if name not in _PACKAGES:
+    except (ImportError, AttributeError, OSError, ArgumentError) as error:  # what PyOpenGL raises without the library
+        if not name:
             raise
         raise DependencyNotInstalled(
-            _MISSING.format(backend=name, error=error, packages=_PACKAGES[name], otherwise=_OTHERWISE[name])
+            f"MuJoCo scenes cannot be drawn: OpenGL ({name}) is not usable here ({error}). On Debian and Ubuntu run "
+            f"`apt-get install {_PACKAGES[name]}`, or set MUJOCO_GL to the other of {' and '.join(_PACKAGES)}."
         ) from error
     _started_in = os.getpid()
     return context
-
-
-def _select_egl_device(backend: str, egl_device: int) -> None:
-    if isinstance(egl_device, bool) or not isinstance(egl_device, int) or egl_device < 0:
-        raise ValueError(f"`egl_device` must be an integer of at least 0. Received {egl_device!r}.")
-    if backend != "egl":
-        raise ValueError(f"`egl_device` needs EGL, but MUJOCO_GL is {os.environ.get('MUJOCO_GL')!r}.")
-    in_use = os.environ.get("MUJOCO_EGL_DEVICE_ID")
-    if _started_in is not None and in_use != str(egl_device):
-        raise RuntimeError(
-            f"`egl_device` is {egl_device}, but this process draws on {in_use or 'the default device'} already, and a "
-            "process has one EGL device. Use another process."
-        )
-    os.environ["MUJOCO_EGL_DEVICE_ID"] = str(egl_device)
 
 
 @contextmanager

@@ -35,17 +35,8 @@ def round_corners(corners: Sequence[tuple[float, float]], times: int = 3) -> lis
     return list(corners)
 
 
-def fractal_noise(x: Field, y: Field, cell: float, octaves: int, seed: int) -> Field:
-    """Fractal noise, about 0 to 1: octaves of Perlin noise, the coarsest with cells of size `cell`."""
-    return _fractal(x, y, cell, octaves, seed, ridged=False)
-
-
-def ridged_noise(x: Field, y: Field, cell: float, octaves: int, seed: int) -> Field:
-    """Fractal noise with sharp ridges, about 0 to 1."""
-    return _fractal(x, y, cell, octaves, seed, ridged=True)
-
-
-def _fractal(x: Field, y: Field, cell: float, octaves: int, seed: int, *, ridged: bool) -> Field:
+def fractal_noise(x: Field, y: Field, cell: float, octaves: int, seed: int, *, ridged: bool = False) -> Field:
+    """Octaves of Perlin noise, about 0 to 1, the coarsest with cells of size `cell`; `ridged`: with sharp ridges."""
     random = np.random.default_rng(seed)
     total, weight, weights = np.zeros(np.broadcast_shapes(x.shape, y.shape), dtype=np.float32), 1.0, 0.0
     for octave in range(octaves):

@@ -34,7 +34,9 @@ class Renderer(Protocol):
     >>> States(np.array([[0.0], [255.0]])).draw(GreyRenderer())[:, 0, 0].tolist()
     [[0, 0, 0], [255, 255, 255]]
 
-    A renderer with several cameras is a `MultiViewRenderer`.
+    A renderer that may have several cameras also has their number, `num_views`, and a parameter `views` of `render`,
+    int64 (B,): the number of the camera that renders each state. None: all V cameras do, and if there are several, the
+    frames are uint8 (B, V, H, W, 3).
     """
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
@@ -55,33 +57,6 @@ class Renderer(Protocol):
 
     def close(self) -> None:
         """Free graphics resources. Rendering again creates them anew."""
-        ...
-
-
-class MultiViewRenderer(Renderer, Protocol):
-    """A renderer that may have several cameras."""
-
-    @property
-    def num_views(self) -> int:
-        """Number of cameras, V."""
-        ...
-
-    def render(
-        self,
-        states: ArrayLike,
-        changes: Sequence[SceneChange | None] | None = None,
-        views: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.uint8]:
-        """Render a batch of states.
-
-        Args:
-            states: See `Renderer.render`; or stored frames, uint8 (B, V, H, W, 3).
-            changes: See `Renderer.render`.
-            views: int64 (B,): the number of the camera that renders each state. None: all cameras render it.
-
-        Returns:
-            uint8 (B, H, W, 3); of all cameras, if there are several: (B, V, H, W, 3).
-        """
         ...
 
 

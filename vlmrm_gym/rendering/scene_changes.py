@@ -1,7 +1,9 @@
-"""How scenes of states differ from the scene that a renderer was made for."""
+"""How scenes of states differ from the scene that a renderer was made for; in memory, between processes, in files."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,13 @@ from numpy.typing import NDArray
 
 CAMERA_FIELD = "camera."
 """Prefix of the fields of a renderer's cameras in scene changes; other fields are of the model."""
+_FRAME = "frame"
+"""The captured frame of a change, among the names of its fields in a file."""
+
+
+def camera_field(number: int, name: str) -> str:
+    """The name that a camera's field has in scene changes."""
+    return f"{CAMERA_FIELD}{number}.{name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,3 +67,54 @@ class SceneUpdate:
         kept = {name: value for name, value in (before or SceneChange()).fields.items() if name not in self.restored}
         fields = kept | dict(self.fields)
         return SceneChange(fields, self.frame) if fields or self.frame is not None else None
+
+
+def pack_changes(changes: Sequence[SceneChange | None]) -> dict[str, NDArray[Any]]:
+    """Arrays from which `unpack_changes` makes the scene changes of states. A value that several share is kept once."""
+    numbers: dict[int, int] = {}  # of the values, by their identity
+    arrays: dict[str, NDArray[Any]] = {}
+    table: list[dict[str, int] | None] = []
+    for change in changes:
+        fields = {} if change is None else dict(change.fields)
+        if change is not None and change.frame is not None:
+            fields[_FRAME] = change.frame
+        row = {name: numbers.setdefault(id(value), len(numbers)) for name, value in fields.items()}
+        arrays |= {f"value_{row[name]}": np.asarray(value) for name, value in fields.items()}
+        table.append(None if change is None else row)
+    return {"table": np.array(json.dumps(table)), **arrays}
+
+
+def unpack_changes(arrays: Mapping[str, NDArray[Any]]) -> list[SceneChange | None]:
+    """The scene changes that `pack_changes` packed. States share the values that they shared then.
+
+    Raises:
+        ValueError, KeyError: The arrays are of something else.
+    """
+    values = {name: array if array.ndim else array.item() for name, array in arrays.items()}
+    made: list[SceneChange | None] = []
+    for fields in json.loads(str(arrays["table"])):
+        if fields is None:
+            made.append(None)
+            continue
+        found = {name: values[f"value_{number}"] for name, number in fields.items()}
+        made.append(SceneChange(frame=found.pop(_FRAME, None), fields=found))
+    return made
+
+
+def save_changes(path: Path, changes: Sequence[SceneChange | None]) -> None:
+    """Write the scene changes of states into a file, ending in ".npz".
+
+    Raises:
+        OSError: The file could not be written.
+    """
+    np.savez_compressed(path, **pack_changes(changes))  # pyright: ignore[reportArgumentType]
+
+
+def load_changes(path: Path) -> list[SceneChange | None]:
+    """Read what `save_changes` wrote.
+
+    Raises:
+        OSError, ValueError, KeyError: The file cannot be read, or is damaged.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        return unpack_changes(dict(file.items()))

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.renderer import MultiViewRenderer, Renderer
+from vlmrm_gym.rendering.renderer import Renderer
 from vlmrm_gym.rendering.scene_changes import SceneChange
 
 
@@ -60,18 +60,16 @@ class States:
         """
         if len(parts) == 1:
             return parts[0]
-        rows = np.concatenate([part.rows for part in parts])
-        chosen = [part.views for part in parts if part.views is not None]
-        views = np.concatenate(chosen) if chosen else None
-        starts = np.cumsum([0, *(len(part.rows) for part in parts)])
-        of_parts = [
-            start + part.clips for start, part in zip(starts[:-1], parts, strict=True) if part.clips is not None
-        ]
-        clips = np.concatenate(of_parts) if of_parts else None
-        if all(part.changes is None for part in parts):
-            return cls(rows, None, views, clips)
+        starts = np.cumsum([0, *(len(part.rows) for part in parts[:-1])])
+        views = [part.views for part in parts if part.views is not None]
+        clips = [start + part.clips for start, part in zip(starts, parts, strict=True) if part.clips is not None]
         changes = [change for part in parts for change in part.changes or [None] * len(part.rows)]
-        return cls(rows, changes, views, clips)
+        return cls(
+            np.concatenate([part.rows for part in parts]),
+            changes if any(part.changes is not None for part in parts) else None,
+            np.concatenate(views) if views else None,
+            np.concatenate(clips) if clips else None,
+        )
 
     @property
     def nbytes(self) -> int:
@@ -90,12 +88,12 @@ class States:
         Raises:
             ValueError: Rows do not fit the renderer, or contain a NaN or an infinity.
         """
-        if self.changes is None:
+        changes = self.changes or ()
+        given = [change.frame for change in changes if change is not None and change.frame is not None]
+        if not given:
             return self._render(renderer)
-        captured = np.array([change is not None and change.frame is not None for change in self.changes])
-        if not captured.any():
-            return self._render(renderer)
-        given = np.stack([change.frame for change in self.changes if change is not None and change.frame is not None])
+        given = np.stack(given)
+        captured = np.array([change is not None and change.frame is not None for change in changes])
         if self.views is not None:
             given = given[np.arange(len(given)), self.views[captured]]
         frames = np.empty((len(self.rows), *given.shape[1:]), dtype=np.uint8)
@@ -107,4 +105,4 @@ class States:
     def _render(self, renderer: Renderer) -> NDArray[np.uint8]:
         if self.views is None:
             return renderer.render(self.rows, self.changes)
-        return cast(MultiViewRenderer, renderer).render(self.rows, self.changes, self.views)
+        return cast(Any, renderer).render(self.rows, self.changes, self.views)  # it has several cameras

@@ -15,7 +15,7 @@ class FrameStore:
     """Keeps the frames that an environment renders: a state is a frame, uint8 (H, W, 3), or (V, H, W, 3) of V views.
 
     Args:
-        cameras: The cameras to render from, of `env_cameras.find_cameras`. None: the environment's own.
+        cameras: The cameras to render from, of `env_viewers.find_cameras`. None: the environment's own.
     """
 
     def __init__(self, cameras: Sequence[Mapping[str, Any]] | None = None) -> None:
@@ -30,7 +30,7 @@ class FrameStore:
         """
         if self._cameras is None:
             return check_frame(render_frame(env)).copy()
-        from vlmrm_gym.rendering.env_cameras import render_views  # needs MuJoCo, which is optional
+        from vlmrm_gym.rendering.env_viewers import render_views  # needs MuJoCo, which is optional
 
         frames = np.stack([check_frame(frame) for frame in render_views(env, self._cameras)])
         return frames if self.num_views > 1 else frames[0]
@@ -41,7 +41,7 @@ class FrameStore:
         changes: Sequence[SceneChange | None] | None = None,
         views: NDArray[np.int64] | None = None,
     ) -> NDArray[np.uint8]:
-        """The frames themselves; see `MultiViewRenderer.render`. `changes` is ignored: a stored frame has no scene.
+        """The frames themselves; see `Renderer.render`. `changes` is ignored: a stored frame has no scene.
 
         Raises:
             ValueError: States are not frames.
@@ -66,10 +66,10 @@ class FrameStore:
 
 
 def render_frame(env: gym.Env[Any, Any]) -> Any:
-    """What `env.render()` returns; of an environment with a MuJoCo viewer, see `viewers.render_own`."""
+    """What `env.render()` returns; of an environment with a MuJoCo viewer, see `render_own`."""
     if "gymnasium.envs.mujoco.mujoco_rendering" not in sys.modules:
         return env.render()
-    from vlmrm_gym.rendering.viewers import render_own  # needs MuJoCo, which is optional
+    from vlmrm_gym.rendering.env_viewers import render_own  # needs MuJoCo, which is optional
 
     return render_own(env)
 
@@ -85,3 +85,10 @@ def check_frame(rendered: object) -> NDArray[np.uint8]:
         hint = " Scale to 0..255 and convert." if frame.dtype.kind == "f" else ""
         raise ValueError(f"`render()` must return uint8 (H, W, 3). Received {frame.dtype} {frame.shape}.{hint}")
     return frame
+
+
+def shrink(frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """A frame, uint8 (H, W, 3), in another size, each pixel the mean of its area."""
+    from PIL import Image  # not needed for what is drawn from states
+
+    return np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BOX))

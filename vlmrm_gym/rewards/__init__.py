@@ -4,9 +4,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.base import RenderSize, RewardModel
+from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.custom import ImportedReward
 from vlmrm_gym.rewards.preference import Preference
-from vlmrm_gym.rewards.specification import CLIP, RewardSpec, from_mapping, to_mapping
+from vlmrm_gym.rewards.specification import RewardSpec, from_mapping, to_mapping
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip import CLIPReward

@@ -1,27 +1,25 @@
-"""Vision-language models: any open_clip model, loaded once per process and device."""
+"""Vision-language models: the bundled one and any of open_clip's, loaded once per process and device.
 
-import vlmrm_gym.rewards.triton  # noqa: F401 (before torchvision is imported)
+Imports open_clip only for its models.
+"""
 
-# isort: split
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, get_args
 
-import open_clip
 import torch
 import torch.nn.functional as F
 from gymnasium.error import DependencyNotInstalled
-from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
-from open_clip.transform import PreprocessCfg
 
+from vlmrm_gym import tiny
 from vlmrm_gym.rewards import sources
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.devices import resolve_device
 from vlmrm_gym.rewards.preprocessing import Preprocessing
-from vlmrm_gym.tiny import scenes
 from vlmrm_gym.validation import check_choice
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -29,15 +27,15 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, eq=False)
 class VisionLanguageModel:
-    """An open_clip model with its tokenizer, preprocessing, device and precision.
+    """A model with its tokenizer, preprocessing, device and precision.
 
     Copies and pickles are references: unpickling loads the model, or returns the one already loaded in that process.
     """
 
     name: str
-    network: Any  # open_clip.CLIP or CustomTextCLIP
+    network: Any  # open_clip.CLIP or CustomTextCLIP, or the bundled model's
     tokenizer: Any
-    preprocess_cfg: PreprocessCfg
+    squash: Preprocessing
     device: torch.device
     precision: Precision
 
@@ -46,16 +44,7 @@ class VisionLanguageModel:
 
     def preprocessing(self, resize_mode: ResizeMode | None = None) -> Preprocessing:
         """This model's preprocessing; frames are squashed, as in the paper, unless `resize_mode` is given."""
-        cfg = self.preprocess_cfg
-        height, width = (cfg.size, cfg.size) if isinstance(cfg.size, int) else cfg.size
-        return Preprocessing(
-            height=height,
-            width=width,
-            mean=_rgb(cfg.mean),
-            std=_rgb(cfg.std),
-            interpolation="bilinear" if cfg.interpolation == "bilinear" else "bicubic",
-            resize_mode=resize_mode or "squash",
-        )
+        return replace(self.squash, resize_mode=resize_mode or "squash")
 
     @torch.inference_mode()
     def encode_image(self, images: torch.Tensor) -> torch.Tensor:
@@ -94,9 +83,9 @@ class VisionLanguageModel:
 
     def count_tokens(self, text: str) -> int:
         """Number of tokens of a text, start and end tokens included."""
-        if isinstance(self.tokenizer, SimpleTokenizer):
-            return len(self.tokenizer.encode(text)) + 2
-        return len(self.tokenizer.tokenizer(self.tokenizer.clean_fn(text)).input_ids)
+        if hasattr(self.tokenizer, "tokenizer"):  # an HFTokenizer
+            return len(self.tokenizer.tokenizer(self.tokenizer.clean_fn(text)).input_ids)
+        return len(self.tokenizer.encode(text)) + 2
 
 
 def load(name: str, device: str = "auto", precision: Precision = "auto") -> VisionLanguageModel:
@@ -132,45 +121,37 @@ _loading = threading.Lock()
 
 
 def _after_fork() -> None:
-    """A fork has none of the parent's threads: not those of torch's pool, nor one that may hold the lock."""
+    """A fork has none of the parent's threads, one of which may hold the lock."""
     global _loading
     _loading = threading.Lock()
-    torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def resolve_device(device: str, parameter: str = "device") -> torch.device:
-    """The device that a parameter names.
-
-    Raises:
-        ValueError: This machine has no such device.
-    """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    available = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if torch.backends.mps.is_available():
-        available.append("mps")
-    try:
-        target = torch.device(device)
-        if target.type != "cuda":
-            target = torch.device(target.type)
-        elif target.index is None and torch.cuda.is_available():
-            # The current device of a process that scores in workers only: asking CUDA would take hundreds of MB of it.
-            target = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_initialized() else 0)
-    except (RuntimeError, TypeError):
-        target = None
-    if target is None or str(target) not in available:
-        raise ValueError(
-            f'`{parameter}` must be "auto" or a device of this machine ({", ".join(available)}). Received {device!r}.'
-        )
-    return target
-
-
 @cache
 def _load(source: sources.ModelSource, device: torch.device, precision: Precision) -> VisionLanguageModel:
+    if source.name == "tiny":
+        network, tokenizer, cfg = tiny.load(_DTYPES[precision])
+    else:
+        network, tokenizer, cfg = _load_open_clip(source, precision)
+    network.to(device).eval().requires_grad_(False)
+    network.visual.to(memory_format=torch.channels_last)  # convolutions run up to twice as fast
+    height, width = (cfg["size"], cfg["size"]) if isinstance(cfg["size"], int) else cfg["size"]
+    squash = Preprocessing(
+        height=height,
+        width=width,
+        mean=tuple(cfg["mean"]),
+        std=tuple(cfg["std"]),
+        interpolation="bilinear" if cfg["interpolation"] == "bilinear" else "bicubic",
+    )
+    return VisionLanguageModel(source.name, network, tokenizer, squash, device, precision)
+
+
+def _load_open_clip(source: sources.ModelSource, precision: Precision) -> tuple[Any, Any, Mapping[str, Any]]:
+    """A network of open_clip, its tokenizer, and its preprocessing in open_clip's terms."""
+    open_clip = sources.import_open_clip()
     try:
         network: Any = open_clip.create_model(
             source.architecture,
@@ -188,21 +169,11 @@ def _load(source: sources.ModelSource, device: torch.device, precision: Precisio
         raise
     except Exception as error:
         raise sources.loading_error(source, error) from error
-    network.to(device).eval().requires_grad_(False)
-    network.visual.to(memory_format=torch.channels_last)  # convolutions run up to twice as fast
-    if source.name == "tiny":
-        scenes.observe(network)
-    return VisionLanguageModel(
-        name=source.name,
-        network=network,
-        tokenizer=_load_tokenizer(source),
-        preprocess_cfg=PreprocessCfg(**open_clip.get_model_preprocess_cfg(network)),
-        device=device,
-        precision=precision,
-    )
+    return network, _load_tokenizer(source), open_clip.get_model_preprocess_cfg(network)
 
 
 def _load_tokenizer(source: sources.ModelSource) -> Any:
+    open_clip = sources.import_open_clip()
     text_cfg = (open_clip.get_model_config(source.architecture) or {}).get("text_cfg", {})
     if (text_cfg.get("tokenizer_kwargs") or {}).get("trust_remote_code"):
         raise ValueError(
@@ -211,7 +182,7 @@ def _load_tokenizer(source: sources.ModelSource) -> Any:
         )
     try:
         if source.file and "hf_tokenizer_name" in text_cfg and (source.file.parent / "tokenizer.json").is_file():
-            return HFTokenizer(
+            return open_clip.tokenizer.HFTokenizer(
                 str(source.file.parent),
                 context_length=text_cfg.get("context_length", 77),
                 tokenizer_mode=text_cfg.get("tokenizer_mode"),
@@ -226,8 +197,3 @@ def _load_tokenizer(source: sources.ModelSource) -> Any:
         if source.local:
             raise sources.tokenizer_missing(source, error) from error
         raise sources.cannot_download(source, "tokenizer", error) from error
-
-
-def _rgb(values: Sequence[float]) -> tuple[float, float, float]:
-    red, green, blue = values
-    return (red, green, blue)

@@ -1,8 +1,5 @@
 """Model names: parsing them into architecture and weights, and error messages for models that do not load."""
 
-import vlmrm_gym.rewards.triton  # noqa: F401 (before torchvision is imported)
-
-# isort: split
 import difflib
 import warnings
 from collections.abc import Sequence
@@ -10,13 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import open_clip
-from huggingface_hub.utils import HFValidationError, validate_repo_id
-from open_clip.pretrained import get_pretrained_cfg
-
 from vlmrm_gym.validation import truncate
 
-TINY_FOLDER = Path(__file__).parent.parent / "tiny"
 _WEIGHTS_SUFFIXES = (".safetensors", ".bin", ".pth", ".pt")
 NAME_FORMS = (
     '"tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", '
@@ -52,6 +44,16 @@ class ModelSource:
         return self.local if self.pretrained else None
 
 
+def import_open_clip() -> Any:
+    """The package open_clip. Its import takes seconds, and 0.25 GB: the bundled model does without."""
+    import vlmrm_gym.rewards.triton  # noqa: F401 (before torchvision is imported)
+
+    # isort: split
+    import open_clip
+
+    return open_clip
+
+
 def parse_model_name(name: str) -> ModelSource:
     """Parse a model name; nothing is loaded.
 
@@ -63,7 +65,7 @@ def parse_model_name(name: str) -> ModelSource:
     if not isinstance(name, str):
         raise TypeError(f"`model` must be a string: {NAME_FORMS}. Received {name!r}.")
     if name == "tiny":
-        return ModelSource(name, f"local-dir:{TINY_FOLDER}", local=TINY_FOLDER)
+        return ModelSource(name, f"local-dir:{Path(__file__).parents[1] / 'tiny'}")
     if name.startswith("hf-hub:"):
         _check_repository(name)
         return ModelSource(name, name)
@@ -76,13 +78,14 @@ def parse_model_name(name: str) -> ModelSource:
         name = f"local-dir:{folder}"
         return ModelSource(name, name, local=folder, version=_version(*folder.iterdir()))
 
+    open_clip = import_open_clip()
     architecture, _, pretrained = name.partition("/")
     if architecture not in open_clip.list_models():
         raise ValueError(
             f"`model` must be {NAME_FORMS}. Received {name!r}. "
             f"{_nearest('architecture', architecture, ['tiny', *open_clip.list_models()])}"
         )
-    if cfg := get_pretrained_cfg(architecture, pretrained):
+    if cfg := open_clip.get_pretrained_cfg(architecture, pretrained):
         # open_clip only warns if the architecture's activation is not the one that the weights were trained with.
         return ModelSource(name, architecture, pretrained, quick_gelu=bool(cfg.get("quick_gelu")))
     file = _absolute(pretrained)
@@ -117,6 +120,8 @@ def parse_model_name(name: str) -> ModelSource:
 
 
 def _check_repository(name: str) -> None:
+    from huggingface_hub.utils import HFValidationError, validate_repo_id  # deferred: few need it
+
     repository = name.removeprefix("hf-hub:")
     try:
         validate_repo_id(repository)
@@ -158,9 +163,10 @@ def weights_are_a_folder(source: ModelSource, folder: Path) -> ValueError:
 
 def cannot_download(source: ModelSource, what: str, error: Exception) -> RuntimeError:
     """The exception to raise when weights or tokenizer cannot be downloaded."""
-    architecture, usage = source.architecture, 'model="local-dir:that/folder"'
+    open_clip, architecture = import_open_clip(), source.architecture
+    usage = 'model="local-dir:that/folder"'
     if source.pretrained:
-        cfg = get_pretrained_cfg(architecture, source.pretrained)
+        cfg = open_clip.get_pretrained_cfg(architecture, source.pretrained)
         origin = cfg.get("hf_hub", "").rstrip("/") or cfg.get("url", "")
         if source.quick_gelu and f"{architecture}-quickgelu" in open_clip.list_models():
             architecture += "-quickgelu"
@@ -187,9 +193,9 @@ def tokenizer_missing(source: ModelSource, error: Exception) -> RuntimeError:
 
 def _published_preprocessing(architecture: str) -> list[tuple[tuple[str, Any], ...]]:
     """The distinct preprocessing settings of an architecture's published weights; a bare file does not contain them."""
-    keys = ("mean", "std", "interpolation")
+    open_clip, keys = import_open_clip(), ("mean", "std", "interpolation")
     tags = open_clip.list_pretrained_tags_by_model(architecture)
-    configs = (get_pretrained_cfg(architecture, tag) for tag in tags)
+    configs = (open_clip.get_pretrained_cfg(architecture, tag) for tag in tags)
     return list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in configs))
 
 

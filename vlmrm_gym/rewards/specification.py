@@ -6,12 +6,13 @@ Imports no torch.
 import difflib
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip_options import CLIPFields, Prompt
+from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.custom import (
     CallableReward,
     ImportedReward,
@@ -38,34 +39,6 @@ class RewardSpec(Protocol):
     def build(self, device: str = "auto") -> RewardModel:
         """Load the reward model on a device. For a kind of one's own any callable: what it lacks is filled in."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class CLIP(CLIPFields):
-    """How well a frame matches a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921).
-
-    >>> import vlmrm_gym
-    >>> vlmrm_gym.CLIP(prompt="an upright pole", baseline="a pole", alpha=0.5).model
-    'tiny'
-
-    Raises:
-        TypeError: A prompt or model name is not a string.
-        ValueError: A value is out of its range; the message names the field.
-    """
-
-    kind: str = field(default="clip", init=False)
-
-    def build(self, device: str = "auto") -> RewardModel:
-        """Load the model.
-
-        Raises:
-            ValueError: Unknown model or device, or a prompt longer than the model's context.
-            FileNotFoundError: The checkpoint does not exist.
-            RuntimeError: The weights cannot be downloaded.
-        """
-        from vlmrm_gym.rewards.clip import CLIPReward
-
-        return CLIPReward(device=device, **self.settings())
 
 
 KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "preference": Preference, "import": ImportedReward}

@@ -191,10 +191,9 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
         InputError: The run is of another environment, or its configuration is damaged or names code.
         RunError: The folder is not a run's, or has no policy that can be read.
     """
-    from vlmrm_gym.training.checks import find_named_code, validate
+    from vlmrm_gym.training.checks import complete, find_named_code
     from vlmrm_gym.training.config import Config, RewardConfig
-    from vlmrm_gym.training.config_file import read_config_file
-    from vlmrm_gym.training.defaults import with_defaults
+    from vlmrm_gym.training.config_file import ConfigError, read_config_file
     from vlmrm_gym.training.evaluation import load_policy
     from vlmrm_gym.training.run_folder import RunFolder
 
@@ -208,9 +207,13 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
         )
     if not trust_code:
         problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
-    if problems := problems or list(validate(config)):
-        raise InputError(f"The run {folder} cannot be used. {run.config_file}: {problems[0].message}")
-    config = with_defaults(config)
+    try:
+        if problems:
+            raise ConfigError(problems)
+        config = complete(config)
+    except ConfigError as error:
+        message = error.problems[0].message
+        raise InputError(f"The run {folder} cannot be used. {run.config_file}: {message}") from error
     model = load_policy(config, run.policy("best"))
     for name in ("observation_space", "action_space"):
         theirs, ours = getattr(model, name), getattr(env, name)

@@ -2,8 +2,9 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
+import gymnasium as gym
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import (
     BaseBuffer,
@@ -18,7 +19,15 @@ from stable_baselines3.her import HerReplayBuffer
 
 
 class DeferredBuffer:
-    """Base class that marks the buffers which wait for rewards."""
+    """Base class of the buffers which wait for rewards."""
+
+    for_dictionaries: ClassVar[type["DeferredBuffer"]]
+    """The subclass for observations that are dictionaries: algorithms choose it only if no class is passed."""
+
+    def __new__(cls, buffer_size: int = 0, observation_space: Any = None, *args: Any, **kwargs: Any) -> Self:
+        """Choose the class by the observation space."""
+        own = vars(cls).get("for_dictionaries", cls) if isinstance(observation_space, gym.spaces.Dict) else cls
+        return cast(Self, object.__new__(own))
 
 
 class Callers(NamedTuple):

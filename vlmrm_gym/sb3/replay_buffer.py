@@ -43,14 +43,6 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             `features_dtype` is another.
     """
 
-    def __new__(
-        cls, buffer_size: int = 0, observation_space: gym.spaces.Space[Any] | None = None, *args: Any, **kwargs: Any
-    ) -> "DeferredReplayBuffer":
-        """Choose the class by the observation space: algorithms do so only if no class is passed."""
-        if cls is DeferredReplayBuffer and isinstance(observation_space, gym.spaces.Dict):
-            return object.__new__(DeferredDictReplayBuffer)
-        return object.__new__(cls)
-
     def __init__(
         self,
         buffer_size: int,
@@ -282,6 +274,9 @@ def _pieces(state: Mapping[str, NDArray[Any]], name: str) -> Iterator[NDArray[An
 
 class DeferredDictReplayBuffer(DeferredReplayBuffer, DictReplayBuffer):
     """A `DeferredReplayBuffer` for observations that are dictionaries."""
+
+
+DeferredReplayBuffer.for_dictionaries = DeferredDictReplayBuffer
 
 
 PIECE_BYTES = 2**26

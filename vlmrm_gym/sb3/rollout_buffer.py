@@ -56,14 +56,6 @@ class DeferredRolloutBuffer(DeferredBuffer, RolloutBuffer):
         ValueError: `rewards` is missing, or the observation space is of another kind.
     """
 
-    def __new__(
-        cls, buffer_size: int = 0, observation_space: gym.spaces.Space[Any] | None = None, *args: Any, **kwargs: Any
-    ) -> "DeferredRolloutBuffer":
-        """Choose the class by the observation space: algorithms do so only if no class is passed."""
-        if cls is DeferredRolloutBuffer and isinstance(observation_space, gym.spaces.Dict):
-            return object.__new__(DeferredDictRolloutBuffer)
-        return object.__new__(cls)
-
     def __init__(
         self,
         buffer_size: int,
@@ -124,3 +116,6 @@ class DeferredRolloutBuffer(DeferredBuffer, RolloutBuffer):
 
 class DeferredDictRolloutBuffer(DeferredRolloutBuffer, DictRolloutBuffer):
     """A `DeferredRolloutBuffer` for observations that are dictionaries."""
+
+
+DeferredRolloutBuffer.for_dictionaries = DeferredDictRolloutBuffer

@@ -5,5 +5,6 @@ from vlmrm_gym.scoring.backends import make_scoring_queue as make_scoring_queue
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes as PendingEpisodes
 from vlmrm_gym.scoring.queue import ScoringQueue as ScoringQueue
 from vlmrm_gym.scoring.requests import Request as Request
+from vlmrm_gym.scoring.scorer import WorkerDied as WorkerDied
 from vlmrm_gym.scoring.scorer import transition_keys as transition_keys
 from vlmrm_gym.scoring.timeouts import Timeouts as Timeouts

@@ -1,18 +1,18 @@
 """The rewards of a vector environment: scores its states, and delivers each reward once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.episode_log import EpisodeRecorder
+from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
-from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
@@ -31,9 +31,8 @@ class RewardDelivery:
         num_envs: Number of environments.
         max_bytes: Maximum memory of states that have not been submitted to the queue.
         overlap: Whether finished episodes may be scored in the background.
-        random_views: Draws the view of each state; None: all of its views are scored.
-        head: Makes the rewards, of features that are scored and returned; None: rewards are scored.
-        recorder: Remembers the states.
+        num_random_views: Number of views, one of which is drawn for each state; 0: all of its views are scored.
+        log: Remembers the states.
         sparse: Which states are scored; None: all.
     """
 
@@ -44,28 +43,40 @@ class RewardDelivery:
         max_bytes: int,
         *,
         overlap: bool,
-        random_views: RandomViews | None,
-        head: NewestHead | None = None,
-        recorder: EpisodeRecorder | None = None,
-        sparse: SparseScoring | None = None,
+        num_random_views: int,
+        log: EpisodeLog | None,
+        sparse: SparseScoring | None,
     ) -> None:
-        self._sparse = sparse
-        self._queue, self._random_views, self.head, self._recorder = queue, random_views, head, recorder
-        self._output: Output = "rewards" if head is None else "features"
-        # Counts of transitions in each environment. `_num_returned` are rewards in the infos of the last call. Only the
-        # next call counts them as delivered: an exception may have kept the last one from returning.
-        counts = np.zeros((4, num_envs), dtype=np.int64)
-        self._num_stepped, self._num_delivered, self._num_peeked, self._num_returned = counts
+        self._queue, self._sparse, features = queue, sparse, queue.info.features
+        self._random_views = RandomViews(num_random_views, num_envs) if num_random_views else None
+        self._recorder = None if log is None else EpisodeRecorder(log, num_envs)
+        self.head = None if features is None else NewestHead(features.head, features.fingerprint)
+        """Makes the rewards, of features that are scored and returned; None: rewards are scored."""
+        self._output: Output = "rewards" if features is None else "features"
+        self._num_stepped, self._num_delivered = np.zeros((2, num_envs), dtype=np.int64)
+        """Transitions of each environment, and how many of them have their rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
         self._num_nonblocking_episodes = 2 if overlap else 0
         self._failure: BaseException | None = None
-        share, chunk_size = max(1, max_bytes // num_envs), None
+        self.is_interrupted = False
+        """Whether an exception has left what is kept here half changed: then only `reset` may be called, for all."""
+        self._max_bytes, self._chunk_size = max(1, max_bytes // num_envs), None
         if overlap:
-            chunk_size = queue.batch_size * (1 if sparse is None else sparse.every)
-        self._pending = [
-            PendingEpisodes(index, share, chunk_size, random_views, self._output, queue.info.clip, sparse)
-            for index in range(num_envs)
-        ]
+            self._chunk_size = queue.batch_size * (1 if sparse is None else sparse.every)
+        self._pending = [self._begin_pending(index) for index in range(num_envs)]
+
+    def _begin_pending(self, index: int, episode: int = 0) -> PendingEpisodes:
+        return PendingEpisodes(
+            index,
+            self._max_bytes,
+            self._chunk_size,
+            self._random_views,
+            self._output,
+            self._queue.info.clip,
+            self._sparse,
+            num_steps=int(self._num_stepped[index]),
+            episode=episode,
+        )
 
     @property
     def nbytes(self) -> int:
@@ -93,30 +104,41 @@ class RewardDelivery:
         check_fingerprint(head, self.head.fingerprint)
         self.head = head
 
-    def begin_call(self) -> None:
-        """Drop the rewards that the last call returned, then raise its exception if any."""
-        if self._num_returned.any():
-            with defer_signals():
-                for pending, count in zip(self._pending, self._num_returned.tolist(), strict=True):
-                    pending.drop(count)
-                self._num_delivered += self._num_returned
-                self._num_returned = np.zeros_like(self._num_returned)
-        self._raise_failure()
+    def raise_failure(self) -> None:
+        """Raise the exception of scoring that was kept, if any."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change what is kept here. If the block raises, as a signal's handler may anywhere, `reset` makes it anew."""
+        self.is_interrupted = True
+        yield
+        self.is_interrupted = False
 
     def reset(self, seed: Any, mask: Mask | None) -> None:
         """Call this at every reset, with the arguments of `RandomViews.seed`: it ends unfinished episodes."""
-        with defer_signals():
-            self.end_episodes(np.full(len(self._pending), True) if mask is None else mask)
+        if self.is_interrupted:
+            self._begin_anew()
+        with self._changing():
+            self._end_episodes(np.full(len(self._pending), True) if mask is None else mask)
             if self._random_views is not None:
                 self._random_views.seed(seed, self._num_stepped, mask)
 
-    def end_episodes(self, mask: Mask) -> None:
+    def _begin_anew(self) -> None:
+        """Forget the states that have no rewards. What is delivered next says that these rewards will not come."""
+        self._num_stepped += 1  # the step that was interrupted may have been recorded
+        self._num_delivered = self._num_stepped.copy()
+        self._pending = [self._begin_pending(i, own.num_episodes) for i, own in enumerate(self._pending)]
+        self._failure, self.is_interrupted = None, False
+
+    def _end_episodes(self, mask: Mask) -> None:
         """End the unfinished episodes of some environments."""
-        with defer_signals():
-            for i in np.flatnonzero(mask).tolist():
-                self._pending[i].end_episode()
-                if self._recorder is not None:
-                    self._recorder.end_episode(i)
+        for i in np.flatnonzero(mask).tolist():
+            self._pending[i].end_episode()
+            if self._recorder is not None:
+                self._recorder.end_episode(i)
 
     def score(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
@@ -133,37 +155,38 @@ class RewardDelivery:
         Returns:
             Rewards, float64 (num_envs,), 0 where states do not count; and infos with features, if there is a head.
         """
-        rewards, own_infos = np.zeros(len(stepped)), {}
-        indices, steps = np.flatnonzero(stepped), self._num_stepped.copy()
-        keys = transition_keys(indices, steps[indices])
-        self._record(states, stepped, infos)
-        self._num_stepped += stepped
-        if not len(indices):
+        with self._changing():
+            rewards, own_infos = np.zeros(len(stepped)), {}
+            indices, steps = np.flatnonzero(stepped), self._num_stepped.copy()
+            keys = transition_keys(indices, steps[indices])
+            self._record(states, stepped, infos)
+            self._num_stepped += stepped
+            if not len(indices):
+                return rewards, own_infos
+            chosen = states[stepped]
+            if self._random_views is not None:
+                chosen = replace(chosen, views=self._random_views(keys))
+            if self._queue.info.clip.length > 1:
+                clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
+                chosen = States.concatenate(clips)
+            self._end_episodes(stepped & ends)
+            request = Request(chosen, keys, self._output)
+            self._queue.submit(request)
+            if error := request.error():
+                raise error
+            made, own = request.values, offsets[stepped].astype(np.float32)
+            if self.head is not None:
+                made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
+                for i, of_state, offset in zip(indices, request.values, own, strict=True):
+                    features[i], weighted[i] = of_state[None], offset[None]
+                own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
+                own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
+                own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
+            rewards[stepped] = made + own
+            if self._recorder is not None:
+                for i, reward in zip(indices.tolist(), made + own, strict=True):
+                    self._recorder.add_rewards(i, int(steps[i]), np.array([reward]), self._version)
             return rewards, own_infos
-        chosen = states[stepped]
-        if self._random_views is not None:
-            chosen = replace(chosen, views=self._random_views(keys))
-        if self._queue.info.clip.length > 1:
-            clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
-            chosen = States.concatenate(clips)
-        self.end_episodes(stepped & ends)
-        request = Request(chosen, keys, self._output)
-        self._queue.submit(request)
-        if error := request.error():
-            raise error
-        made, own = request.values, offsets[stepped].astype(np.float32)
-        if self.head is not None:
-            made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
-            for i, of_state, offset in zip(indices, request.values, own, strict=True):
-                features[i], weighted[i] = of_state[None], offset[None]
-            own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
-            own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
-            own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
-        rewards[stepped] = made + own
-        if self._recorder is not None:
-            for i, reward in zip(indices.tolist(), made + own, strict=True):
-                self._recorder.add_rewards(i, int(steps[i]), np.array([reward]), self._version)
-        return rewards, own_infos
 
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
@@ -178,17 +201,18 @@ class RewardDelivery:
             infos: What the environments said.
 
         Returns:
-            The infos `vlm_step_index`.
+            The infos `vlm_step_index`, and those of `_deliver` for finished episodes. An exception of scoring is kept
+            for the next call.
         """
         steps = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
-        with defer_signals():
+        with self._changing():
             self._record(states, stepped, infos)
             self._num_stepped += stepped
             for i in np.flatnonzero(stepped).tolist():
                 change = states.changes[i] if states.changes else None
                 self._pending[i].append(states.rows[i], change, offsets[i])
-            self.end_episodes(stepped & ends)
-        return steps
+            self._end_episodes(stepped & ends)
+        return steps | self.finished_episodes()
 
     def _record(self, states: States, stepped: Mask, infos: Mapping[str, Any]) -> None:
         """Remember the states of a step, before they are counted."""
@@ -203,9 +227,10 @@ class RewardDelivery:
             self._recorder.add(i, int(self._num_stepped[i]), states.rows[i], change, view, *said)
 
     def finished_episodes(self) -> dict[str, Any]:
-        """Infos with the rewards of finished episodes. An exception of scoring is kept for the next call."""
-        self._collect(keep_newest=self._num_nonblocking_episodes)
-        return self._infos(PendingEpisodes.peek_episode)
+        """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
+        with self._changing():
+            self._collect(keep_newest=self._num_nonblocking_episodes)
+            return self._deliver(self._look(PendingEpisodes.peek_episode))
 
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
@@ -213,21 +238,17 @@ class RewardDelivery:
         Raises:
             Exception: Raised by scoring. Rewards that have arrived are kept for the next call.
         """
-        with defer_signals():
+        with self._changing():
             for pending in self._pending:
                 pending.close_chunk()
-        self._collect(keep_newest=0)
-        self._raise_failure()
-        infos = self._infos(PendingEpisodes.peek_all)
-        self._raise_failure()
-        return infos
-
-    def mark_returned(self) -> None:
-        """Call this last in each call: the rewards in its infos reach the caller."""
-        self._num_returned = self._num_peeked
+            self._collect(keep_newest=0)
+            found = self._look(PendingEpisodes.peek_all) if self._failure is None else {}
+        self.raise_failure()
+        with self._changing():
+            return self._deliver(found)
 
     def _collect(self, *, keep_newest: int) -> None:
-        """Submit all closed chunks, and collect rewards. Exceptions of signal handlers pass through."""
+        """Submit all closed chunks, and collect what has been scored of them."""
         while True:
             self._queue.submit(*(request for pending in self._pending for request in pending.unsubmitted))
             for pending in self._pending:
@@ -241,39 +262,40 @@ class RewardDelivery:
     def _make_rewards(self, values: Values, of: str = "") -> Rewards:
         return values if self.head is None else self.head(values, of)
 
-    def _infos(self, peek: Callable[[PendingEpisodes], Scored | None]) -> dict[str, Any]:
-        """Infos with what `peek` finds of each environment. The next call raises an exception of the head."""
+    def _look(self, peek: Callable[[PendingEpisodes], Scored | None]) -> dict[int, tuple[Scored, Rewards]]:
+        """What `peek` finds of each environment, and its rewards. An exception of the head is kept."""
+        found: dict[int, tuple[Scored, Rewards]] = {}
+        for i, pending in enumerate(self._pending):
+            if (scored := peek(pending)) is not None:
+                try:
+                    made = self._make_rewards(scored.values, f"environment {i}")
+                except ValueError as error:
+                    self._failure = error
+                else:
+                    found[i] = scored, made + scored.offsets
+        return found
+
+    def _deliver(self, found: Mapping[int, tuple[Scored, Rewards]]) -> dict[str, Any]:
+        """Infos with what `_look` has found, which is then dropped."""
         num_envs = len(self._pending)
-        scored = np.zeros(num_envs, dtype=np.bool_)
+        arrived = np.zeros(num_envs, dtype=np.bool_)
         rewards, features, offsets, exact = np.full((4, num_envs), None, dtype=object)
         episodes, start = np.zeros(num_envs, dtype=np.int64), self._num_delivered.copy()
-        self._num_peeked = np.zeros(num_envs, dtype=np.int64)
-        for i, pending in enumerate(self._pending):
-            if (found := peek(pending)) is None:
-                continue
-            try:
-                made = self._make_rewards(found.values, f"environment {i}")
-            except ValueError as error:
-                self._failure = error
-                continue
-            scored[i], episodes[i], self._num_peeked[i] = True, found.episode, len(found)
-            rewards[i], features[i], offsets[i] = made + found.offsets, found.values, found.offsets
-            exact[i] = found.exact
+        for i, (scored, own_rewards) in found.items():
+            arrived[i], episodes[i], rewards[i], exact[i] = True, scored.episode, own_rewards, scored.exact
+            features[i], offsets[i] = scored.values, scored.offsets
             if self._recorder is not None:
-                self._recorder.add_rewards(i, int(start[i]), rewards[i], self._version)
+                self._recorder.add_rewards(i, int(start[i]), own_rewards, self._version)
+            self._pending[i].drop(len(scored))
+            self._num_delivered[i] += len(scored)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
         if self._sparse is not None:
             infos["vlm_scored"] = exact
         if self.head is not None:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
             infos["vlm_reward_version"] = np.full(num_envs, self.head.version)
-        return {**infos, **{f"_{name}": scored.copy() for name in infos}}
+        return {**infos, **{f"_{name}": arrived.copy() for name in infos}}
 
     @property
     def _version(self) -> int:
         return 0 if self.head is None else self.head.version
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure

@@ -10,7 +10,7 @@ def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str)
     Raises:
         ValueError: One does not exist here, or there are more than can be used.
     """
-    from vlmrm_gym.rewards.models import resolve_device  # deferred: a worker need not import torch for this file
+    from vlmrm_gym.rewards.devices import resolve_device  # deferred: a worker need not import torch for this file
 
     if devices is None:
         first = resolve_device(device)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from vlmrm_gym.rendering import SceneChange, States
 from vlmrm_gym.rewards.base import ClipShape, Rewards
 from vlmrm_gym.scoring.clips import EpisodeClips
-from vlmrm_gym.scoring.interrupts import defer_signals
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Keys, Output, Values, transition_keys
@@ -59,8 +58,7 @@ class _Chunk:
     @property
     def nbytes(self) -> int:
         """Bytes of the states that are kept while no request is in the queue."""
-        is_queued = self.request.submitted and not self.request.done()
-        return 0 if self._sparse is None or self.scored is not None or is_queued else self._sparse.nbytes
+        return 0 if self._sparse is None or self.scored is not None or self.request.in_queue else self._sparse.nbytes
 
     def add_values(self, make_rewards: MakeRewards) -> bool:
         """Take the values of the request. Returns whether there is another request."""
@@ -101,6 +99,8 @@ class PendingEpisodes:
         output: What is made of the states.
         clip: What the reward of a state is of.
         sparse: Which states are scored; None: all.
+        num_steps: Transitions that the environment has had.
+        episode: Number of the first episode.
     """
 
     def __init__(
@@ -112,13 +112,16 @@ class PendingEpisodes:
         output: Output = "rewards",
         clip: ClipShape | None = None,
         sparse: SparseScoring | None = None,
+        *,
+        num_steps: int = 0,
+        episode: int = 0,
     ) -> None:
         self._sparse = sparse
         self.clips = EpisodeClips(clip or ClipShape())
         self._output: Output = output
-        self._env_index, self._num_steps, self._random_views = env_index, 0, random_views
+        self._env_index, self._num_steps, self._random_views = env_index, num_steps, random_views
         self._max_bytes, self._chunk_size = max_bytes, chunk_size or sys.maxsize
-        self._episodes = deque([_Episode(0)])
+        self._episodes = deque([_Episode(episode)])
         self.unsubmitted: list[Request] = []
         """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
         self._states: NDArray[Any] | None = None
@@ -133,6 +136,11 @@ class PendingEpisodes:
     def nbytes(self) -> int:
         """Bytes of the states that are not in a request yet."""
         return self._offsets.nbytes + (0 if self._states is None else self._states.nbytes) + self._changes_nbytes
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that have begun, with the current one."""
+        return self._episodes[-1].number + 1
 
     @property
     def kept_nbytes(self) -> int:
@@ -199,7 +207,7 @@ class PendingEpisodes:
         """Collect what has arrived; block on all episodes but the `keep_newest` newest.
 
         A chunk of which more states are to be scored has another request in `unsubmitted`: submit it, and collect
-        again. Raises only exceptions of signal handlers.
+        again.
 
         Args:
             keep_newest: Number of episodes.
@@ -213,13 +221,11 @@ class PendingEpisodes:
             for chunk in tuple(episode.chunks):
                 request = chunk.request
                 if chunk.scored is None and (wait or request.done()) and request not in self.unsubmitted:
-                    error = request.error()
-                    with defer_signals():
-                        if error is not None:
-                            self.unsubmitted.append(request)
-                            return error
-                        if chunk.add_values(make_rewards):
-                            self.unsubmitted.append(chunk.request)
+                    if error := request.error():
+                        self.unsubmitted.append(request)
+                        return error
+                    if chunk.add_values(make_rewards):
+                        self.unsubmitted.append(chunk.request)
                 if chunk.scored is not None and chunk is episode.chunks[0]:
                     episode.scored.append(chunk.scored)
                     episode.chunks.popleft()

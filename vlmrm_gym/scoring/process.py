@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from contextlib import ExitStack
 from functools import partial
 from typing import IO, Any
@@ -17,14 +16,9 @@ import cloudpickle
 
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.scoring.devices import choose_devices, worker_env
-from vlmrm_gym.scoring.restarts import LOG_TAIL_BYTES, RestartingScorer, WorkerDied, finish_start
-from vlmrm_gym.scoring.scorer import Batch, ScorerOptions, StartedScorers
-from vlmrm_gym.scoring.timeouts import Timeouts
-from vlmrm_gym.scoring.watchdog import Watchdog
-from vlmrm_gym.scoring.worker import Answer, WorkerInfo
+from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, RemoteScorer, finish_start
+from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
 
-TICK = 0.2
-"""Seconds between checks that a process is alive and makes progress."""
 REAP_TIMEOUT = 1.0
 """Seconds to wait for a killed process and its pipes; one blocked on a file system can take much longer to end."""
 
@@ -49,7 +43,7 @@ def start(options: ScorerOptions) -> StartedScorers:
             # Pickled first, so that an error starts no process.
             make_reward = cloudpickle.dumps(partial(options.make_reward, device=device.partition(":")[0]))
             environment = {**os.environ, **worker_env(device, threads)}
-            scorer = RestartingScorer(partial(ProcessWorker, make_reward, environment, options.timeouts))
+            scorer = RemoteScorer(partial(ProcessChannel, environment), make_reward, options.timeouts)
             undo.callback(scorer.close)
             scorers.append(scorer)
         infos = [scorer.wait_until_ready() for scorer in scorers]
@@ -58,20 +52,22 @@ def start(options: ScorerOptions) -> StartedScorers:
     return started
 
 
-class ProcessWorker:
-    """A `Worker` in a newly started (not forked) process, so CUDA and OpenGL work in it.
+class ProcessChannel:
+    """A `Channel` to a newly started (not forked) process, so CUDA and OpenGL work in it.
 
     Threads read and write the pipes, so waiting can time out, on Windows too. They end when the process is killed, even
     if it was stopped.
 
     Args:
-        make_reward: A pickled function that makes the reward model.
         environment: Environment variables of the process.
-        timeouts: Time without progress after which the process is killed.
     """
 
-    def __init__(self, make_reward: bytes, environment: dict[str, str], timeouts: Timeouts) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `reap`)
+    max_in_flight = 2
+    """One batch is drawn while the one before it is encoded."""
+    name = "A scoring worker"
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _START, str(os.getpid()), *sys.path],
             stdin=subprocess.PIPE,
@@ -79,67 +75,55 @@ class ProcessWorker:
             stderr=self._log,
             env=environment,
         )
-        self._watchdog = Watchdog(timeouts)
-        self._inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        pipes = (_read, self._process.stdout, self._inbox), (_write, self._process.stdin, self._outbox)
+        pipes = (self._read, self._process.stdout), (self._write, self._process.stdin)
         self._threads = [
-            threading.Thread(target=target, args=arguments, name=f"vlmrm{target.__name__}", daemon=True)
-            for target, *arguments in pipes
+            threading.Thread(target=target, args=(pipe,), name=f"vlmrm{target.__name__}", daemon=True)
+            for target, pipe in pipes
         ]
         for thread in self._threads:
             thread.start()
-        self._outbox.put(make_reward)
 
-    @property
-    def max_in_flight(self) -> int:
-        """2: one batch is drawn while the one before it is encoded."""
-        return 2
-
-    def wait_until_available(self, timeout: float | None) -> bool:
+    def wait_until_placed(self, timeout: float | None) -> bool:
         """Return True at once."""
         return True
 
-    def wait_until_ready(self) -> WorkerInfo:
-        """Wait for the model."""
-        return self._read("ready")
+    def put(self, message: bytes) -> None:
+        """Have a message sent."""
+        self._outbox.put(message)
 
-    def set_renderer(self, renderer: bytes) -> None:
-        """Send the pickled renderer."""
-        self._outbox.put(renderer)
+    def get(self, timeout: float) -> tuple[str, Any] | None:
+        """The next message, or how the process ended."""
+        has_ended = self._process.poll() is not None  # earlier messages arrive within `timeout`
+        try:
+            message = self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            if not has_ended:
+                return None
+            message = None
+        return message or ("end", self._how_it_ended())
 
-    def send(self, batch: Batch) -> None:
-        """Send a batch."""
-        self._watchdog.num_sent += 1
-        self._outbox.put(pickle.dumps((batch.keys, batch.states, batch.output)))
+    def _how_it_ended(self) -> str:
+        try:
+            status = self._process.wait(REAP_TIMEOUT)
+        except subprocess.TimeoutExpired:  # its output is closed, but it is alive
+            self._process.kill()
+            status = self._process.wait()
+        return f"was killed by signal {-status}." if status < 0 else f"ended with exit status {status}."
 
-    def receive(self) -> Answer:
-        """Wait for the next answer."""
-        return self._read("answer")
-
-    def _read(self, kind: str) -> Any:
-        """Wait for the next message of a kind; raise any error received instead."""
-        while True:
-            begun = time.monotonic()
-            received, payload = self._next_message()
-            # A longer interval means that this process was stopped as well, or the machine slept.
-            self._watch(min(time.monotonic() - begun, 2 * TICK), received, payload)
-            if received == "end":
-                raise WorkerDied(f"A scoring worker {self._how_it_ended()}.")
-            if received == "unreadable":  # the stream cannot be resynchronised
-                self._process.kill()
-            if received in ("error", "unreadable"):
-                raise payload
-            if received == kind:
-                return payload
+    def log_tail(self) -> str:
+        """The end of its standard error."""
+        size = os.fstat(self._log.fileno()).st_size
+        tail = os.pread(self._log.fileno(), LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+        return tail.decode(errors="replace").strip()
 
     def kill(self) -> None:
         """Kill the process."""
         self._process.kill()
 
-    def reap(self) -> None:
-        """Kill the process, wait for it to end, and free its pipes and log."""
-        self._process.kill()
+    def close(self) -> None:
+        """Wait for the process to end, and free its pipes and log."""
         try:
             self._process.wait(REAP_TIMEOUT)
         except subprocess.TimeoutExpired:  # do not leave a zombie
@@ -150,54 +134,21 @@ class ProcessWorker:
                 thread.join(REAP_TIMEOUT)
         self._log.close()
 
-    def _next_message(self) -> tuple[str, Any]:
-        has_ended = self._process.poll() is not None  # earlier replies arrive within a tick
-        try:
-            return self._inbox.get(timeout=TICK)
-        except queue.Empty:
-            return "end" if has_ended else "silence", None
+    def _read(self, replies: IO[bytes]) -> None:
+        """Queue the process's messages, then None."""
+        with replies:
+            while True:
+                try:
+                    self._inbox.put(pickle.load(replies))
+                except (EOFError, pickle.UnpicklingError):  # end of file, or a truncated message
+                    return self._inbox.put(None)
+                except BaseException as error:  # the stream cannot be resynchronised
+                    self._process.kill()
+                    return self._inbox.put(("error", error))
 
-    def _watch(self, seconds: float, received: str, payload: Any) -> None:
-        """Account for a message and the elapsed time; kill the process if it made no progress for too long."""
-        watchdog = self._watchdog
-        watchdog.loaded |= received == "ready"
-        watchdog.num_drawn += received == "drawn"
-        watchdog.num_answered += received in ("answer", "error")
-        wrong = watchdog.advance(seconds, (payload,) if received == "progress" else ())
-        if wrong and received == "silence":
-            self._process.kill()
-            raise WorkerDied(wrong)
-
-    def _how_it_ended(self) -> str:
-        try:
-            status = self._process.wait(REAP_TIMEOUT)
-        except subprocess.TimeoutExpired:  # its output is closed, but it is alive
-            self._process.kill()
-            status = self._process.wait()
-        return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-
-    def log_tail(self) -> str:
-        """The end of its standard error."""
-        size = os.fstat(self._log.fileno()).st_size
-        tail = os.pread(self._log.fileno(), LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
-        return tail.decode(errors="replace").strip()
-
-
-def _read(replies: IO[bytes], inbox: "queue.SimpleQueue[tuple[str, Any]]") -> None:
-    """Queue a process's replies, then ("end", None)."""
-    with replies:
-        while True:
-            try:
-                inbox.put(pickle.load(replies))
-            except (EOFError, pickle.UnpicklingError):  # end of file, or a truncated message
-                return inbox.put(("end", None))
-            except BaseException as error:
-                return inbox.put(("unreadable", error))
-
-
-def _write(requests: IO[bytes], outbox: "queue.SimpleQueue[bytes | None]") -> None:
-    """Write messages to a process until one is None or the process is dead."""
-    with contextlib.suppress(OSError), requests:
-        while (message := outbox.get()) is not None:
-            requests.write(message)
-            requests.flush()
+    def _write(self, requests: IO[bytes]) -> None:
+        """Write messages to the process until one is None or the process is dead."""
+        with contextlib.suppress(OSError), requests:
+            while (message := self._outbox.get()) is not None:
+                requests.write(message)
+                requests.flush()

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.state_reward import RewardInfo
-from vlmrm_gym.scoring.interrupts import OneShotEvent, defer_signals
 from vlmrm_gym.scoring.requests import Dispatch, Part, Request
-from vlmrm_gym.scoring.scorer import Drawing, Output, Scorer, ScorerUnavailable, Values
+from vlmrm_gym.scoring.scorer import Drawing, Output, Scorer, Values, WorkerDied
 
 CLOSE_TIMEOUT = 2.0
 """Seconds that `close` waits for batches in progress."""
+MAX_CRASHES = 3
+"""Deaths of workers over the same batch that are an error."""
 
 
 class ScoringQueue:
@@ -26,6 +27,8 @@ class ScoringQueue:
 
     Each scorer has a thread that feeds it. Batches are of equal size, chosen to keep all scorers busy to the end. They
     depend only on what is submitted, not on the scorers' speed, because a reward's last digits depend on its batch.
+
+    A batch that a worker had when it died goes to any worker, but alone: the next death over it is its own.
 
     Args:
         scorers: Closed with the queue.
@@ -44,18 +47,17 @@ class ScoringQueue:
     ) -> None:
         self.info = info
         self._scorers, self.batch_size, self.max_pending_bytes = list(scorers), batch_size, max_pending_bytes
-        self._waiting: deque[Request] = deque()
-        """Requests with states that are not in a batch yet."""
+        self._requests: dict[Request, None] = {}
+        """Those in progress, oldest first. An exception of a signal's handler in `submit` leaves each in or out."""
         self._returned: deque[Dispatch] = deque()
-        """Batches of scorers that became unavailable; dispatched first, unchanged."""
-        self._num_queued = self._pending_bytes = 0
+        """Batches of workers that died; dispatched first, unchanged."""
         self._size = batch_size
         """Size of the next batches."""
-        self._idle = 0
+        self._num_idle = 0
+        """Scorers without a batch."""
         self._closed, self._process = False, os.getpid()
-        self._changed = threading.Condition()
-        self._freed = OneShotEvent()
-        """Set, and replaced, when memory is freed."""
+        self._lock = threading.RLock()  # reentrant: garbage collection may close the queue anywhere
+        self._changed = threading.Condition(self._lock)
         self._threads = [
             threading.Thread(target=self._feed, args=(scorer,), name=f"vlmrm-score-{number}", daemon=True)
             for number, scorer in enumerate(self._scorers)
@@ -66,7 +68,7 @@ class ScoringQueue:
     @property
     def pending_bytes(self) -> int:
         """Bytes of all states that are not scored yet."""
-        return self._pending_bytes
+        return sum(request.nbytes for request in tuple(self._requests))
 
     def rewards(self, states: States) -> NDArray[np.float32]:
         """Score B states, and wait for their rewards: float32 (B,). Blocks and raises like what follows."""
@@ -101,9 +103,7 @@ class ScoringQueue:
         return request.values
 
     def submit(self, *requests: Request) -> None:
-        """Score requests, batched together. Requests in progress or scored are skipped.
-
-        Blocks while memory is full. If a signal handler raises, some requests may not be submitted; submit all again.
+        """Score requests, batched together. Requests in progress or scored are skipped. Blocks while memory is full.
 
         Raises:
             RuntimeError: The queue is closed, or this process is a fork.
@@ -114,126 +114,109 @@ class ScoringQueue:
                 'environments in this process, or start it by "spawn" instead of "fork".'
             )
         while requests:
-            with defer_signals(), self._changed:
+            with self._lock:
                 if self._closed:
                     raise _closed_error()
-                requests, freed = self._accept(requests), self._freed
-            if requests:
-                freed.wait()
+                requests = self._accept(requests)
+                oldest = next(iter(self._requests), None)
+            if requests and oldest is not None:
+                oldest.error()
 
     def _accept(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
         """Accept requests in order; returns those that do not fit in memory yet."""
-        accepted = 0
+        accepted, pending = 0, self.pending_bytes
         for request in requests:
-            if request.states is not None and (request.done() or not request.submitted):
-                if self._pending_bytes > max(0, self.max_pending_bytes - request.nbytes):
+            if request.states is not None and request not in self._requests:
+                if pending > max(0, self.max_pending_bytes - request.nbytes):
                     break
                 request.begin()
-                request.submitted = True
-                self._waiting.append(request)
-                self._num_queued += len(request)
-                self._pending_bytes += request.nbytes
+                self._requests[request] = None
+                pending += request.nbytes
             accepted += 1
-        if self._num_queued:
-            rounds = math.ceil(self._num_queued / (self.batch_size * len(self._scorers)))
-            self._size = math.ceil(self._num_queued / (rounds * len(self._scorers)))
+        if num_waiting := self._num_waiting():
+            rounds = math.ceil(num_waiting / (self.batch_size * len(self._scorers)))
+            self._size = math.ceil(num_waiting / (rounds * len(self._scorers)))
             self._changed.notify_all()
         return requests[accepted:]
 
+    def _num_waiting(self) -> int:
+        """Number of states that are not in a batch yet."""
+        return sum(len(request) - request.num_dispatched for request in tuple(self._requests))
+
     def close(self) -> None:
-        """Stop scoring; unfinished requests fail with a RuntimeError."""
+        """Stop scoring; unfinished requests fail with a RuntimeError. May be called again, such as after Ctrl-C."""
         if os.getpid() != self._process:
             return  # in a fork, scorers and threads belong to the parent
-        with defer_signals():
-            with self._changed:
-                if self._closed:
-                    return
-                self._closed = True
-                self._changed.notify_all()
-                freed, self._freed = self._freed, OneShotEvent()  # `_finish` sets the new one
-                freed.set()
-            for scorer in self._scorers:
-                scorer.abort()
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+        for scorer in self._scorers:
+            scorer.abort()
         # A scorer in this process cannot be interrupted; its thread frees everything when it finishes.
         until = time.monotonic() + CLOSE_TIMEOUT
         for thread in self._threads:
             if thread is not threading.current_thread():  # garbage collection on that thread may have called this
                 thread.join(max(0.0, until - time.monotonic()))
-        with self._changed:
-            unscored = {part.request for dispatch in self._returned for part in dispatch.parts if part.is_live}
-            for request in unscored.union(self._waiting):
-                self._fail(request, _closed_error())
+        with self._lock:
+            for request in tuple(self._requests):
+                self._end(request, _closed_error())
 
     def _feed(self, scorer: Scorer) -> None:
         """Send batches to a scorer and deliver what it makes of them, until the queue is closed."""
-        unanswered: deque[Dispatch] = deque()
         while not self._closed and scorer.wait_until_available():
-            with self._changed:
-                self._idle += 1
-            self._feed_available(scorer, unanswered)
-        with self._changed:
-            for part in (part for dispatch in unanswered for part in dispatch.parts):
-                if part.is_live:
-                    self._fail(part.request, _closed_error())
+            unanswered: deque[Dispatch] = deque()
+            try:
+                self._feed_while_alive(scorer, unanswered)
+            except WorkerDied as died:
+                self._return(unanswered, died)
         scorer.close()
 
-    def _feed_available(self, scorer: Scorer, unanswered: deque[Dispatch]) -> None:
-        """Feed a scorer until it becomes unavailable, or the queue is closed."""
+    def _feed_while_alive(self, scorer: Scorer, unanswered: deque[Dispatch]) -> None:
+        with self._lock:
+            self._num_idle += 1
         while not self._closed:
-            if dispatch := self._next_dispatch(len(unanswered), scorer.max_in_flight):
-                try:
-                    batch = dispatch.make_batch()
-                except ValueError as error:  # states of differing shapes
-                    self._answer(dispatch, None, error, idle=not unanswered)
-                    continue
+            if dispatch := self._next_dispatch(unanswered, scorer.max_in_flight):
                 unanswered.append(dispatch)
-                scorer.send(batch)
+                scorer.send(dispatch.batch)
             elif unanswered:
-                try:
-                    values, error = self._receive(scorer, len(unanswered[0]))
-                except ScorerUnavailable:
-                    with self._changed:
-                        self._returned.extendleft(reversed(unanswered))
-                        unanswered.clear()
-                        self._changed.notify_all()
-                    return
+                values, error = self._receive(scorer, len(unanswered[0].batch))
                 dispatch = unanswered.popleft()
                 self._answer(dispatch, values, error, idle=not unanswered)
 
-    def _next_dispatch(self, num_unanswered: int, max_in_flight: int) -> Dispatch | None:
+    def _next_dispatch(self, unanswered: Sequence[Dispatch], max_in_flight: int) -> Dispatch | None:
         """The next batch for a scorer; None if there is none, or the scorer has enough to do."""
-        with self._changed:
-            if not num_unanswered:
-                self._changed.wait_for(lambda: self._closed or self._num_queued or self._returned)
-            elif num_unanswered >= min(max_in_flight, self._fair_share()) or self._idle:
+        with self._lock:
+            if not unanswered:
+                self._changed.wait_for(lambda: self._closed or self._returned or self._num_waiting())
+            elif self._returned or unanswered[0].num_crashes or self._num_idle:
+                return None  # it takes what was returned once it has answered: that goes alone
+            elif len(unanswered) >= min(max_in_flight, self._fair_share()):
                 return None
-            if self._closed or not (self._num_queued or self._returned):
+            if self._closed or not (self._returned or self._num_waiting()):
                 return None
-            if not num_unanswered:
-                self._idle -= 1
+            if not unanswered:
+                self._num_idle -= 1
             return self._returned.popleft() if self._returned else Dispatch(self._cut_batch())
 
     def _fair_share(self) -> int:
         """Batches that one scorer may take: the waiting batches divided by the scorers, at least 2."""
-        num_batches = math.ceil(self._num_queued / self._size) + len(self._returned)
-        return max(2, math.ceil(num_batches / len(self._scorers)))
+        return max(2, math.ceil(math.ceil(self._num_waiting() / self._size) / len(self._scorers)))
 
     def _cut_batch(self) -> list[Part]:
-        room = min(self._num_queued, self._size)
-        parts: list[Part] = []
-        while room:
-            request = self._waiting[0]
-            if parts and (request.isolate or parts[-1].request.isolate or request.output != parts[-1].request.output):
+        waiting = [request for request in self._requests if request.num_dispatched < len(request)]
+        room, parts = self._size, list[Part]()
+        for request in waiting:
+            before = parts[-1].request if parts else request
+            if before is not request and (request.isolate or before.isolate or request.kind != before.kind):
                 break
             assert request.states is not None
             start = request.num_dispatched
             stop = min(start + room, len(request))
-            parts.append(Part(request, start, stop, request.states[start:stop], request.finished))
+            parts.append(Part(request, start, stop, request.states[start:stop], request.attempt))
             request.num_dispatched = stop
             room -= stop - start
-            self._num_queued -= stop - start
-            if stop == len(request):
-                self._waiting.popleft()
+            if not room:
+                break
         return parts
 
     def _receive(self, scorer: Scorer, count: int) -> tuple[Values | None, BaseException | None]:
@@ -242,7 +225,7 @@ class ScoringQueue:
             values = scorer.receive()
             if len(values) != count:
                 raise RuntimeError(f"A scorer returned values of shape {values.shape} for {count} states.")
-        except ScorerUnavailable:
+        except WorkerDied:
             raise
         except BaseException as raised:  # including SystemExit from a model, because the caller is waiting
             if self._closed:
@@ -251,17 +234,16 @@ class ScoringQueue:
         return values, None
 
     def _answer(self, dispatch: Dispatch, values: Values | None, error: BaseException | None, *, idle: bool) -> None:
-        with self._changed:
+        with self._lock:
             start = 0
             for part in dispatch.parts:
                 stop = start + len(part)
-                if part.is_live:
-                    if values is None:
-                        self._fail(part.request, error)
-                    else:
-                        self._deliver(part, values[start:stop])
+                if part.is_live and values is not None:
+                    self._deliver(part, values[start:stop])
+                elif part.is_live:
+                    self._end(part.request, error)
                 start = stop
-            self._idle += idle
+            self._num_idle += idle
             self._changed.notify_all()
 
     def _deliver(self, part: Part, values: Values) -> None:
@@ -272,22 +254,25 @@ class ScoringQueue:
         request.num_scored += len(values)
         if request.num_scored == len(request):
             request.states = None
-            self._finish(request)
+            self._end(request)
 
-    def _fail(self, request: Request, error: BaseException | None) -> None:
-        """End an attempt with an error; drop its states that are not in a batch yet."""
-        if request in self._waiting:
-            self._waiting.remove(request)
-            self._num_queued -= len(request) - request.num_dispatched
-        request.isolate = True  # retry alone, so that it cannot fail its neighbours
-        request.failure = error
-        self._finish(request)
+    def _return(self, unanswered: Sequence[Dispatch], died: WorkerDied) -> None:
+        """Take back the batches that a worker had when it died; those that have killed too many fail."""
+        with self._lock:
+            for dispatch in reversed(unanswered):
+                dispatch.num_crashes += 1
+                if dispatch.num_crashes < MAX_CRASHES:
+                    self._returned.appendleft(dispatch)
+                    continue
+                for part in dispatch.parts:
+                    if part.is_live:
+                        self._end(part.request, died)
+            self._changed.notify_all()
 
-    def _finish(self, request: Request) -> None:
-        self._pending_bytes -= request.nbytes
-        request.finished.set()
-        freed, self._freed = self._freed, OneShotEvent()
-        freed.set()
+    def _end(self, request: Request, failure: BaseException | None = None) -> None:
+        """End an attempt; states that are not in a batch yet are dropped with it."""
+        del self._requests[request]
+        request.end(failure)
 
 
 def _closed_error() -> RuntimeError:

@@ -2,54 +2,51 @@
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.scoring.devices import thread_env
+from vlmrm_gym.scoring.ray_channel import RayChannel, actor_class
 from vlmrm_gym.scoring.ray_cluster import Cluster
-from vlmrm_gym.scoring.ray_worker import TICK, RayWorker, actor_class
-from vlmrm_gym.scoring.restarts import RestartingScorer, finish_start
+from vlmrm_gym.scoring.remote import TICK, RemoteScorer, finish_start
 from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
+from vlmrm_gym.scoring.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
 PLACEMENT_TIMEOUT = 10.0
-"""Seconds that an actor may wait for a node before others take over its batches."""
+"""Seconds that actors may wait for a place once one has it."""
 
-
-_RESERVED = ("max_restarts", "max_task_retries", "max_concurrency", "lifetime", "name", "namespace", "get_if_exists")
+_RESERVED = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "name")
+_RESERVED = (*_RESERVED, "namespace", "get_if_exists")
 
 
 def start(options: ScorerOptions) -> StartedScorers:
     """Start the actors; wait for the models of those that the cluster has room for."""
     with ExitStack() as undo:
         cluster = Cluster()
-        undo.callback(cluster.release)
+        undo.callback(cluster.close)
         actor_options = _actor_options(cluster, options)
         actor_class(cluster.ray, actor_options)  # Ray checks them
         device = _choose_device(options, actor_options)
         cluster.check_resources(actor_options)
-        start_worker = partial(
-            RayWorker,
-            cluster,
-            actor_options,
-            cloudpickle.dumps(partial(options.make_reward, device=device)),
-            thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {},
-            options.timeouts,
-        )
+        environment = thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {}
+        make_reward = cloudpickle.dumps(partial(options.make_reward, device=device))
         scorers = []
         for _ in range(options.num_workers):
-            scorer = RayScorer(start_worker)
+            scorer = RayScorer(partial(RayChannel, cluster, actor_options, environment), make_reward, options.timeouts)
             undo.callback(scorer.close)
             scorers.append(scorer)
         infos = [scorer.wait_until_ready() for scorer in _wait_for_places(scorers, options.timeouts.schedule)]
         started = finish_start(scorers, infos, options.make_renderer)
         undo.pop_all()
-    cluster.release()  # each scorer holds its own share
+    cluster.close()  # each scorer holds its own share
     return started
 
 
@@ -92,7 +89,7 @@ def _wait_for_places(scorers: "list[RayScorer]", limit: float | None) -> "list[R
     """Wait for actors to be placed; returns the scorers that are, at least one."""
     begun, warned = time.monotonic(), False
     while True:
-        placed = [scorer for scorer in scorers if scorer.worker.wait_until_available(TICK / len(scorers))]
+        placed = [scorer for scorer in scorers if scorer.wait_until_placed(TICK / len(scorers))]
         waited = time.monotonic() - begun
         if len(placed) == len(scorers):
             return placed
@@ -112,19 +109,16 @@ def _wait_for_places(scorers: "list[RayScorer]", limit: float | None) -> "list[R
             )
 
 
-class RayScorer(RestartingScorer):
-    """A `Scorer` whose worker is an actor."""
+class RayScorer(RemoteScorer):
+    """A `RemoteScorer` that keeps the connection to the cluster open."""
 
-    def __init__(self, start_worker: "partial[RayWorker]") -> None:
+    def __init__(self, start_worker: Callable[[], RayChannel], make_reward: bytes, timeouts: Timeouts) -> None:
         self._cluster = Cluster()
-        try:
-            super().__init__(start_worker, PLACEMENT_TIMEOUT)
-        except BaseException:
-            self._cluster.release()
-            raise
+        with close_on_error([self._cluster]):
+            super().__init__(start_worker, make_reward, timeouts)
         self._cluster.closes_first(self)
 
     def close(self) -> None:
         """Kill the actor and release the cluster share."""
         super().close()
-        self._cluster.release()
+        self._cluster.close()

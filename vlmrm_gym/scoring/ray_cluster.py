@@ -97,7 +97,7 @@ class Cluster:
         """Abort a scorer when the interpreter exits, before the connection ends."""
         Cluster.scorers.add(scorer)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Release the share."""
         with Cluster._lock:
             if self._released:

@@ -1,11 +1,12 @@
 """Requests to the scoring queue, and the batches made from them."""
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from vlmrm_gym.rendering import States
-from vlmrm_gym.scoring.interrupts import OneShotEvent
 from vlmrm_gym.scoring.scorer import Batch, Keys, Output, Values
 
 
@@ -30,30 +31,44 @@ class Request:
         self.states: States | None = states
         self.keys = keys
         self.output: Output = output
+        self.kind = (output, states.rows.shape[1:], states.rows.dtype, states.views is None, states.clips is None)
+        """Requests of one kind can share a batch."""
         self.nbytes = states.nbytes + kept_bytes
-        self.submitted = self.isolate = False
+        self.isolate = False
+        """Whether it has failed, and goes alone, so that it cannot fail its neighbours."""
         self.values: Values = np.empty(0, dtype=np.float32)
         """What was made of the N states, once `done` without an error."""
+        self.attempt = 0
         self.begin()
+        self.in_queue = False
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def begin(self) -> None:
         """Start a new attempt."""
+        self.attempt, self.in_queue = self.attempt + 1, True
         self.num_dispatched = self.num_scored = 0
-        self.failure: BaseException | None = None
-        self.finished = OneShotEvent()
-        """Set when this attempt ends."""
+        self._failure: BaseException | None = None
+        self._done = False
+        # Not an Event: an exception of a signal's handler could leave it locked for ever.
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """End this attempt, once."""
+        self.isolate, self.in_queue = failure is not None, False
+        self._failure, self._done = failure, True
+        self._gate.release()
 
     def done(self) -> bool:
         """Whether this attempt has succeeded or failed."""
-        return self.finished.is_set()
+        return self._done
 
     def error(self) -> BaseException | None:
         """Wait for the end of the attempt; returns its error, or None."""
-        self.finished.wait()
-        return self.failure
+        with self._gate:
+            return self._failure
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,41 +79,28 @@ class Part:
     start: int
     stop: int
     states: States
-    attempt: OneShotEvent
+    attempt: int
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     @property
-    def keys(self) -> Keys:
-        """int64 (stop - start,)."""
-        return self.request.keys[self.start : self.stop]
-
-    @property
     def is_live(self) -> bool:
         """Whether the request still needs these rewards: no other part has failed."""
-        return self.request.finished is self.attempt and not self.attempt.is_set()
+        return self.request.attempt == self.attempt and not self.request.done()
 
 
 @dataclass(eq=False)
 class Dispatch:
-    """A batch and its parts of requests, of which the same is made."""
+    """A batch and its parts of requests."""
 
     parts: list[Part]
-    batch: Batch | None = None
-    """Made once, so that it keeps its crash count if another scorer gets it."""
+    num_crashes: int = field(default=0, init=False)
+    """Workers that died, or stopped, while they had it."""
 
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
-
-    def make_batch(self) -> Batch:
-        """The batch.
-
-        Raises:
-            ValueError: States of differing shapes.
-        """
-        if self.batch is None:
-            keys = np.concatenate([part.keys for part in self.parts])
-            states = States.concatenate([part.states for part in self.parts])
-            self.batch = Batch(keys, states, self.parts[0].request.output)
-        return self.batch
+    @cached_property
+    def batch(self) -> Batch:
+        """What a scorer gets; the same each time, because a reward's last digits depend on its batch."""
+        keys = np.concatenate([part.request.keys[part.start : part.stop] for part in self.parts])
+        states = States.concatenate([part.states for part in self.parts])
+        return Batch(keys, states, self.parts[0].request.output)

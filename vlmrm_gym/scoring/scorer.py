@@ -25,7 +25,7 @@ class Drawing:
     size: tuple[int, int] | None = None
     """(height, width) in pixels; None: the size at which the model looks at them."""
     camera: Any = None
-    """The cameras that draw them, see `views.make_cameras`; None: those of the reward."""
+    """The cameras that draw them, see `cameras.make_cameras`; None: those of the reward."""
 
 
 Output = Literal["rewards", "features"] | Drawing
@@ -57,15 +57,13 @@ class Batch:
     """B states."""
     output: Output = "rewards"
     """What is made of them."""
-    num_crashes: int = 0
-    """Consecutive workers that died or hung over these states."""
 
     def __len__(self) -> int:
         return len(self.states)
 
 
-class ScorerUnavailable(Exception):
-    """The scorer lost its worker and has no replacement yet. It dropped all unanswered batches."""
+class WorkerDied(RuntimeError):
+    """A worker died, or did not respond. Users see the third one that did over the same states, with its log."""
 
 
 class Scorer(Protocol):
@@ -88,7 +86,8 @@ class Scorer(Protocol):
         """Wait for what was made of the oldest unanswered batch.
 
         Raises:
-            ScorerUnavailable: Send all unanswered batches again, here after `wait_until_available` or elsewhere.
+            WorkerDied: The worker is lost, and is being replaced. Send all unanswered batches again, here after
+                `wait_until_available`, or elsewhere.
             Exception: Raised by scoring. The batch counts as answered.
         """
         ...

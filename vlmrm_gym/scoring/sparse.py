@@ -56,6 +56,12 @@ class SparseScoring:
         self._left, self._first = (deque[float](maxlen=_NUM_RECENT) for _ in range(2))
         self._warned = False
 
+    @classmethod
+    def of(cls, every: int, tolerance: float | None) -> "SparseScoring | None":
+        """None if all states are scored. Raises a ValueError like the constructor."""
+        sparse = cls(every, tolerance)
+        return None if sparse.every == 1 else sparse
+
     def check(self, info: RewardInfo) -> None:
         """Raise a ValueError if a reward cannot be interpolated."""
         reason = None if info.interpolate else "says that it cannot be interpolated"

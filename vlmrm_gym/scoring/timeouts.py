@@ -1,8 +1,9 @@
-"""Time limits of workers."""
+"""Time limits of workers, and how long each stage of a worker has made no progress."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from vlmrm_gym.validation import is_number
 
@@ -39,3 +40,51 @@ class Timeouts:
             if seconds is not None and (not is_number(seconds) or not 0 < seconds < math.inf):
                 raise ValueError(f"{rule}. Received {seconds!r} for {name!r}.")
         return cls(**given)
+
+
+_DOING = {"load": "loading the model", "draw": "drawing frames", "encode": "encoding frames"}
+
+
+class Watchdog:
+    """Counts the seconds without progress of each stage of a worker that has work.
+
+    Args:
+        timeouts: The limits.
+    """
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._limits = {stage: getattr(timeouts, stage) or math.inf for stage in _DOING}
+        self._silent = dict.fromkeys(_DOING, 0.0)
+        self._loaded = False
+        self.num_sent = 0
+        """Batches that the worker has been sent."""
+        self._num_drawn = self._num_answered = 0
+
+    def advance(self, seconds: float, kind: str = "", stage: Any = None) -> str | None:
+        """Account for time, and for the message of the worker that ended it.
+
+        Args:
+            seconds: The time.
+            kind: Of the message, see `worker`; "" if none has arrived.
+            stage: The one that a message of "progress" names.
+
+        Returns:
+            What the worker has done for too long; None if all is well.
+        """
+        self._loaded |= kind == "ready"
+        self._num_drawn += kind == "drawn"
+        self._num_answered += kind in ("answer", "error")
+        working = {
+            "load": not self._loaded,
+            "draw": self._loaded and self.num_sent > self._num_drawn,
+            "encode": self._num_drawn > self._num_answered,
+        }
+        wrong = None
+        for own, is_working in working.items():
+            self._silent[own] = self._silent[own] + seconds if is_working and own != stage else 0.0
+            if not kind and self._silent[own] > self._limits[own]:
+                wrong = (
+                    f"did not respond for {self._limits[own]:g} seconds ({_DOING[own]}). If it needs longer, "
+                    f'pass worker_timeouts={{"{own}": seconds}}.'
+                )
+        return wrong

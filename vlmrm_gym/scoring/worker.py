@@ -1,8 +1,8 @@
-"""The worker process: reads states from its standard input and writes what it makes of them to its standard output.
+"""What a worker does, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
 
-`process.ProcessWorker` is the other side. Input pickles: a function that makes the reward model, the renderer, then
-the fields of batches. Output pickles: ("ready", `WorkerInfo`), then for each batch ("drawn", None), and ("answer",
-`Answer`) or ("error", exception). In between, ("progress", "draw" or "encode") reports progress.
+It receives a function that makes the reward, the renderer, then the fields of batches. It replies ("ready",
+`WorkerInfo`), then for each batch ("drawn", None), and ("answer", `Answer`) or ("error", exception). In between,
+("progress", "draw" or "encode") reports progress.
 """
 
 import faulthandler
@@ -19,13 +19,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import cloudpickle
 
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.local import LocalScorer
 from vlmrm_gym.scoring.scorer import Batch, Values
+
+Reply = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,10 @@ class Answer:
 
 
 def main(parent: int) -> None:
-    """Serve requests until the input or the parent ends.
+    """Serve the process that reads this one's standard output, until it ends or closes the standard input.
 
     Args:
-        parent: Process ID of the parent, which reads the replies.
+        parent: Its process ID.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal; the parent decides
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
@@ -72,7 +74,7 @@ def main(parent: int) -> None:
             os._exit(0)
 
     try:
-        _answer(requests, reply)
+        serve(partial(pickle.load, requests), reply)
     except EOFError:
         pass
     except BaseException as error:
@@ -80,31 +82,37 @@ def main(parent: int) -> None:
     os._exit(0)  # a normal exit would wait for the batch in progress
 
 
-def _answer(requests: BinaryIO, reply: Callable[[str, Any], None]) -> None:
-    reward, info = load_reward(pickle.load(requests))
+def serve(receive: Callable[[], Any], reply: Reply, warned: Sequence[str] = ()) -> None:
+    """Make the reward, then answer batches until an exception.
+
+    Args:
+        receive: Waits for a message, and returns it.
+        reply: Sends a kind and a payload. Called from two threads.
+        warned: What to warn of besides what loading the model warns of.
+    """
+    reward, info = load_reward(receive(), warned)
     reply("ready", info)
-    warned = collect_warnings()
+    collected = _collect_warnings()
 
     def answer(future: Future[Values]) -> None:
-        error = future.exception()
-        if error is None:
-            reply("answer", make_answer(future.result(), warned))
-        else:
+        if error := future.exception():
             reply("error", picklable(error))
+        else:
+            reply("answer", Answer(future.result(), [collected.popleft() for _ in range(len(collected))]))
 
-    scorer = LocalScorer(reward, pickle.load(requests), partial(reply, "progress"))
+    scorer = LocalScorer(reward, receive(), partial(reply, "progress"))
     while True:
-        future = scorer.submit(Batch(*pickle.load(requests)))
+        future = scorer.submit(Batch(*receive()))
         reply("drawn", None)
         future.add_done_callback(answer)
 
 
-def load_reward(make_reward: Callable[[], StateReward]) -> tuple[StateReward, WorkerInfo]:
+def load_reward(make_reward: Callable[[], StateReward], warned: Sequence[str]) -> tuple[StateReward, WorkerInfo]:
     """Make the reward and record its warnings. Raise a ValueError if its `render_size` or `head` cannot be pickled."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         reward = make_reward()
-    messages = [str(warning.message) for warning in caught if warning.category is UserWarning]
+    messages = [*warned, *(str(warning.message) for warning in caught if warning.category is UserWarning)]
     render_size = _pickle_part("render_size", reward.render_size)
     return reward, WorkerInfo(render_size, reward.batch_size, messages, _pickle_part("head", reward.info))
 
@@ -120,8 +128,8 @@ def _pickle_part(name: str, part: Any) -> bytes:
         ) from error
 
 
-def collect_warnings() -> deque[str]:
-    """Collect the texts of warnings for the user, of all threads of this process, from now on: see `make_answer`."""
+def _collect_warnings() -> deque[str]:
+    """Collect the texts of warnings for the user, of all threads of this process, from now on."""
     collected: deque[str] = deque()
     show = warnings.showwarning
 
@@ -133,11 +141,6 @@ def collect_warnings() -> deque[str]:
 
     warnings.showwarning = collect
     return collected
-
-
-def make_answer(values: Values, warned: deque[str]) -> Answer:
-    """The answer with these values and all warnings so far, which are removed."""
-    return Answer(values, [warned.popleft() for _ in range(len(warned))])
 
 
 def picklable(error: BaseException) -> BaseException:

@@ -1,15 +1,22 @@
 """The bundled small CLIP: configuration, weights, and which prompts are in its domain; `scenes` has which frames are.
 
-Made by `bundled_model/`.
+Made by `bundled_model/`. open_clip reads this folder, too: as model="local-dir:...".
 """
 
+import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
-ANCHORS = Path(__file__).parent / "anchors.safetensors"
+from vlmrm_gym.tiny import scenes
+from vlmrm_gym.tiny.network import Network, make_network
+from vlmrm_gym.tiny.tokenizer import Tokenizer
+
+FOLDER = Path(__file__).parent
+ANCHORS = FOLDER / "anchors.safetensors"
 
 MIN_SIMILARITY_STD = 0.05
 """Minimum standard deviation of an in-domain prompt's similarity to the anchors of at least one scene."""
@@ -19,6 +26,14 @@ OUT_OF_DOMAIN = (
     'it was trained on. Pass model="ViT-B-32/laion2b_s34b_b79k" or any other open_clip model, or describe one of those '
     "scenes: cart-pole, mountain car, the humanoid robot."
 )
+
+
+def load(dtype: torch.dtype) -> tuple[Network, Tokenizer, dict[str, Any]]:
+    """The network, its tokenizer, and its preprocessing in open_clip's terms."""
+    network = make_network(load_file(FOLDER / "open_clip_model.safetensors"), dtype)
+    scenes.observe(network)
+    config = json.loads((FOLDER / "open_clip_config.json").read_text())
+    return network, Tokenizer(), config["preprocess_cfg"]
 
 
 @cache

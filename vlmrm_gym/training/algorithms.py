@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium.spaces import flatdim
 
+from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config
+from vlmrm_gym.validation import short_repr
+
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.noise import ActionNoise
 
     from vlmrm_gym.sb3 import VLMVecEnv
-    from vlmrm_gym.training.config import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +46,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 _ROLLOUT_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
 """Keys of `rl`, and their names in on-policy algorithms."""
 
-NOISES: Mapping[str, frozenset[str]] = {
-    "NormalActionNoise": frozenset({"mean", "sigma"}),
-    "OrnsteinUhlenbeckActionNoise": frozenset({"mean", "sigma", "theta", "dt"}),
-    "ActionRepeatNoise": frozenset({"sigma", "hold"}),
-}
-"""Kinds of action noise, and their parameters."""
+_NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise", "ActionRepeatNoise")
 
 
 def algorithm_class(name: str) -> "type[BaseAlgorithm]":
@@ -67,23 +64,33 @@ def accepted_keys(name: str) -> frozenset[str]:
     return frozenset(parameters - {"n_steps"} | own)
 
 
-def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
-    """Keyword arguments of the algorithm's class. Needs defaults filled in."""
+def algorithm_options(config: Config, envs: "VLMVecEnv") -> dict[str, Any]:
+    """Keyword arguments of the algorithm's class: all that is given, also what the class refuses.
+
+    Args:
+        config: With defaults filled in.
+        envs: The environments to train in.
+
+    Raises:
+        ValueError, TypeError: A value cannot be used, which Stable-Baselines3 would not say, or only later.
+    """
     from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardHandle, RunningNormExtractor
 
     rl = config.rl
     assert rl.algorithm is not None
     on_policy = ALGORITHMS[rl.algorithm].on_policy
-    given = {key: getattr(rl, key, None) for key in accepted_keys(rl.algorithm)}
-    options = {
-        _ROLLOUT_NAMES.get(key, key) if on_policy else key: value for key, value in given.items() if value is not None
-    }
+    given = {key: value for key, value in vars(rl).items() if key not in NON_ALGORITHM_KEYS and value is not None}
+    if (steps := given.get("gradient_steps")) == 0 or (on_policy and steps == -1):
+        raise ValueError(f"`gradient_steps` must be at least 1 for {rl.algorithm}. Received {steps}.")
+    if on_policy and isinstance(rl.ent_coef, str):
+        raise ValueError(f"`ent_coef` must be a number for {rl.algorithm}. Received {rl.ent_coef!r}.")
+    options = {_ROLLOUT_NAMES.get(key, key) if on_policy else key: value for key, value in given.items()}
+    options["device"] = rl.device
     options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # a copy: algorithms add to it
     if rl.normalize_observations:
         options["policy_kwargs"].setdefault("features_extractor_class", RunningNormExtractor)
     if "action_noise" in options:
-        assert rl.learning_starts is not None
-        warm_up = rl.learning_starts // config.num_envs
+        warm_up = (rl.learning_starts or 0) // config.num_envs
         options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space), warm_up)
     if not on_policy:
         options["replay_buffer_class"] = DeferredReplayBuffer
@@ -94,12 +101,25 @@ def algorithm_options(config: "Config", envs: "VLMVecEnv") -> dict[str, Any]:
 
 
 def _make_noise(settings: Mapping[str, Any], size: int, warm_up: int) -> "ActionNoise":
+    """Make an action noise, of which Stable-Baselines3's check nothing.
+
+    Raises:
+        ValueError, TypeError: It is of no known kind, lacks a parameter, or draws no finite numbers.
+    """
     from stable_baselines3.common import noise
 
     from vlmrm_gym.sb3 import ActionRepeatNoise
 
     own = {key: value for key, value in settings.items() if key != "name"}
-    if settings["name"] == "ActionRepeatNoise":
+    if (name := settings.get("name")) not in _NOISES:
+        raise ValueError(f"`action_noise` must have a name: {', '.join(_NOISES)}. Received {short_repr(settings)}.")
+    if name == "ActionRepeatNoise":
         return ActionRepeatNoise(size, steps=warm_up, **own)
-    mean, sigma = (np.full(size, float(own.pop(key, default))) for key, default in (("mean", 0.0), ("sigma", 0.1)))
-    return getattr(noise, settings["name"])(mean, sigma, **own)
+    mean, sigma = (np.full(size, own.pop(key, default), float) for key, default in (("mean", 0.0), ("sigma", 0.1)))
+    made = getattr(noise, name)(mean, sigma, **own)
+    with np.errstate(invalid="ignore"):
+        is_finite = (sigma >= 0).all() and np.isfinite(made()).all()
+    made.reset()
+    if not is_finite:
+        raise ValueError(f"`action_noise` must draw finite numbers. Received {short_repr(settings)}.")
+    return made

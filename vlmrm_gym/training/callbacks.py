@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,69 +16,21 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.terminal import printable
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import flatten
-from vlmrm_gym.training.data_files import reading
+from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.evaluation import record_video
+from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, preserve_rng, restore_random_states, training_state
 from vlmrm_gym.training.run_folder import CHECKPOINTED, METRICS, RunFolder
 from vlmrm_gym.training.signals import Interrupted, SignalGuard
-from vlmrm_gym.validation import short_repr
 
 _MIN_EPISODES = 8
 """Minimum number of episodes over which policies are compared."""
-
-
-@dataclass
-class Progress:
-    """The progress of a training run; part of a checkpoint."""
-
-    step: int = 0
-    """Step at the start of the last rollout."""
-    seconds: float = 0.0
-    best_return: float = -np.inf
-    checkpoint: int | None = None
-    """The step of the last checkpoint."""
-    recent: list[float] = field(default_factory=list)
-    """The newest returns."""
-    has_new_returns: bool = False
-    """Whether returns have arrived since policies were last compared."""
-    unwritten: list[dict[str, float]] = field(default_factory=list)
-    """Rows of metrics.csv that could not be written yet, as on a full disk."""
-    unlogged: list[dict[str, float]] = field(default_factory=list)
-    """Rows that are not in TensorBoard yet."""
-
-    @classmethod
-    def read(cls, values: Any, step: int) -> "Progress":
-        """The progress that a checkpoint has.
-
-        Args:
-            values: What the checkpoint says.
-            step: The checkpoint's step.
-
-        Raises:
-            ValueError: It is not the progress of a run at that step.
-        """
-        try:
-            progress = TypeAdapter(cls).validate_python(values)
-        except ValidationError as error:
-            # Its text would write out all of a value, which can be 2 to the 60 times what is in the file.
-            (first, *_) = error.errors(include_input=False, include_url=False)
-            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        if (progress.step, progress.checkpoint) != (step, step):
-            raise ValueError(f"its step must be {step}. Received {short_repr(progress.step)}.")
-        if not 0 <= progress.seconds < np.inf:
-            raise ValueError(f"its seconds must be finite and at least 0. Received {progress.seconds!r}.")
-        for rows in (progress.unwritten, progress.unlogged):
-            if any(row.keys() != rows[0].keys() or not row.keys() <= set(METRICS) for row in rows):
-                raise ValueError(f"its rows must have the names of metrics. Received {short_repr(rows)}.")
-        return progress
 
 
 class RunCallback(BaseCallback):
@@ -104,7 +56,7 @@ class RunCallback(BaseCallback):
     ) -> None:
         super().__init__()
         self.config, self.folder, self.envs, self.signals = config, folder, envs, signals
-        self.progress = Progress(**resumed["progress"]) if resumed else Progress()
+        self.progress = resumed["progress"] if resumed else Progress()
         self._resumed = resumed
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
@@ -116,8 +68,7 @@ class RunCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         resumed, self._resumed = self._resumed, None
         if resumed:
-            with reading("The checkpoint's state is not of this run"):
-                restore_random_states(self.model, resumed["training"])
+            restore_random_states(self.model, resumed["training"])
         before, now = self.progress.step, self.model.num_timesteps
         self.progress.step = now
         logging = self.config.logging
@@ -166,7 +117,7 @@ class RunCallback(BaseCallback):
             return
         progress = {**asdict(self.progress), "step": step, "checkpoint": step}
         progress["seconds"] = time.monotonic() - self._started
-        state = {"training": training_state(model, self.envs), "progress": progress, "config": flatten(self.config)}
+        state = {"training": training_state(model, self.envs), "progress": progress, "config": to_yaml(self.config)}
         writers: dict[str, Callable[[Path], object]] = {
             "model.zip": partial(_save, model.save),
             "state.pt": partial(_save, partial(torch.save, state)),

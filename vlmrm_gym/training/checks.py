@@ -1,29 +1,21 @@
-"""Checks of a configuration as a whole, before anything is loaded."""
+"""What is checked of a configuration before anything is loaded, besides the types and ranges of its values."""
 
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from importlib import util
 from typing import Any
 
 import gymnasium as gym
 
-from vlmrm_gym.registration import find_spec
-from vlmrm_gym.training.algorithm_checks import check_algorithm
+from vlmrm_gym.rewards.specification import resolve_reward
+from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import Key, Problem, drop_invalid, flatten
+from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
+from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.external_envs import read_traits
-from vlmrm_gym.training.reward_checks import check_reward
 from vlmrm_gym.validation import short_repr, truncate
-
-_LENGTH_KEYS: frozenset[Key] = frozenset(
-    {
-        *(("rl", key) for key in ("n_steps", "n_envs_per_worker", "episode_length", "learning_starts", "train_freq")),
-        ("reward",),
-        ("reward", "num_workers"),
-        ("reward", "overlap"),
-    }
-)
-"""The keys that decide whether rewards arrive before learning starts."""
 
 _RAY_RESOURCES = (
     "num_cpus",
@@ -56,27 +48,6 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
 """For every key that can name code: whether a value does."""
 
 
-def validate(config: Config, wrong: Collection[Key] = ()) -> Iterator[Problem]:
-    """Find missing and incompatible values.
-
-    Args:
-        config: A configuration whose values are valid individually.
-        wrong: Keys whose values were invalid and dropped; checks that depend on them are skipped.
-    """
-    if config.track and util.find_spec("wandb") is None:
-        yield Problem.of("track", "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out.")
-    if ("env_name",) in wrong or (config.env_kwargs and ("env_kwargs",) in wrong):
-        return  # the environment is not made
-    if (problem := _check_id(config)) is not None:
-        yield problem
-        return
-    if not {("reward",), ("reward", "name")} & set(wrong):
-        yield from (problem for problem in check_reward(config, wrong) if problem.key not in wrong)
-    if not {("rl",), ("rl", "algorithm")} & set(wrong):
-        found = check_algorithm(config, lengths=not _LENGTH_KEYS & set(wrong))
-        yield from (problem for problem in found if problem.key not in wrong)
-
-
 def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
     """Find keys that name code to run, except where flags say the same. Imports nothing.
 
@@ -94,32 +65,62 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
             yield Problem.of(".".join(key), rule)
 
 
-def _check_id(config: Config) -> Problem | None:
-    name = config.env_name
-    if name is None:
-        advice = "Say which environment; `vlmrm-gym tasks` lists them."
-        files = [text for text in config.reward.prompt or () if text.endswith((".yaml", ".yml"))]
-        if files:
-            advice += f" {short_repr(files[-1])} was taken for a prompt: name the configuration file first."
-        return Problem.of("env_name", f"is missing. {advice}")
-    try:
-        find_spec(config.id)
-    except Exception as error:
-        near = difflib.get_close_matches(truncate(name), gym.registry, 1)
-        advice = f"Did you mean {near[0]!r}?" if near else "`vlmrm-gym tasks` lists those of this package."
-        reason = "" if isinstance(error, gym.error.Error) else f" Importing it raised {truncate(repr(error))}."
-        rule = f"must be a registered ID, or module:ID. Received {short_repr(name)}.{reason} {advice}"
-        return Problem.of("env_name", rule)
-    if config.task is not None and config.env_kwargs:
-        rule = f"is for IDs of other packages. {config.id} has keys in `reward`. Leave it out."
-        return Problem.of("env_kwargs", rule)
+def complete(config: Config) -> Config:
+    """The configuration with defaults filled in, if its environment and the specification of its reward can be made.
+
+    Raises:
+        ConfigError: They cannot; or rewards would not arrive before learning starts.
+    """
+    if config.env_name is None:
+        rule = "is missing. Say which environment; `vlmrm-gym tasks` lists them."
+        raise ConfigError([Problem.of("env_name", rule)])
+    if config.track and util.find_spec("wandb") is None:
+        rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
+        raise ConfigError([Problem.of("track", rule)])
     try:
         read_traits(config.id, config.env_kwargs)
-    except Exception as error:
-        key = "env_kwargs" if config.env_kwargs else "env_name"
-        reason = truncate(str(error) or repr(error), 1_000)
-        return Problem((key,), f"`{key}`: {short_repr(name)} cannot be made: {reason}")
-    wrong = [] if config.task is None else drop_invalid({"rl": dict(config.task.training)})[1]
-    if wrong:
-        return Problem.of("env_name", f"has a record whose `training` cannot be used. {wrong[0].message}")
-    return None
+    except Exception as error:  # as may its module, and its constructor
+        near = difflib.get_close_matches(truncate(config.env_name), gym.registry, 1)
+        meant = f" Did you mean {near[0]!r}?" if near and isinstance(error, gym.error.UnregisteredEnv) else ""
+        rule = f"must be a registered ID, or module:ID{', that takes `env_kwargs`' if config.env_kwargs else ''}"
+        received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
+        raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
+    with constructing(config, "reward.name"):
+        if config.reward.name != "ground_truth":
+            options = config.reward_with_task_prompts.arguments()
+            named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
+            resolve_reward(*named, options=options)
+    if config.task is not None and (wrong := validate({"rl": dict(config.task.training)})[1]):
+        rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
+        raise ConfigError([Problem.of("env_name", rule)])
+    with constructing(config, "env_name"):
+        config = with_defaults(config)
+    if problems := list(_find_wrong_lengths(config)):
+        raise ConfigError(problems)
+    return config
+
+
+def _find_wrong_lengths(config: Config) -> Iterator[Problem]:
+    """Check that rewards arrive before learning starts, and learning starts before the training ends."""
+    rl, needed = config.rl, config.min_steps_to_reward
+    assert rl.algorithm is not None
+    assert rl.n_steps is not None
+    one_each = f"{'two episodes' if config.reward.overlap else 'one episode'} of every environment, {needed} steps"
+    if rl.n_steps < needed:
+        yield Problem.of(
+            "rl.n_steps", f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
+        )
+    elif ALGORITHMS[rl.algorithm].on_policy:
+        rollout = rl.train_freq or inspect.signature(algorithm_class(rl.algorithm)).parameters["n_steps"].default
+        if rl.n_steps < config.num_envs * rollout:
+            rule = f"must be at most {rl.n_steps // config.num_envs}, the steps of an environment. Received {rollout}."
+            yield Problem.of("rl.train_freq", rule)
+    elif (starts := rl.learning_starts) is not None and starts >= rl.n_steps:
+        rule = f"must be below `rl.n_steps`, {rl.n_steps}: nothing would be learned. Received {starts}."
+        yield Problem.of("rl.learning_starts", rule)
+    elif config.reward.name != "ground_truth" and starts is not None and rl.train_freq is not None:
+        # The first gradient step follows the first rollout that ends after more than `learning_starts` steps.
+        rollout = rl.train_freq * config.num_envs
+        if (first := (starts // rollout + 1) * rollout) < needed:
+            rule = f"must be at least {one_each}: before that, there are no rewards to learn from."
+            yield Problem.of("rl.learning_starts", f"{rule} Received {starts}: learning starts after {first} steps.")

@@ -2,22 +2,20 @@
 
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import tyro
 from pydantic import ConfigDict, Field
 
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
+from vlmrm_gym.training.aliases import FLAGS, LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
     Cameras,
-    CombineViews,
     Count,
-    Device,
-    EntropyCoefficient,
     Flag,
     Fraction,
     Integer,
@@ -30,41 +28,32 @@ from vlmrm_gym.training.config_types import (
     StepsOrNone,
     YAMLMapping,
 )
-from vlmrm_gym.training.spec_fields import spec_settings, with_spec_fields
-
-LEGACY_NAMES: Mapping[str, str] = {
-    "CartPole-v1": "VLMRM/CartPole-v1",
-    "MountainCarContinuous-v0": "VLMRM/MountainCarContinuous-v0",
-    "Humanoid-v4": "VLMRM/Humanoid-v0",
-}
-"""Environment names of the published code, and their IDs here."""
-
-ALIASES: Mapping[str, str] = {
-    "reward.target_prompts": "reward.prompt",
-    "reward.baseline_prompts": "reward.baseline",
-    "reward.pretrained_model": "reward.model",
-    "reward.camera_config": "reward.camera",
-}
-"""Aliases in files and flags: keys of the published format, and the keys here."""
-
-SHORT_FLAGS: Mapping[str, str] = {name: f"reward.{name}" for name in ("prompt", "baseline", "alpha", "model")}
-"""Flags that need no section."""
+from vlmrm_gym.training.spec_fields import with_spec_fields
 
 AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "PPO", "A2C"]
 PolicyName = Literal["MlpPolicy", "MultiInputPolicy"]
 
 
+class _Section:
+    """What has no other keys than its fields."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+
 @dataclass(kw_only=True)
-class _RewardName:
+class _RewardName(_Section):
     name: RewardName = "clip"
-    """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; or a callable, a class
-    of callables or a specification of your own, "package.module:attribute" """
+    """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind; or a
+    callable, a class of callables or a specification of your own, "package.module:attribute" """
     kwargs: YAMLMapping | None = None
-    """for a reward of your own: keyword arguments of the callable or class, or the specification's fields"""
+    """for a reward other than clip: keyword arguments of the callable or class, or the specification's fields"""
 
 
 _RewardFields: Any = with_spec_fields(
-    CLIPFields, after=_RewardName, more_help={"prompt": "None: the task's.", "baseline": "None: the task's."}
+    CLIPFields,
+    after=_RewardName,
+    more_help={"prompt": "None: the task's.", "baseline": "None: the task's."},
+    aliases=FLAGS,
 )
 
 
@@ -72,13 +61,11 @@ _RewardFields: Any = with_spec_fields(
 class RewardConfig(_RewardFields):
     """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip` only."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    camera: Cameras | None = None
+    camera: Annotated[Cameras | None, tyro.conf.arg(aliases=FLAGS["camera"])] = None
     """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
     or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
     the environment's own)"""
-    combine_views: CombineViews | None = None
+    combine_views: str | None = None
     """how the rewards of several cameras make one: min, mean, random (one view for each state), or your own function,
     "package.module:attribute" (None: min)"""
     textured: Flag = True
@@ -92,7 +79,7 @@ class RewardConfig(_RewardFields):
     interpolated"""
     score_tolerance: Positive | None = None
     """begins with every 8th state, or score_every, and halves intervals whose middle is off by more than this"""
-    device: Device = "auto"
+    device: str = "auto"
     """where the model runs: auto, cpu, cuda, cuda:1, mps"""
     num_workers: Processes = 0
     """workers that draw and score (0: the process that trains)"""
@@ -100,7 +87,7 @@ class RewardConfig(_RewardFields):
     """where workers run: processes of this machine, or actors of a Ray cluster (RAY_ADDRESS, or else a local one)"""
     ray_options: YAMLMapping | None = None
     """options of the Ray actors, such as {num_gpus: 0.25}"""
-    devices: Annotated[list[Device], Field(min_length=1)] | None = None
+    devices: list[str] | None = None
     """where worker processes score, taken in turn (None: all GPUs)"""
     overlap: Flag = False
     """step on while episodes are scored: faster, but runs are not reproducible"""
@@ -124,22 +111,22 @@ class RewardConfig(_RewardFields):
     @property
     def clip_fields(self) -> dict[str, Any]:
         """The fields of `CLIP` and their values."""
-        return spec_settings(CLIPFields, self)
+        return {one.name: getattr(self, one.name) for one in fields(CLIPFields)}
 
     def arguments(self) -> dict[str, Any]:
         """The keyword arguments of an environment that say which reward. Not for ground_truth."""
         if not self.is_own:
-            return self.clip_fields
+            return {**self.clip_fields, "reward_kwargs": self.kwargs}
+        default = RewardConfig()
+        given = {name: value for name, value in self.clip_fields.items() if value != getattr(default, name)}
         if ":" in self.name:
-            return {"reward": self.name, "reward_kwargs": self.kwargs}
-        return {"reward": {"kind": self.name, **(self.kwargs or {})}}
+            return {"reward": self.name, "reward_kwargs": self.kwargs, **given}
+        return {"reward": {**(self.kwargs or {}), "kind": self.name}, **given}
 
 
 @dataclass(kw_only=True)
-class RLConfig:
+class RLConfig(_Section):
     """The algorithm, of Stable-Baselines3. None: the task's default, else Stable-Baselines3's."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     algorithm: AlgorithmName | None = None
     """of Stable-Baselines3 or sb3-contrib"""
@@ -170,7 +157,7 @@ class RLConfig:
     """soft-update coefficient of the target networks; 1: a copy"""
     buffer_size: Count | None = None
     """transitions in the replay buffer (None: a million)"""
-    ent_coef: EntropyCoefficient | None = None
+    ent_coef: Annotated[Number, Field(ge=0)] | str | None = None
     """entropy coefficient: a number, auto, or auto_0.1 (auto, starting there)"""
     use_sde: Flag | None = None
     """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
@@ -189,15 +176,13 @@ class RLConfig:
     """normalise observations by their running mean and standard deviation"""
     policy_kwargs: YAMLMapping | None = None
     """such as {net_arch: [256, 256]}"""
-    device: Device = "auto"
+    device: str = "auto"
     """where the agent learns"""
 
 
 @dataclass(kw_only=True)
-class LoggingConfig:
+class LoggingConfig(_Section):
     """How often to write, in steps over all environments; 0: never."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     checkpoint_freq: StepsOrNone | None = None
     """checkpoints (None: ten in all)"""
@@ -208,10 +193,8 @@ class LoggingConfig:
 
 
 @dataclass(kw_only=True)
-class Config:
+class Config(_Section):
     """The configuration of a training run."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     env_name: str | None = None
     """a registered ID: of this package (see `vlmrm-gym tasks`), or any other that renders, such as Ant-v5, or

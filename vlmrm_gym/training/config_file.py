@@ -1,9 +1,10 @@
-"""Reads configuration files with line numbers and reports all errors at once."""
+"""Reads configuration files; errors have the key and the line."""
 
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -12,26 +13,18 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.training.config import ALIASES, Config
+from vlmrm_gym.training.aliases import ALIASES
+from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
 from vlmrm_gym.validation import short_repr, truncate
 
 Key = tuple[str, ...]
 """The path of a key: ("rl", "tau")."""
 
+_ADAPTER = TypeAdapter(Config)
+SECTIONS: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
 _MAX_SHOWN = 50
 """Maximum number of problems in a message."""
-
-
-class ConfigError(InputError):
-    """All errors in a configuration."""
-
-    def __init__(self, source: str, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-        more = [f"... and {len(problems) - _MAX_SHOWN} more"] if len(problems) > _MAX_SHOWN else []
-        lines = (f"  {problem}" for problem in [*problems[:_MAX_SHOWN], *more])
-        super().__init__("\n".join([f"{count} in {source}:", *lines]))
 
 
 @dataclass(frozen=True)
@@ -39,31 +32,76 @@ class Problem:
     """An error in a configuration."""
 
     key: Key
+    """Empty for a file that cannot be read."""
     message: str
+    """It begins with the key, in backticks."""
     line: int | None = None
     """Line in the file."""
 
     @classmethod
     def of(cls, name: str, rule: str) -> "Problem":
-        """An error of `name`, such as "rl.tau", with a message that begins with that name."""
-        return cls(tuple(name.split(".")), f"`{name}` {rule}")
+        """An error of `name`, such as "rl.tau"."""
+        return cls(tuple(name.split(".")), f"`{truncate(name)}` {rule}")
+
+
+class ConfigError(InputError):
+    """A configuration cannot be used; the message has all that is known to be wrong.
+
+    Args:
+        problems: What is wrong.
+        where: What the settings come from.
+    """
+
+    def __init__(self, problems: Sequence[Problem], where: str = "the settings") -> None:
+        self.problems = tuple(problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        lines = [f"{'' if one.line is None else f'line {one.line}: '}{one.message}" for one in problems[:_MAX_SHOWN]]
+        lines += [f"... and {len(problems) - _MAX_SHOWN} more"] * (len(problems) > _MAX_SHOWN)
+        super().__init__("\n  ".join([f"{count} in {where}:", *lines]))
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """The contents of a file, with line numbers."""
+    """The contents of a file, with line numbers; by default those of none."""
 
-    config: Config
+    name: str = "the flags"
+    config: Config = field(default_factory=Config)
     """Configuration of the valid values."""
-    lines: Mapping[Key, int]
-    """Line numbers of values and sections, from 1."""
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...] = ()
     """Problems with the invalid values."""
-    words: Mapping[Key, str] = field(default_factory=dict)
-    """Each key as written in the file, possibly an alias."""
+    places: Mapping[Key, tuple[int, str]] = field(default_factory=dict)
+    """The line of each key, from 1, and the key as written there, possibly an alias."""
 
+    def overridden(self, config: Config) -> "ConfigFile":
+        """What the file still says where flags have made another configuration of it."""
+        before, now = flatten(self.config), flatten(config)
+        if now == before:
+            return self
+        flags = {key for key in now if now[key] != before[key]}
+        return replace(
+            self,
+            name=self.name if self == ConfigFile() else f"{self.name} and the flags",
+            problems=tuple(one for one in self.problems if one.key not in flags),
+            places={key: place for key, place in self.places.items() if not {key[:1], key[:2]} & flags},
+        )
 
-_ADAPTER = TypeAdapter(Config)
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Add the file, lines and its words to the errors of its settings."""
+        try:
+            yield
+        except ConfigError as error:
+            located = sorted(map(self._locate, error.problems), key=lambda one: one.line or sys.maxsize)
+            raise ConfigError(located, self.name) from error.__cause__
+
+    def _locate(self, problem: Problem) -> Problem:
+        for length in range(len(problem.key), min(len(problem.key), 2) - 1, -1):
+            if (key := problem.key[:length]) in self.places:
+                line, word = self.places[key]
+                own = rf"`{re.escape('.'.join(key))}(?=[`.])"
+                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message, count=1)
+                return replace(problem, line=problem.line or line, message=message)
+        return problem
 
 
 def read_config_file(path: Path) -> ConfigFile:
@@ -74,94 +112,76 @@ def read_config_file(path: Path) -> ConfigFile:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ValueError(f"it may have at most {MAX_BYTES:,} bytes. Received more.")
-        node, loaded = read_yaml(data.decode())
+            text = file.read(MAX_BYTES + 1).decode()
+        return read_config(text, str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), [f"it cannot be read: {error}"]) from None
-    except ValueError as error:
-        raise ConfigError(str(path), [str(error)]) from None
-    lines: dict[Key, int] = {}
-    words: dict[Key, str] = {}
-    problems = list(_number_lines(node, (), (), lines, words))
-    if loaded is None:
-        loaded = {}
-    if not isinstance(loaded, dict):
-        raise ConfigError(str(path), [f"a configuration is a mapping of keys to values. Received {short_repr(loaded)}"])
-    config, wrong = drop_invalid(_without_aliases(_with_text_keys(loaded)))
-    problems += [replace(_reworded(problem, words), line=lines.get(problem.key)) for problem in wrong]
-    return ConfigFile(config, lines, tuple(problems), words)
+        raise ConfigError([Problem((), f"it cannot be read: {error}")], str(path)) from None
 
 
-def drop_invalid(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
-    """Remove invalid values from `values`; returns the remaining configuration and the problems."""
-    wrong = _problems_of_values(values)
-    for problem in wrong:
-        _remove(values, problem.key)
-    return _ADAPTER.validate_python(values), wrong
+def read_config(text: str, name: str) -> ConfigFile:
+    """Read the text of a file.
 
+    Args:
+        text: The text.
+        name: The file's name.
 
-def _problems_of_values(values: Mapping[str, Any]) -> list[Problem]:
-    """Unknown keys, wrong types and values out of their ranges."""
+    Raises:
+        ConfigError: It is not a YAML mapping.
+    """
     try:
-        _ADAPTER.validate_python(values)
+        node, loaded = read_yaml(text)
+    except ValueError as error:
+        raise ConfigError([Problem((), str(error))], name) from None
+    if not isinstance(loaded, dict | None):
+        rule = f"a configuration is a mapping of keys to values. Received {short_repr(loaded)}."
+        raise ConfigError([Problem((), rule)], name)
+    places: dict[Key, tuple[int, str]] = {}
+    twice = tuple(_find_places(node, (), (), places))
+    config, wrong = validate(_own_keys(loaded or {}))
+    return ConfigFile(name, config, (*twice, *wrong), places)
+
+
+def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
+    """The configuration of the valid values, and what is wrong with the others: unknown keys, types and ranges."""
+    try:
+        return _ADAPTER.validate_python(values), []
     except ValidationError as error:
         problems: dict[Key, Problem] = {}
         for one in error.errors():
-            key = _known_part(tuple(str(part) for part in one["loc"]))
-            if one["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-                problems[key] = Problem(key, _unknown(key))
-            elif key not in problems or "Value error" in one["msg"]:
-                rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", one["msg"]))
-                if one["type"] in ("dataclass_type", "dict_type"):
-                    rule = "must be a mapping of keys to values"
-                received = one["input"]
-                problems[key] = Problem(key, f"`{_written(key)}` {rule}. Received {short_repr(received)}.")
-        return list(problems.values())
-    return []
+            # Without pydantic's branches of unions and indices of lists.
+            key = tuple(str(part) for part in one["loc"][: 2 if one["loc"][0] in SECTIONS else 1])
+            rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", one["msg"]))
+            if one["type"] == "unexpected_keyword_argument":
+                rule = _place(key)
+            elif one["type"] in ("dataclass_type", "dict_type"):
+                rule = "must be a mapping of keys to values"
+            known = "" if one["type"] == "unexpected_keyword_argument" else f". Received {short_repr(one['input'])}."
+            problems.setdefault(key, Problem.of(".".join(key), rule + known))
+    for section, *names in problems:
+        (values[section] if names else values).pop(*names or [section])
+    return _ADAPTER.validate_python(values), list(problems.values())
 
 
-def without_alias(key: Key) -> Key:
-    """The key that an alias stands for; any other key unchanged."""
-    meant = ALIASES.get(".".join(key))
-    return tuple(meant.split(".")) if meant else key
+def _place(key: Key) -> str:
+    """The rule for an unknown key: what it may have been meant to be."""
+    every = {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
+    every |= {word: ("reward", word) for word in ALIASES}
+    own = {name: place for name, place in every.items() if place[:-1] == key[:-1]}
+    for known in (own, every):  # `resize_mode` is not a misspelling of `pretrained_model`
+        if near := difflib.get_close_matches(truncate(key[-1]), known, 1, cutoff=0.7):
+            return f"is not known. Did you mean `{'.'.join(known[near[0]])}`?"
+    return f"is not known. Known{f' in `{key[0]}`' if key[1:] else ''}: {', '.join(names_of(key[:-1]))}."
 
 
-def describe(
-    problems: Iterable[Problem], file: ConfigFile, config: Config, flag_words: Mapping[Key, str] | None = None
-) -> list[str]:
-    """Problems with the user's own key names, sorted by line.
-
-    Args:
-        problems: Problems of the file and of `config`.
-        file: The file that some values come from.
-        config: The file's configuration, as flags have changed it.
-        flag_words: Aliases used by flags, by key.
-    """
-    in_file, now = flatten(file.config), flatten(config)
-    described = []
-    for problem in problems:
-        line, key = problem.line, _known_part(problem.key)
-        if line is None and in_file.get(key) == now.get(key):
-            line = file.lines.get(problem.key, file.lines.get(key))
-        if problem.line is None:
-            problem = _reworded(problem, (flag_words or {}) if line is None else file.words)
-        described.append((line or sys.maxsize, f"{'' if line is None else f'line {line}: '}{problem.message}"))
-    return [text for _, text in sorted(described, key=lambda pair: pair[0])]
-
-
-def _reworded(problem: Problem, words: Mapping[Key, str]) -> Problem:
-    key = _known_part(problem.key)
-    if key not in words or f"`{words[key]}" in problem.message:
-        return problem
-    return replace(problem, message=problem.message.replace(f"`{_written(key)}", f"`{words[key]}"))
+def names_of(section: Key) -> list[str]:
+    """The keys of a section; of the top level for ()."""
+    return [one.name for one in fields(SECTIONS[section[0]] if section else Config)]
 
 
 def as_values(config: Config) -> dict[str, Any]:
     """A configuration as a file's mapping, without values that are None."""
     return {
-        name: {key: own for key, own in value.items() if own is not None} if name in _SECTIONS else value
+        name: {key: own for key, own in value.items() if own is not None} if name in SECTIONS else value
         for name, value in asdict(config).items()
         if value is not None
     }
@@ -176,91 +196,33 @@ def flatten(config: Config) -> dict[Key, Any]:
     """Every key and its value."""
     every: dict[Key, Any] = {}
     for name, value in asdict(config).items():
-        every |= {(name, key): own for key, own in value.items()} if name in _SECTIONS else {(name,): value}
+        every |= {(name, key): own for key, own in value.items()} if name in SECTIONS else {(name,): value}
     return every
 
 
-def _with_text_keys(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """A file's values without empty ones, with string keys: YAML reads `on` and `1` as other types."""
-    return {
-        name if isinstance(name, str) else short_repr(name): (
-            _with_text_keys(value) if name in _SECTIONS and isinstance(value, dict) else value
+def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:
+    """A file's values without empty ones, under their own keys; YAML reads the keys `on` and `1` as other types."""
+    own = {}
+    for name, value in values.items():
+        name = name if isinstance(name, str) else short_repr(name)
+        if value is not None:
+            is_section = not section and name in SECTIONS and isinstance(value, dict)
+            own[ALIASES.get(name, name) if section == "reward" else name] = (
+                _own_keys(value, name) if is_section else value
+            )
+    return own
+
+
+def _find_places(node: Any, key: Key, written: Key, places: dict[Key, tuple[int, str]]) -> Iterable[Problem]:
+    """Record where all keys are; yields a problem for each key that is given twice."""
+    for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        text, line = str(name.value), name.start_mark.line + 1
+        own, word = (
+            (*key, ALIASES.get(text, text) if key == ("reward",) else text),
+            truncate(".".join((*written, text))),
         )
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def _without_aliases(values: dict[str, Any]) -> dict[str, Any]:
-    """A file's values under their own keys instead of aliases."""
-    return {
-        name: {without_alias((name, key))[-1]: own for key, own in value.items()}
-        if name in _SECTIONS and isinstance(value, dict)
-        else value
-        for name, value in values.items()
-    }
-
-
-_SECTIONS: Mapping[str, Any] = {name: hint for name, hint in get_type_hints(Config).items() if is_dataclass(hint)}
-
-
-def _names(section: Key) -> list[str]:
-    """The keys of a section; of the top level for ()."""
-    return [one.name for one in fields(_SECTIONS[section[0]] if section else Config)]
-
-
-def _known_part(location: Key) -> Key:
-    """The key of a problem, without pydantic's branches of unions and indices of lists."""
-    depth = 2 if location[0] in _SECTIONS else 1
-    return location[:depth]
-
-
-def _written(key: Key) -> str:
-    return truncate(".".join(key))
-
-
-def _unknown(key: Key) -> str:
-    """The message for an unknown key."""
-    section, name = key[:-1], truncate(key[-1])
-    where = f" in `{section[0]}`" if section else ""
-    elsewhere = [(*other, name) for other in ((), *((own,) for own in _SECTIONS)) if name in _names(other)]
-    if elsewhere:
-        return f"`{_written(key)}` is not known{where}. Its place is `{'.'.join(elsewhere[0])}`."
-    every = {other: (*own, other) for own in ((), *((own,) for own in _SECTIONS)) for other in _names(own)}
-    every |= {word.rpartition(".")[2]: tuple(word.split(".")) for word in ALIASES}
-    own = [*_names(section), *(word for word, (*place, _) in every.items() if tuple(place) == section)]
-    near = _near(name, own) or _near(name, every)
-    if near:
-        meant = (*section, near[0]) if near[0] in own else every[near[0]]
-        return f"`{_written(key)}` is not known. Did you mean `{'.'.join(meant)}`?"
-    return f"`{_written(key)}` is not known. Known{where}: {', '.join(_names(section))}."
-
-
-def _near(name: str, known: Iterable[str]) -> list[str]:
-    """The nearest known name, if similar enough: `resize_mode` is not a misspelling of `pretrained_model`."""
-    return difflib.get_close_matches(name, known, 1, cutoff=0.7)
-
-
-def _remove(values: dict[str, Any], key: Key) -> None:
-    for name in key[:-1]:
-        values = values[name]
-    values.pop(key[-1], None)
-
-
-def _number_lines(node: Any, key: Key, written: Key, lines: dict[Key, int], words: dict[Key, str]) -> Iterable[Problem]:
-    """Record lines and spellings of all keys; yields a problem for each duplicate key."""
-    if isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
-            word, line = (*written, str(name.value)), name.start_mark.line + 1
-            own = without_alias((*key, str(name.value)))
-            before, now = words.get(own, _written(word)), _written(word)
-            if own in lines and before == now:
-                yield Problem(own, f"`{now}` is given twice, in line {lines[own]} too. Leave one.", line)
-            elif own in lines:
-                message = f"`{before}`, in line {lines[own]}, and `{now}` are the same. Leave one."
-                yield Problem(own, message, line)
-            lines[own], words[own] = line, now
-            yield from _number_lines(value, own, word, lines, words)
-    elif isinstance(node, yaml.SequenceNode):
-        for i, value in enumerate(node.value):
-            yield from _number_lines(value, (*key, str(i)), (*written, str(i)), lines, words)
+        if own in places:
+            before, other = places[own]
+            yield Problem(own, f"`{word}` is given twice: as `{other}` in line {before}. Leave one.", line)
+        places[own] = line, word
+        yield from _find_places(value, own, (*written, text), places)

@@ -89,7 +89,11 @@ def load_weights(model: BaseAlgorithm, path: Path) -> None:
         if set(parameters) != set(modules) or set(variables) != set(tensors):
             raise ValueError(f"it must have {[*modules, *tensors]}. Received {[*parameters, *variables]}.")
         for name in modules:
-            _check_parameters(name, parameters[name], recursive_getattr(model, name))
+            own = recursive_getattr(model, name)
+            if isinstance(own, torch.optim.Optimizer):
+                check_optimizer(name, parameters[name], own)
+            else:
+                check_form(name, parameters[name], own.state_dict())
         for name in tensors:
             own = recursive_getattr(model, name)
             check_tensor(name, variables[name].detach(), own.dtype, own.shape)
@@ -97,10 +101,3 @@ def load_weights(model: BaseAlgorithm, path: Path) -> None:
         with torch.no_grad():
             for name in tensors:
                 recursive_getattr(model, name).copy_(variables[name])
-
-
-def _check_parameters(name: str, state: Any, module: torch.nn.Module | torch.optim.Optimizer) -> None:
-    if isinstance(module, torch.optim.Optimizer):
-        check_optimizer(name, state, module)
-    else:
-        check_form(name, state, module.state_dict())

@@ -11,8 +11,8 @@ from vlmrm_gym.registration import (
     make_external_env,
     make_vector_env,
 )
-from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.constructing import constructing
 
 
 class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -38,15 +38,15 @@ def make_envs(
         start_near_goal: See `Humanoid`; 0 for evaluation.
 
     Raises:
-        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
-        gymnasium.error.Error: The environment cannot be made.
+        ConfigError: They cannot be made.
     """
     curriculum: dict[str, Any] = {"start_near_goal": start_near_goal} if start_near_goal else {}
-    if config.reward.name == "ground_truth":
-        return TaskRewardVectorEnv(_make_unscored(config, num_envs, curriculum, AutoresetMode.SAME_STEP))
-    scoring = (*_SCORING, *(_SPARSE if sparse else ()))
-    options = {name: getattr(config.reward, name) for name in scoring} | _options(config) | curriculum
-    return make_vector_env(config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **options)
+    with constructing(config, "env_name"):
+        if config.reward.name == "ground_truth":
+            return TaskRewardVectorEnv(_make_unscored(config, num_envs, curriculum, AutoresetMode.SAME_STEP))
+        scoring = (*_SCORING, *(_SPARSE if sparse else ()))
+        options = {name: getattr(config.reward, name) for name in scoring} | _options(config) | curriculum
+        return make_vector_env(config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **options)
 
 
 def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
@@ -55,12 +55,12 @@ def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
     Its last frame is that of the terminal state.
 
     Raises:
-        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
-        gymnasium.error.Error: The environment cannot be made.
+        ConfigError: It cannot be made.
     """
-    if config.reward.name == "ground_truth":
-        return _make_unscored(config, 1, {}, AutoresetMode.DISABLED)
-    return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **_options(config))
+    with constructing(config, "env_name"):
+        if config.reward.name == "ground_truth":
+            return _make_unscored(config, 1, {}, AutoresetMode.DISABLED)
+        return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **_options(config))
 
 
 _SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
@@ -72,29 +72,25 @@ _SPARSE = ("score_every", "score_tolerance")
 def _make_unscored(
     config: Config, num_envs: int, curriculum: dict[str, Any], mode: AutoresetMode
 ) -> VectorEnv[Any, Any, Any]:
-    task, length = config.task, _episode_length(config)
+    task, length = config.task, config.rl.episode_length
+    assert length is not None
     if task is None:
         make = partial(make_external_env, config.id, length, config.env_kwargs)
         return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
-    env_kwargs = _look(config, task) | curriculum
+    env_kwargs = _look(config) | curriculum
     return make_base_vector_env(task, num_envs, episode_length=length, autoreset_mode=mode, **env_kwargs)
 
 
-def _episode_length(config: Config) -> int:
-    assert config.rl.episode_length is not None
-    return config.rl.episode_length
-
-
-def _look(config: Config, task: Task | None) -> dict[str, Any]:
-    return {"textured": config.reward.textured} if task is not None and "textured" in task.kwargs else {}
+def _look(config: Config) -> dict[str, Any]:
+    """The look, for environments that have another one; they refuse it otherwise."""
+    has_looks = config.task is not None and "textured" in config.task.kwargs
+    return {"textured": config.reward.textured} if has_looks or not config.reward.textured else {}
 
 
 def _options(config: Config) -> dict[str, Any]:
     """Keyword arguments of `make_vector_env`."""
     reward = config.reward
     options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
-    options |= {"episode_length": _episode_length(config), "env_kwargs": config.env_kwargs, **reward.arguments()}
-    for name in ("camera", "combine_views"):
-        if (value := getattr(reward, name)) is not None:
-            options[name] = value
-    return options | _look(config, config.task)
+    options |= {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs, **reward.arguments()}
+    given = {name: value for name in ("camera", "combine_views") if (value := getattr(reward, name)) is not None}
+    return options | given | _look(config)

@@ -1,4 +1,4 @@
-"""YAML with size limits that are checked before loading: with aliases, a short text can expand to a huge value."""
+"""YAML from anywhere: PyYAML's safe loader, with limits that are checked before anything is built."""
 
 import re
 from typing import Any
@@ -7,11 +7,9 @@ import yaml
 
 from vlmrm_gym.validation import truncate
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 100_000
 """Maximum size of a file."""
-_MAX_CHARACTERS = 10_000
-"""Maximum length of a single text or number."""
-_MAX_NODES = 10_000
+_MAX_VALUES = 10_000
 """Maximum number of values, keys, lists and mappings, counted again for each alias that repeats them."""
 _MAX_DEPTH = 32
 """Maximum depth of nested lists and mappings."""
@@ -40,54 +38,48 @@ def read_yaml(text: str) -> tuple[yaml.Node | None, Any]:
     """Parse a text into nodes, with line numbers, and its value; None if it is empty.
 
     Raises:
-        ValueError: It is not YAML, refers to itself, or exceeds the limits above.
+        ValueError: It is not YAML, or exceeds the limits above.
     """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"it may have at most {MAX_BYTES:,} bytes. Received more.")
     try:
-        _check_bounds(text)
-        return yaml.compose(text, Loader=ConfigLoader), yaml.load(text, Loader=ConfigLoader)
-    except _OutOfBoundsError as error:
-        raise ValueError(str(error)) from None
+        loader = ConfigLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None, None
+        _check_size(node)
+        return node, loader.construct_document(node)
+    except RecursionError:
+        line, problem = "", f"there may be at most {_MAX_DEPTH} levels of lists and mappings"
     # Explicit tags, such as `!!int ''`, make PyYAML raise all of these.
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f"line {mark.line + 1}: "
-        raise ValueError(f"{line}this is not valid YAML: {truncate(str(getattr(error, 'problem', error)))}") from None
+        line, problem = (
+            "" if mark is None else f"line {mark.line + 1}: ",
+            truncate(str(getattr(error, "problem", error))),
+        )
+    raise ValueError(f"{line}this is not valid YAML: {problem}")
 
 
-class _OutOfBoundsError(Exception):
-    """A text exceeds the limits."""
-
-
-def _check_bounds(text: str) -> None:
-    """Count the values that loading would build, from parser events.
+def _check_size(node: yaml.Node) -> None:
+    """Walk through all values, as often as aliases repeat them: a short text can stand for a huge value.
 
     Raises:
-        _OutOfBoundsError: It exceeds a limit.
+        yaml.MarkedYAMLError: There are too many, or they are nested too deeply, as in themselves.
     """
-    opened: list[tuple[str | None, int]] = []  # open lists and mappings: anchor, and nodes before it
-    anchored: dict[str, int] = {}  # nodes of each finished value with an anchor
-    nodes = 0
-    for event in yaml.parse(text, Loader=ConfigLoader):
-        line = f"line {event.start_mark.line + 1}"
-        if isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = opened.pop()
-            if anchor is not None:
-                anchored[anchor] = nodes - before
-        elif isinstance(event, yaml.AliasEvent):
-            if event.anchor in [anchor for anchor, _ in opened]:
-                raise _OutOfBoundsError(f"{line}: the alias {truncate(str(event.anchor))!r} refers to itself.")
-            nodes += anchored.get(event.anchor, 0)  # PyYAML refuses an unknown one
-        elif isinstance(event, yaml.NodeEvent):
-            nodes += 1
-            if isinstance(event, yaml.CollectionStartEvent):
-                opened.append((event.anchor, nodes - 1))
-            elif event.anchor is not None:
-                anchored[event.anchor] = 1
-        length = len(event.value) if isinstance(event, yaml.ScalarEvent) else 0
-        for what, number, most in (
-            ("characters in a text", length, _MAX_CHARACTERS),
-            ("levels of lists and mappings", len(opened), _MAX_DEPTH),
-            ("values, counted again for each alias of them", nodes, _MAX_NODES),
+    count, waiting = 0, [(node, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        count += 1
+        for number, most, what in (
+            (count, _MAX_VALUES, "values, counted again for each alias of them"),
+            (depth, _MAX_DEPTH, "levels of lists and mappings"),
         ):
             if number > most:
-                raise _OutOfBoundsError(f"{line}: there may be at most {most:,} {what}. Received {number:,} or more.")
+                raise yaml.MarkedYAMLError(
+                    problem=f"there may be at most {most:,} {what}", problem_mark=node.start_mark
+                )
+        if isinstance(node, yaml.MappingNode):
+            waiting += [(one, depth + 1) for pair in node.value for one in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [(one, depth + 1) for one in node.value]

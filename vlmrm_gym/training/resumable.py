@@ -15,13 +15,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.scoring.random_views import ViewState
-from vlmrm_gym.training.state_checks import (
-    check_actions,
-    check_form,
-    check_generator,
-    check_random_states,
-    check_tensor,
-)
+from vlmrm_gym.training.state_checks import check_actions, check_form, check_tensor
 from vlmrm_gym.validation import short_repr
 from vlmrm_gym.vector import VLMRewardVectorEnv
 
@@ -89,7 +83,7 @@ class ResumableVecEnv(VLMVecEnv):
         for generator, saved in zip(self.envs.np_random, state["began"], strict=True):  # pyright: ignore[reportArgumentType]
             generator.bit_generator.state = saved
         if isinstance(self.envs, VLMRewardVectorEnv):
-            self.envs.view_state = state.get("views")  # absent in older runs
+            self.envs.view_state = state["views"]
         observations, _ = self.envs.reset()
         self._reset_seeds()  # a new algorithm has seeded the next reset
         self._start_states, self._next_states = state["began"], self._states()
@@ -134,7 +128,7 @@ def training_state(model: BaseAlgorithm, envs: ResumableVecEnv) -> dict[str, Any
     """
     return {
         "envs": envs.state_dict(),
-        "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
+        "counters": _counters(model),
         "episode_starts": torch.tensor(model._last_episode_starts),
         "random": _random_states(),
         "actions": model.action_space.np_random.bit_generator.state,
@@ -144,6 +138,10 @@ def training_state(model: BaseAlgorithm, envs: ResumableVecEnv) -> dict[str, Any
             for distribution in _distributions(model)
         ],
     }
+
+
+def _counters(model: BaseAlgorithm) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)}
 
 
 def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any, episode_length: int) -> None:
@@ -156,42 +154,35 @@ def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any
         episode_length: Steps after which an episode is truncated.
     """
     own, num_envs = state["envs"], envs.num_envs
-    check_form(
-        "counters", state["counters"], {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)}
-    )
+    check_form("counters", state["counters"], _counters(model))
     check_tensor("episode_starts", state["episode_starts"], torch.bool, (num_envs,))
-    check_random_states(state["random"])
-    check_generator("actions", state["actions"])
     check_form("action_noise", state["action_noise"], [_noise_state(noise) for noise in _noises(model)] or [None])
+    for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):
+        for name, value in saved.items():
+            like = getattr(distribution, name)
+            check_tensor(name, value, like.dtype, (like.shape[0] if like.ndim == 2 else None, *like.shape[1:]))
+    position = state["random"]["numpy"]["state"]["pos"]
+    if not 0 <= position <= 624:  # NumPy does not check it, and reads beyond its array
+        raise ValueError(f"the position of NumPy's generator must be from 0 to 624. Received {short_repr(position)}.")
+    _set_generators(model, state)  # they check the rest; they are set again when training begins
     check_form("env_uid", own["env_uid"], "")
-    for name in ("began", "trackers", "views"):
-        if len(own[name] or range(num_envs)) != num_envs:
-            raise ValueError(f"{name} must be of {num_envs} environments. Received {short_repr(own[name])}.")
-    for generator in own["began"]:
-        check_generator("began", generator)
-    for seed, steps in own["views"] or ():
-        check_form("views", [steps, seed % 2**32], [0])
     if len(own["since"]) >= (episode_length if envs.lockstep else 1):
         raise ValueError(f"since must be of one episode. Received {len(own['since'])} steps.")
     for actions in own["since"]:
         check_tensor("since", actions, actions.dtype, (num_envs, *(envs.action_space.shape or ())))
         check_actions("since", actions, envs.action_space)
-    like = EpisodeTracker().state_dict()
+    for seed, steps in own["views"] or ():
+        check_form("views", [steps, seed % 2**32], [0])
     for tracker in own["trackers"]:
-        check_form("trackers", {**tracker, "new_rewards": []}, like)
-        for late in tracker["new_rewards"]:
-            # Trainings ask for no features.
-            if not isinstance(late, Mapping) or late.keys() - {"vlm_scored"} != {"vlm_rewards"}:
-                raise ValueError(f"new_rewards must be rewards. Received {short_repr(late)}.")
+        check_form("trackers", {**tracker, "new_rewards": []}, EpisodeTracker().state_dict())
+        for late in tracker["new_rewards"]:  # trainings ask for no features
             check_tensor("new_rewards", late["vlm_rewards"], torch.float32, (None,))
-            if "vlm_scored" in late:
-                check_tensor("new_rewards", late["vlm_scored"], torch.bool, tuple(late["vlm_rewards"].shape))
+            scored = late.get("vlm_scored", torch.ones(late["vlm_rewards"].shape, dtype=torch.bool))
+            check_tensor("new_rewards", scored, torch.bool, late["vlm_rewards"].shape)
+            if not late.keys() <= {"vlm_rewards", "vlm_scored"}:
+                raise ValueError(f"new_rewards must be rewards. Received {short_repr(late)}.")
         if not tracker["episodes"] or any(episode["scored"] > episode["steps"] for episode in tracker["episodes"]):
             raise ValueError(f"trackers must have episodes. Received {short_repr(tracker['episodes'])}.")
-    for distribution, saved in zip(_distributions(model), state["exploration"], strict=True):
-        for name, value in saved.items():
-            like = getattr(distribution, name)
-            check_tensor(name, value, like.dtype, (like.shape[0] if like.ndim == 2 else None, *like.shape[1:]))
 
 
 def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dict[str, Any]) -> None:
@@ -199,15 +190,12 @@ def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dic
     model._last_obs = envs.load_state_dict(state["envs"])
     starts = state["episode_starts"].numpy()
     model._last_episode_starts = starts if envs.lockstep else np.ones_like(starts)
-    for name in _COUNTERS:
-        if hasattr(model, name):
-            setattr(model, name, state["counters"][name])
+    vars(model).update(state["counters"])
 
 
 def restore_random_states(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     """Restore random states at the start of the first rollout, after `learn` has reset and drawn from them."""
-    _set_random_states(state["random"])
-    model.action_space.np_random.bit_generator.state = state["actions"]
+    _set_generators(model, state)
     for noise, saved in zip(_noises(model), state["action_noise"], strict=True):
         for name in _noise_state(noise):
             value = saved[name]
@@ -216,6 +204,11 @@ def restore_random_states(model: BaseAlgorithm, state: dict[str, Any]) -> None:
         for name in saved:
             if name.startswith("exploration_mat"):
                 setattr(distribution, name, saved[name].to(model.device))
+
+
+def _set_generators(model: BaseAlgorithm, state: dict[str, Any]) -> None:
+    _set_random_states(state["random"])
+    model.action_space.np_random.bit_generator.state = state["actions"]
 
 
 @contextmanager

@@ -3,33 +3,30 @@
 import hashlib
 import json
 import shutil
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
-from torch.utils.tensorboard import SummaryWriter
 
-from vlmrm_gym.files import atomic_write, check_space
+from vlmrm_gym.files import atomic_write
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
-from vlmrm_gym.training.callbacks import Progress, RunCallback
+from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import Key, flatten, to_yaml, without_alias
+from vlmrm_gym.training.config_file import ConfigError, Problem, flatten, read_config, to_yaml
+from vlmrm_gym.training.constructing import constructing
 from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_weights, reading
 from vlmrm_gym.training.environments import make_envs
+from vlmrm_gym.training.events import event_logger
 from vlmrm_gym.training.plots import plot_learning_curve
+from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments
 from vlmrm_gym.training.resume_checks import find_changes
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
 from vlmrm_gym.training.versions import read_versions
-from vlmrm_gym.validation import short_repr, truncate
 
 RESUME_OVERRIDABLE = (
     "base_path",
@@ -54,27 +51,30 @@ RESUME_OVERRIDABLE = (
 
 
 def start(config: Config, folder: RunFolder) -> None:
-    """Train in a new folder.
+    """Train in a new folder, which is made once environments, reward and algorithm are.
 
     Args:
         config: A configuration with defaults filled in.
-        folder: The run's new folder.
+        folder: The run's folder, which does not exist yet.
 
     Raises:
-        RunError: The environments, their reward or the tracking cannot be made; the folder is removed.
+        ConfigError: The environments, their reward or the algorithm cannot be made.
+        RunError: The folder exists or cannot be made; or the tracking cannot begin, and the folder is removed.
         Interrupted: Ctrl-C or SIGTERM, after a checkpoint was written.
         Exception: Raised by scoring or training.
     """
-    with ExitStack() as running:
-        try:
-            atomic_write(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
-            envs, model = _make(config)
-            running.callback(envs.close)
-            running.enter_context(_tracked(config, folder))
-        except BaseException:
-            shutil.rmtree(folder.path)  # nothing has been trained
-            raise
-        _learn(config, folder, envs, model)
+    folder.check_new()
+    envs, model = _make(config)
+    with closing(envs):
+        folder.create()
+        with folder.locked(), ExitStack() as running:
+            try:
+                _write_config(config, folder)
+                running.enter_context(_tracked(config, folder))
+            except BaseException:
+                shutil.rmtree(folder.path)  # nothing has been trained
+                raise
+            _learn(config, folder, envs, model)
 
 
 def resume(config: Config, folder: RunFolder) -> None:
@@ -85,100 +85,77 @@ def resume(config: Config, folder: RunFolder) -> None:
         folder: The run's folder.
 
     Raises:
-        RunError: The configuration differs, or the checkpoint is damaged.
-        Interrupted, Exception: As `start`.
+        RunError: The configuration differs, the checkpoint is damaged, or another process trains in the folder.
+        ConfigError, Interrupted, Exception: As `start`.
     """
-    checkpoint = folder.newest_checkpoint()
-    state, purge_step, not_of_this_run = None, 0, f"The state of {checkpoint} is not of this run"
-    if checkpoint is not None:
-        state = load_state(checkpoint / "state.pt")
-        with reading(not_of_this_run):
-            progress = Progress.read(state["progress"], int(checkpoint.name))
-            state["progress"], purge_step = asdict(progress), progress.step + 1
-            _check_same(state["config"], config, folder)
-    envs, model = _make(config, checkpoint)
-    with closing(envs):
+    with folder.locked(), ExitStack() as running:
+        checkpoint = folder.newest_checkpoint()
+        state, purge_step, not_of_this_run = None, 0, f"The state of {checkpoint} is not of this run"
+        if checkpoint is not None:
+            state = load_state(checkpoint / "state.pt")
+            with reading(not_of_this_run):
+                state["progress"] = Progress.read(state["progress"], int(checkpoint.name))
+                purge_step = state["progress"].step + 1
+                _check_same(read_config(state["config"], "its configuration").config, config, folder)
+        envs, model = _make(config, checkpoint)
+        running.callback(envs.close)
         if state is not None:
             with reading(not_of_this_run):
                 assert config.rl.episode_length is not None
                 check_training_state(model, envs, state["training"], config.rl.episode_length)
                 if (step := state["training"]["counters"]["num_timesteps"]) != purge_step - 1:
                     raise ValueError(f"it has {step} steps, and its progress {purge_step - 1}.")
-            with reading(not_of_this_run, (AttributeError, LookupError, TypeError, ValueError)):
+            with reading(not_of_this_run, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
                 restore_environments(model, envs, state["training"])
-        with _tracked(config, folder):
-            atomic_write(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
-            folder.rewind(checkpoint)
-            _learn(config, folder, envs, model, state, purge_step=purge_step)
+        running.enter_context(_tracked(config, folder))
+        _write_config(config, folder)
+        folder.rewind(checkpoint)
+        _learn(config, folder, envs, model, state, purge_step=purge_step)
 
 
-def _check_same(before: Mapping[Key, Any], config: Config, folder: RunFolder) -> None:
+def _write_config(config: Config, folder: RunFolder) -> None:
+    atomic_write(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
+
+
+def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
     """Raise a `RunError` unless a run with one configuration can be resumed with another."""
-    saved = flatten(Config()) | {without_alias(key): value for key, value in before.items()}
-    changes = find_changes(_dotted(saved), _dotted(flatten(config)), RESUME_OVERRIDABLE, "rl.n_steps")
+    changes = find_changes(_dotted(before), _dotted(config), RESUME_OVERRIDABLE, "rl.n_steps")
     if changes:
         raise RunError(f"The run {folder.path} has another configuration: {changes}. Start a new run for that.")
 
 
-def _dotted(values: Mapping[Key, Any]) -> dict[str, Any]:
-    return {".".join(key): value for key, value in values.items()}
+def _dotted(config: Config) -> dict[str, Any]:
+    return {".".join(key): value for key, value in flatten(config).items()}
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
     """Make the environments, and make the algorithm or load it from a checkpoint."""
-    if config.rl.device.startswith("cuda") and not torch.cuda.is_available():
-        raise RunError(
-            f"`rl.device` must be a device of this machine, which has no CUDA. Received {config.rl.device!r}."
-        )
-    with _as_run_error(config):
-        envs = make_envs(
-            config,
-            config.num_envs,
-            overlap=config.reward.overlap,
-            sparse=True,
-            start_near_goal=config.rl.start_near_goal,
-        )
-        envs = ResumableVecEnv(
-            envs, success_threshold=config.success_threshold, lockstep=config.task is not None and config.task.lockstep
-        )
-    try:
-        return envs, _make_algorithm(config, envs, checkpoint)
-    except BaseException:
-        envs.close()
-        raise
-
-
-def _make_algorithm(config: Config, envs: ResumableVecEnv, checkpoint: Path | None) -> BaseAlgorithm:
     rl = config.rl
     assert rl.algorithm is not None
     assert rl.policy_name is not None
-    kind = algorithm_class(rl.algorithm)
-    with _as_run_error(config):
-        model = kind(rl.policy_name, envs, seed=config.seed, **algorithm_options(config, envs))  # pyright: ignore[reportCallIssue]
-    if checkpoint is not None:
-        load_weights(model, checkpoint / "model.zip")
-        if not ALGORITHMS[rl.algorithm].on_policy:
-            load_replay_buffer(model, checkpoint / "replay_buffer.npz")
-    return model
-
-
-@contextmanager
-def _as_run_error(config: Config) -> Iterator[None]:
-    """Turn errors from constructing environments and algorithm into a `RunError`; not all can be checked earlier."""
-    try:
-        yield
-    except (
-        gym.error.Error,
-        ValueError,
-        TypeError,
-        AssertionError,
-        FileNotFoundError,
-        RuntimeError,
-        MemoryError,
-    ) as error:
-        kwargs = f" and policy_kwargs {short_repr(config.rl.policy_kwargs)}" if config.rl.policy_kwargs else ""
-        reason = truncate(str(error) or type(error).__name__, 1_000)  # a MemoryError has no text
-        raise RunError(f"{config.id} with {config.rl.algorithm}{kwargs} cannot be made: {reason}") from error
+    if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
+        rule = f"must be a device of this machine, which has no CUDA. Received {rl.device!r}."
+        raise ConfigError([Problem.of("rl.device", rule)])
+    envs = make_envs(
+        config,
+        config.num_envs,
+        overlap=config.reward.overlap,
+        sparse=True,
+        start_near_goal=rl.start_near_goal,
+    )
+    with ExitStack() as on_error:
+        on_error.callback(envs.close)
+        with constructing(config, "rl.algorithm"):
+            lockstep = config.task is not None and config.task.lockstep
+            envs = ResumableVecEnv(envs, success_threshold=config.success_threshold, lockstep=lockstep)
+            kind, options = algorithm_class(rl.algorithm), algorithm_options(config, envs)
+            model = kind(rl.policy_name, envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
+        if checkpoint is not None:
+            load_weights(model, checkpoint / "model.zip")
+            if not ALGORITHMS[rl.algorithm].on_policy:
+                load_replay_buffer(model, checkpoint / "replay_buffer.npz")
+        on_error.pop_all()
+    return envs, model
 
 
 def _learn(
@@ -195,7 +172,7 @@ def _learn(
     _log_versions(folder, config, step=model.num_timesteps)
     signals = SignalGuard()
     callback = RunCallback(config, folder, envs, signals, state)
-    with _logger(folder, purge_step) as logger:
+    with event_logger(folder.path, purge_step) as logger:
         model.set_logger(logger)
         try:
             with signals.active():
@@ -214,15 +191,6 @@ def _title(config: Config) -> str:
 
 
 @contextmanager
-def _logger(folder: RunFolder, purge_step: int | None) -> Iterator[Logger]:
-    output = _TensorBoardWriter(folder.path, purge_step)
-    try:
-        yield Logger(str(folder.path), [output])
-    finally:
-        output.close()
-
-
-@contextmanager
 def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
     """With `track`, mirror TensorBoard to Weights and Biases; a resumed run keeps its ID there."""
     if not config.track:
@@ -237,7 +205,7 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
             id=hashlib.blake2b(str(folder.path.resolve()).encode(), digest_size=8).hexdigest(),
             resume="allow",
             dir=folder.path,
-            config=_dotted(flatten(config)),
+            config=_dotted(config),
             tags=config.tags,
             notes=config.description,
             sync_tensorboard=True,
@@ -253,45 +221,6 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
         run.finish(exit_code=1)
         raise
     run.finish()
-
-
-_EVENTS_SIZE = 2**16
-"""More than the events of one write take, in bytes."""
-
-
-class _TensorBoardWriter(TensorBoardOutputFormat):
-    """A TensorBoard writer that can purge events from a step on, and tolerates a full disk."""
-
-    def __init__(self, folder: Path, purge_step: int | None) -> None:
-        self._folder, self._is_closed = folder, False
-        self.writer = new_event_file(folder, purge_step)
-
-    def write(self, *args: Any, **kwargs: Any) -> None:
-        """Write; on an OSError, start a new event file and raise."""
-        check_space(self._folder, _EVENTS_SIZE)
-        try:
-            super().write(*args, **kwargs)
-        except OSError:
-            self.writer = new_event_file(self._folder)
-            raise
-
-    def close(self) -> None:
-        """Close, even if the last events cannot be written."""
-        with suppress(OSError):
-            super().close()
-
-
-def new_event_file(folder: Path, purge_step: int | None = None) -> SummaryWriter:
-    """Start an event file that TensorBoard reads after those that the folder has.
-
-    TensorBoard reads them in the order of their names, which begin with the second and end with a counter: within a
-    second, file 10 would be read before file 9. So two files never begin in the same second.
-    """
-    parts = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*"))
-    seconds = [int(part) for part in parts if part.isdecimal()]
-    time.sleep(min(max(max(seconds, default=0) + 1 - time.time(), 0), 1))
-    check_space(folder, _EVENTS_SIZE)
-    return SummaryWriter(str(folder), purge_step=purge_step)
 
 
 def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:

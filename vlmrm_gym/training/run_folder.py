@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -48,8 +48,6 @@ _NEEDED = {"model.zip", "state.pt"}
 """Files of every checkpoint."""
 _KNOWN = {*_NEEDED, "replay_buffer.npz", *CHECKPOINTED}
 """Files that a checkpoint may have."""
-_SUFFIXES = (".yaml", ".json", ".csv", ".png", ".zip", ".mp4")
-"""Of the files beside the checkpoints."""
 _KEPT = 2
 """Number of checkpoints that keep all files."""
 
@@ -68,40 +66,41 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @classmethod
-    def create(cls, path: Path) -> "RunFolder":
-        """Make a new folder.
+    def check_new(self) -> None:
+        """Raise a RunError if the folder exists."""
+        if os.path.lexists(self.path):
+            raise RunError(
+                f"The run's folder {self.path} exists already. Resume that run by --resume {self.path}, or give this "
+                "one another name by --run-name."
+            )
+
+    def create(self) -> None:
+        """Make the folder.
 
         Raises:
             RunError: It exists already, or cannot be created.
         """
+        self.check_new()
         try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            raise RunError(
-                f"The run's folder {path} exists already. Resume that run by --resume {path}, or give this one "
-                "another name by --run-name."
-            ) from None
+            self.path.mkdir(parents=True)
         except (OSError, ValueError) as error:
-            raise RunError(f"The run's folder {path} cannot be made: {error}. Choose another --base-path.") from None
-        return cls(path)
+            reason = f"The run's folder {self.path} cannot be made: {error}."
+            raise RunError(f"{reason} Choose another --base-path.") from None
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Open an existing folder.
 
         Raises:
-            RunError: It is not the folder of a run, or has symbolic links, which would be written through, or something
-            else in the place of a file or of a folder.
+            RunError: It is not the folder of a run, or has symbolic links, which would be written through, or pipes.
         """
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
         for entry in chain(path.iterdir(), path.glob("checkpoints/**/*"), path.glob("videos/*")):
             if entry.is_symlink():
                 raise RunError(f"The run's folder must not have symbolic links in it. Received {entry}. Remove it.")
-            kind = _kind(entry.relative_to(path))
-            if not (entry.is_file() and kind != "folder") and not (entry.is_dir() and kind != "file"):
-                raise RunError(f"{entry} must be a {kind or 'file or folder'}, as a run writes it. Remove it.")
+            if not entry.is_file() and not entry.is_dir():
+                raise RunError(f"{entry} must be a file or a folder, as a run writes it. Remove it.")
         return cls(path)
 
     @contextmanager
@@ -147,11 +146,6 @@ class RunFolder:
                 )
             return None
         folder = complete[-1]
-        if (folder / "state.pkl").exists():
-            raise RunError(
-                f"The checkpoint {folder} is of an earlier commit, in a format that can execute code when it is read: "
-                "it cannot be resumed. Start a new run. Its policies can still be evaluated."
-            )
         try:
             manifest = json.loads((folder / _MANIFEST).read_text())
             damaged = [_MANIFEST] * (not set(manifest) <= _KNOWN) or [
@@ -231,8 +225,9 @@ class RunFolder:
         names = self._columns() or [name for name in METRICS if name in rows[0]]
         with self._metrics.open("ab", buffering=0) as file:
             before = file.tell()
-            header = [] if before else [{name: name for name in names}]
-            lines = "".join(_lines(names, [*header, *rows])).encode()
+            table = [[row.get(name, "nan") for name in names] for row in rows]
+            table = table if before else [names, *table]
+            lines = "".join(",".join(map(str, line)) + "\n" for line in table).encode()
             try:
                 if file.write(lines) < len(lines):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._metrics))
@@ -279,22 +274,6 @@ class RunFolder:
         if policy is None:
             raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")
         return policy
-
-
-def _kind(entry: Path) -> str | None:
-    """Whether an entry of a run's folder must be a "file" or a "folder", by its name and place; None: either."""
-    parts = entry.parts
-    if len(parts) == 1:
-        is_file = entry.suffix in _SUFFIXES or entry.name == ".lock" or entry.name.startswith("events.out.tfevents.")
-        return "file" if is_file else "folder" if entry.name in ("checkpoints", "videos") else None
-    if parts[0] == "checkpoints" and len(parts) == 2:
-        return "folder" if entry.stem.isdecimal() else None
-    return "file"
-
-
-def _lines(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> Iterator[str]:
-    for row in rows:
-        yield ",".join(str(row.get(name, "nan")) for name in names) + "\n"
 
 
 def _digest(file: Path) -> str:

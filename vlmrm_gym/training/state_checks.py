@@ -1,7 +1,6 @@
 """Checks of what a checkpoint holds, before a run is resumed from it: whoever writes a file can write any value."""
 
 import math
-import random
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -93,24 +92,6 @@ def check_tensor(name: str, value: Any, dtype: torch.dtype, shape: Sequence[int 
         raise ValueError(f"{name} must be finite.")
 
 
-def check_generator(name: str, state: Any) -> None:
-    """Raise an exception unless a value is the state of a generator of Gymnasium."""
-    try:
-        np.random.PCG64().state = state
-    except Exception as error:
-        raise ValueError(f"{name} must be the state of a random generator: {error}.") from error
-
-
-def check_random_states(states: Mapping[str, Any]) -> None:
-    """Raise an exception unless the states of the global generators can be set."""
-    position = states["numpy"]["state"]["pos"]
-    if type(position) is not int or not 0 <= position <= 624:  # NumPy does not check it, and reads beyond its array
-        raise ValueError(f"the position of NumPy's generator must be from 0 to 624. Received {short_repr(position)}.")
-    random.Random().setstate(states["python"])
-    np.random.RandomState().set_state(states["numpy"])
-    torch.Generator().set_state(states["torch"])
-
-
 def check_actions(name: str, actions: Any, space: spaces.Space[Any]) -> None:
     """Raise a ValueError unless actions, (B, ...), are finite and those of a discrete space are in it."""
     values = np.asarray(actions)
@@ -130,25 +111,18 @@ def check_optimizer(name: str, state: Any, optimizer: Optimizer) -> None:
         state: What `optimizer.state_dict()` returned.
         optimizer: The optimiser. Only its learning rate may differ.
     """
-    groups = optimizer.state_dict()["param_groups"]
-    if not isinstance(state, Mapping) or state.keys() != {"state", "param_groups"}:
-        raise ValueError(f"{name} must be the state of an optimiser. Received {short_repr(state)}.")
+    saved, own = ([{**group, "lr": None} for group in one["param_groups"]] for one in (state, optimizer.state_dict()))
+    if saved != own:
+        raise ValueError(f"{name} must have the settings of this run. Received {short_repr(saved)}.")
     for group in state["param_groups"]:
         if not is_number(group["lr"]) or not 0 <= group["lr"] < math.inf:
             raise ValueError(f"{name} must have a learning rate. Received {short_repr(group['lr'])}.")
-    if [{**group, "lr": None} for group in state["param_groups"]] != [{**group, "lr": None} for group in groups]:
-        raise ValueError(f"{name} must have the settings of this run. Received {short_repr(state['param_groups'])}.")
-    like = _state_of_one(optimizer)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for i, own in state["state"].items():
-        if own.keys() != like.keys():
-            raise ValueError(f"{name}.{i} must have {sorted(like)}. Received {short_repr(own)}.")
-        for key, value in own.items():
-            of_one = like[key]
-            if isinstance(of_one, torch.Tensor) and of_one.ndim:
-                check_tensor(f"{name}.{i}.{key}", value, parameters[i].dtype, parameters[i].shape)
-            else:
-                check_form(f"{name}.{i}.{key}", value, of_one)
+    of_one = _state_of_one(optimizer)
+    for i, values in state["state"].items():
+        shape = parameters[i].shape
+        like = {key: one.expand(shape) if torch.is_tensor(one) and one.ndim else one for key, one in of_one.items()}
+        check_form(f"{name}.{i}", values, like)
 
 
 def _state_of_one(optimizer: Optimizer) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Worker processes: kills, Ctrl-C, forks and cleanup. See test_scorer_backends.py for the rest."""
+"""Worker processes: kills, stops, forks, and the end of the program. See test_scorer_backends.py for the rest."""
 
 import gc
 import os
@@ -10,16 +10,21 @@ import threading
 import time
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
-from backends import children, request_of, start
-from reward_models import PixelReward, SlowReward
+from backends import check_scored, children, frames_of, request_for, request_of, start
+from counting_env import Counting
+from reward_models import HangingLoad, PixelReward, SlowReward
 
+import vlmrm_gym
+from vlmrm_gym.rendering import States
 from vlmrm_gym.rendering.stored import FrameStore
-from vlmrm_gym.scoring import process
+from vlmrm_gym.scoring import Timeouts, WorkerDied, process
 from vlmrm_gym.scoring.backends import make_scoring_queue
 
 HELPERS = Path(__file__).parents[1] / "helpers"
+QUICK = Timeouts(draw=1.5, encode=1.5)
 earlier: set[int] = set()
 """Children that existed before a test, such as multiprocessing's resource tracker."""
 
@@ -80,21 +85,66 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
         by_age = sorted(processes(), key=started)
         os.kill(by_age[0 if oldest else -1], signal.SIGKILL)
     for i, request in enumerate(requests):
-        assert request.error() is None
-        np.testing.assert_array_equal(request.values, np.arange(100 * i, 100 * i + 12))
+        check_scored(request, range(100 * i, 100 * i + 12))
     queue.close()
 
 
 def test_neither_shared_memory_nor_semaphores_are_used():
     """So none can be leaked."""
-    queue = start(PixelReward, 2)
-    request = request_of(range(100))
-    queue.submit(request)
-    assert request.error() is None
+    queue = start(PixelReward, 1)
+    queue.rewards(frames_of(range(100)))
     mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in processes()]
     queue.close()
-    assert len(mapped) == 2
-    assert not any("/dev/shm/" in maps for maps in mapped)
+    assert len(mapped) == 1
+    assert "/dev/shm/" not in mapped[0]
+
+
+def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced():
+    queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
+    os.kill(*processes(), signal.SIGSTOP)
+    request = request_for(States(np.repeat(frames_of(range(200)).rows, 10_000, axis=2)))
+    queue.submit(request)
+    check_scored(request, range(200))
+    queue.close()
+
+
+def test_closing_does_not_wait_for_a_stopped_worker():
+    queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
+    os.kill(*processes(), signal.SIGSTOP)
+    request = request_for(States(np.zeros((200, 100, 100, 3), dtype=np.uint8)))
+    queue.submit(request)
+    time.sleep(0.1)
+    begun = time.monotonic()
+    queue.close()
+    assert time.monotonic() - begun < 1.5
+    assert isinstance(request.error(), RuntimeError)
+
+
+def test_a_slow_worker_that_makes_progress_is_not_replaced():
+    """A batch takes three times the limit, each slice a third of it."""
+    queue = start(SlowReward, 1, batch_size=225, timeouts=QUICK)
+    before = processes()
+    np.testing.assert_array_equal(queue.rewards(frames_of(range(225))), range(225))
+    assert processes() == before
+    queue.close()
+
+
+def test_loading_that_hangs_is_an_error():
+    with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
+        start(HangingLoad, 1, timeouts=Timeouts(load=1))
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, {"encode": 0}, {"load": "1"}, {"draw": float("nan")}, {"score": 1}, {"load": True}]
+)
+def test_invalid_timeouts_are_refused(wrong):
+    rule = "`worker_timeouts` must be a mapping of 'load', 'draw', 'encode', 'schedule' to seconds above 0 or None"
+    with pytest.raises(ValueError, match=rule):
+        vlmrm_gym.VLMRewardVectorEnv([Counting], "count", worker_timeouts=wrong)
+
+
+def test_make_vec_accepts_worker_timeouts():
+    gym.make_vec("VLMRM/CartPole-v1", worker_timeouts={"load": None, "draw": 5}, episode_length=3).close()
 
 
 SCRIPT = """
@@ -107,9 +157,9 @@ from counting_env import Counting
 # Without the guard that multiprocessing's spawn would need.
 envs = vlmrm_gym.VLMRewardVectorEnv(
     [lambda: Counting([2000])] * 2,
-    reward="reward_models:SlowReward",
+    reward=sys.argv[3],
     reward_kwargs={"batch_size": 500},
-    num_workers=int(sys.argv[3]),
+    num_workers=int(sys.argv[4]),
     overlap=True,
 )
 envs.reset(seed=0)
@@ -123,14 +173,20 @@ envs.flush()
 
 
 @pytest.mark.parametrize(
-    ("how", "num_workers"), [("end", 2), ("SIGINT", 0), ("SIGINT", 2), ("SIGTERM", 2), ("SIGKILL", 2)]
+    ("how", "reward", "num_workers"),
+    [
+        ("end", "SlowReward", 2),
+        ("end", "TorchReward", 0),  # a thread inside torch at interpreter exit would abort the program
+        ("SIGINT", "SlowReward", 2),
+        ("SIGKILL", "SlowReward", 2),
+    ],
 )
-def test_workers_end_with_the_program(how, num_workers, tmp_path):
+def test_workers_end_with_the_program(how, reward, num_workers, tmp_path):
     """Within 5 s, even in the middle of a 10 s batch."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     program = subprocess.Popen(
-        [sys.executable, str(script), str(HELPERS), how, str(num_workers)],
+        [sys.executable, str(script), str(HELPERS), how, f"reward_models:{reward}", str(num_workers)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -152,30 +208,6 @@ def test_workers_end_with_the_program(how, num_workers, tmp_path):
     assert ("KeyboardInterrupt" in errors) == (how == "SIGINT")
     if how == "end":
         assert program.returncode == 0, errors
-
-
-TORCH_SCRIPT = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import vlmrm_gym
-import numpy as np
-from counting_env import Counting
-
-torch_reward = {"reward": "reward_models:TorchReward", "reward_kwargs": {"batch_size": 100}}
-envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([400])], **torch_reward, overlap=True)
-envs.reset(seed=0)
-for _ in range(300):
-    envs.step(np.zeros(1, dtype=int))
-print("busy", flush=True)
-"""
-
-
-def test_a_program_can_end_in_the_middle_of_a_slow_batch(tmp_path):
-    """A thread inside torch at interpreter exit would abort the program."""
-    script = tmp_path / "script.py"
-    script.write_text(TORCH_SCRIPT)
-    ended = subprocess.run([sys.executable, str(script), str(HELPERS)], capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stdout) == (0, "busy\n"), ended.stderr
 
 
 def test_a_reward_model_that_cannot_be_pickled_starts_no_process():

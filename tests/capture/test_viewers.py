@@ -1,0 +1,324 @@
+"""Environments that change how Gymnasium's viewer shows them: the frame that is scored is the one that it shows."""
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import pytest
+from changing_env import ChangingEnv
+from changing_viewers import (
+    BEFORE_THE_FIRST_FRAME,
+    CHANGES,
+    EVERY_STEP,
+    add_marker,
+    draw_wireframes,
+    hide_geoms,
+    move_camera,
+    perturb,
+    replace_the_renderer,
+    replace_the_viewer,
+    show_other_data,
+    show_transparent,
+    viewer,
+)
+from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+
+import vlmrm_gym
+from vlmrm_gym.capture import StateView, is_drawn_from_states
+from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rendering.env_viewers import find_cameras
+from vlmrm_gym.rendering.stored import FrameStore
+
+pytestmark = [
+    pytest.mark.usefixtures("no_collection"),
+    pytest.mark.filterwarnings("ignore:The bundled model does not know", "ignore::DeprecationWarning"),
+]
+NEAR = {"distance": 3.0, "lookat": [0.0, 0.0, 0.5], "elevation": -30.0, "azimuth": 20.0}
+CAMERAS = [NEAR, {"type": "tracking", "trackbodyid": "box", "distance": 2.0}, "watcher"]
+PUSH = np.array([0.5])
+
+
+@pytest.fixture
+def env():
+    env = ChangingEnv(size=48)
+    env.reset(seed=0)
+    return env
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_frames_are_those_that_the_environment_shows(env, change):
+    """Drawn later, and now: to the pixel, before and after the change, and not those of the state alone."""
+    view = StateView(env, quality="faithful")
+    renderer = view.make_renderer(lambda height, width: (height, width))
+    captured, now, expected = [], [], []
+    for step in range(3):
+        env.step(PUSH)
+        if step == 1 or (step == 2 and change in EVERY_STEP):
+            CHANGES[change](env, step)
+        captured.append(view.capture())
+        now.append(view.render())
+        if step or change not in BEFORE_THE_FIRST_FRAME:
+            expected.append(env.render())
+    captured, now = captured[-len(expected) :], now[-len(expected) :]
+    states, changes = zip(*captured, strict=True)
+    np.testing.assert_array_equal(States(np.stack(states), list(changes)).draw(renderer), expected)
+    np.testing.assert_array_equal(now, expected)
+    assert not np.array_equal(renderer.render(renderer.capture(env)[None])[0], expected[-1])
+    view.close()
+
+
+def test_a_frame_of_another_size_is_the_environments_with_areas_averaged(env):
+    renderer = StateView(env, quality="faithful")
+    renderer.make_renderer(lambda height, width: (24, 24))
+    show_transparent(env, 0)
+    frame = renderer.capture()[1].frame
+    expected = env.render().reshape(24, 2, 24, 2, 3).mean((1, 3))
+    np.testing.assert_allclose(frame, expected, atol=1)
+    renderer.close()
+
+
+def test_a_configuration_of_the_camera_counts_until_the_viewer_is_made(env):
+    """Then Gymnasium keeps the camera."""
+    view, frames = StateView(env, quality="faithful"), []
+    for elevation in (-29.0, -38.0, -47.0):
+        env.step(PUSH)
+        env.mujoco_renderer.default_cam_config = {**env.mujoco_renderer.default_cam_config, "elevation": elevation}
+        frames.append((view.render(), env.render() if frames else None))
+    assert not np.array_equal(frames[0][0], frames[1][0])
+    for ours, shown in frames[1:]:
+        np.testing.assert_array_equal(ours, shown)
+    view.close()
+
+
+def test_a_marker_is_for_one_frame():
+    """An environment that adds one in every step, and is rendered by nobody else, shows one at a time."""
+    env, single = ChangingEnv(size=48), ChangingEnv(size=48)
+    view = StateView(env, quality="faithful")
+    env.reset(seed=0), single.reset(seed=0)
+    for step in range(3):
+        for one in (env, single):
+            one.step(PUSH)
+            add_marker(one, step)
+        frame = view.capture()[1].frame
+        single.mujoco_renderer.viewer.make_context_current()
+        np.testing.assert_array_equal(frame, single.render())
+    view.close()
+
+
+# From chosen cameras.
+
+
+def rendered_from_cameras(env):
+    """What Gymnasium's viewer renders from each of `CAMERAS`."""
+    own, frames = viewer(env), []
+    for kind in ("FREE", "TRACKING", "FIXED"):
+        mujoco.mjv_defaultFreeCamera(env.model, own.cam)
+        own.cam.type = getattr(mujoco.mjtCamera, f"mjCAMERA_{kind}")
+        if kind == "FREE":
+            own.cam.distance, own.cam.elevation, own.cam.azimuth, own.cam.lookat[:] = 3.0, -30.0, 20.0, (0, 0, 0.5)
+        elif kind == "TRACKING":
+            own.cam.trackbodyid, own.cam.distance = 1, 2.0
+        else:
+            own.cam.fixedcamid = 0
+        frames.append(own.render("rgb_array"))
+    return np.concatenate(frames, axis=1)
+
+
+@pytest.mark.parametrize("change", [draw_wireframes, hide_geoms, perturb, show_other_data, replace_the_viewer])
+def test_options_of_the_viewer_count_from_chosen_cameras(env, change):
+    """From a free one, one that follows a body, and one of the model."""
+    view = StateView(env, camera=CAMERAS, quality="faithful")
+    env.step(PUSH)
+    change(env, 0)
+    np.testing.assert_array_equal(view.render(), rendered_from_cameras(env))
+    view.close()
+
+
+def test_stored_views_follow_a_body(env):
+    """Also of an environment whose frames are stored."""
+    env.step(PUSH)
+    frames = FrameStore(find_cameras(env, CAMERAS)).capture(env)
+    np.testing.assert_array_equal(np.concatenate(frames, axis=1), rendered_from_cameras(env))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_marker_is_seen_from_chosen_cameras(env, stored):
+    view = StateView(env, camera=CAMERAS, quality="faithful")
+    store = FrameStore(find_cameras(env, CAMERAS))
+    shown = lambda: np.concatenate(store.capture(env), axis=1) if stored else view.render()  # noqa: E731
+    before = shown().astype(int)
+    viewer(env).add_marker(pos=np.array([0.0, 0.0, 0.8]), size=np.full(3, 0.3), rgba=np.ones(4))
+    assert (np.abs(shown() - before).reshape(48, 3, 48, 3).max((0, 2, 3)) > 50).all()
+    view.close()
+
+
+def test_the_environments_own_camera_stays_where_it_is_and_so_does_a_chosen_one(env):
+    view = StateView(env, camera=[NEAR, "watcher"])
+    move_camera(env, 1)
+    assert view.capture()[1] is None
+    show_transparent(env, 1)
+    before = env.render()
+    view.capture()
+    np.testing.assert_array_equal(env.render(), before)
+    view.close()
+
+
+class OwnCamera(MujocoRenderer):
+    """Chooses the camera at every frame."""
+
+    def render(self, render_mode):
+        self.viewer.cam.azimuth = 45.0
+        return super().render(render_mode)
+
+
+class OtherPixels(MujocoRenderer):
+    """Does not use the viewer."""
+
+    def render(self, render_mode):
+        return np.full((48, 48, 3), 180, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("own", [OwnCamera, OtherPixels])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_chosen_camera_that_the_environment_does_not_use_is_refused(env, own, when):
+    if when == "before":
+        replace_the_renderer(env, 0, own)
+        assert not is_drawn_from_states(env)
+    view = StateView(env, camera=NEAR)
+    if when == "after":
+        replace_the_renderer(env, 0, own)
+    with pytest.raises(RuntimeError, match=r"`camera`: .* does not render from a chosen camera"):
+        view.capture()
+    view.close()
+
+
+# What else is drawn.
+
+
+@pytest.mark.parametrize(("field", "index", "value"), [("opt.gravity", 2, 9.81), ("actuator_cranklength", 1, 2.5)])
+def test_slack_tendons_and_slider_cranks_are_drawn_as_they_are_then(field, index, value):
+    sites = (
+        '<site name="far" pos="1 0 .4"/></body><body pos="0 0 0"><geom size=".01"/><site name="fixed" pos="-.6 0 1.2"/>'
+    )
+    sections = (
+        '<tendon><spatial range="0 2" limited="true" width=".03"><site site="far"/><site site="fixed"/></spatial>'
+        '</tendon><actuator><general cranksite="far" slidersite="fixed" cranklength="2"/></actuator>'
+    )
+    env = ChangingEnv(extra=sites, sections=sections)
+    env.reset(seed=0)
+    view = StateView(env, quality="faithful")
+    before = env.render()
+    np.testing.assert_array_equal(view.render(), before)
+    (env.model.opt.gravity if field == "opt.gravity" else env.model.actuator_cranklength)[index] = value
+    assert not np.array_equal(env.render(), before)
+    np.testing.assert_array_equal(view.render(), env.render())
+    view.close()
+
+
+def test_a_vector_with_one_viewer_refuses_to_score_what_it_shows():
+    """The viewer of `HumanoidVectorEnv` has no data of its environments."""
+    envs = vlmrm_gym.VLMRewardVectorEnv(HumanoidVectorEnv(2), reward=brightness)
+    envs.reset(seed=0)
+    show_transparent(envs.unwrapped.single_env, 0)
+    with pytest.raises(RuntimeError, match="has one viewer for all of its environments"):
+        envs.step(envs.action_space.sample())
+    envs.close()
+
+
+def brightness(frames):
+    return frames.mean((1, 2, 3))
+
+
+class ChangingViewer(gym.Wrapper):
+    """Changes the viewer after every step."""
+
+    def __init__(self, change):
+        super().__init__(ChangingEnv(size=48))
+        self.change, self.steps = change, 0
+
+    def step(self, action):
+        result = super().step(action)
+        self.steps += 1
+        self.change(self.env.unwrapped, self.steps)
+        return result
+
+
+@pytest.mark.parametrize("change", [move_camera, add_marker])
+def test_rewards_of_episodes_are_those_of_single_steps(change):
+    makers = [lambda: gym.wrappers.TimeLimit(ChangingViewer(change), 3)] * 2
+    one = vlmrm_gym.VLMReward(makers[0](), reward=brightness)
+    many = vlmrm_gym.VLMRewardVectorEnv(makers, reward=brightness)
+    one.reset(seed=0)
+    many.reset(seed=[0, 0])
+    rewards = [one.step(PUSH)[1] for _ in range(3)]
+    for _ in range(3):
+        *_, infos = many.step(np.tile(PUSH, (2, 1)))
+    for scored in infos["vlm_rewards"]:
+        np.testing.assert_allclose(scored, rewards, atol=1e-5)
+    assert np.ptp(rewards) > 1e-3
+    one.close(), many.close()
+
+
+# Stored frames: the viewer's OpenGL context.
+
+
+class Containing(gym.Env):
+    """Renders through an environment that it contains, as mazes do."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def __init__(self):
+        self.inner = ChangingEnv(size=48)
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.step, self.render, self.close = self.inner.step, self.inner.render, self.inner.close
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed)
+
+
+@pytest.fixture
+def containing():
+    env = vlmrm_gym.VLMReward(Containing(), reward=brightness)
+    env.reset(seed=0)
+    yield env
+    env.close()
+
+
+def test_other_viewers_that_are_made_and_closed_in_between_change_no_stored_frame(containing):
+    """And keep their own context."""
+    rewards, others = [], [ChangingEnv(size=48)]
+    for interrupt in (False, True):
+        containing.reset(seed=0)
+        others[-1].reset(seed=0)
+        for step in range(4):
+            before = others[-1].render()
+            rewards.append(containing.step(PUSH)[1])
+            np.testing.assert_array_equal(others[-1].render(), before)
+            if interrupt and step == 1:
+                others[-1].close()
+                others.append(
+                    ChangingEnv(size=48)
+                )  # the closed one is kept: its destructor would free objects of others
+                others[-1].reset(seed=0)
+    assert min(rewards) > 20
+    assert containing.render().mean() > 20
+    np.testing.assert_array_equal(rewards[:4], rewards[4:])
+    others[-1].close()
+
+
+def test_a_viewer_that_can_no_longer_draw_is_an_error(containing):
+    """Not a reward for a black frame."""
+    containing.step(PUSH)
+    containing.unwrapped.inner.close()
+    with pytest.raises(RuntimeError, match="is black because its MuJoCo viewer can no longer draw"):
+        containing.step(PUSH)
+
+
+def test_a_black_scene_is_scored(containing):
+    assert containing.step(PUSH)[1] > 20
+    viewer = containing.unwrapped.inner.mujoco_renderer.viewer
+    viewer.scn.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = False
+    viewer.vopt.geomgroup[:] = 0
+    viewer.vopt.sitegroup[:] = 0
+    assert containing.step(PUSH)[1] == 0

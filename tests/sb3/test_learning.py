@@ -1,0 +1,255 @@
+"""Unmodified Stable-Baselines3 algorithms learn from rewards that arrive at the end of episodes."""
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting_env import CountingDict
+from sb3_contrib import QRDQN, TQC, CrossQ
+from sb3_helpers import Rollouts, StopAfter, off_policy, on_policy, parameters
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
+from stable_baselines3.common.vec_env import VecNormalize
+
+from vlmrm_gym import CLIPReward
+from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+from vlmrm_gym.sb3 import DeferredReplayBuffer, RewardHandle, RunningNormExtractor, ScoredReturnCallback
+from vlmrm_gym.sb3.episodes import EpisodeTracker
+from vlmrm_gym.tasks import TASKS
+
+PROMPTS = {task.id: task.prompt for task in TASKS}
+CARTPOLE, MOUNTAIN_CAR = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"
+
+
+def score_again(env_id, next_observations):
+    """Rescore observations that contain the whole state."""
+    score = CLIPReward(prompt=PROMPTS[env_id])
+    if env_id == CARTPOLE:
+        renderer, states = CartPoleRenderer(*score.render_size(400, 600)), next_observations[:, [0, 2]]
+    else:
+        renderer = MountainCarRenderer(*score.render_size(400, 600), textured=False)
+        states = next_observations[:, :1]
+    return score(renderer.render(states))
+
+
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN, SAC, TD3, DDPG, TQC, CrossQ], ids=lambda a: a.__name__)
+def test_off_policy_algorithms_learn_from_the_rewards_of_their_transitions(algorithm, make_envs):
+    """Stored rewards equal the rescored rewards of the stored states."""
+    env_id, options = (CARTPOLE, {}) if algorithm in (DQN, QRDQN) else (MOUNTAIN_CAR, {"textured": False})
+    envs = make_envs(env_id, num_envs=2, seed=0, episode_length=20, overlap=True, **options)
+    model = off_policy(algorithm, envs, learning_starts=90)
+    before = parameters(model)
+    model.learn(140, callback=ScoredReturnCallback())
+    assert not np.array_equal(parameters(model), before)
+    buffer, size = model.replay_buffer, model.replay_buffer.size()
+    assert size >= 80
+    assert size + buffer.num_pending == model.num_timesteps
+    expected = score_again(env_id, buffer.next_observations[:size, 0])
+    np.testing.assert_allclose(buffer.rewards[:size, 0], expected, atol=1e-4)
+    assert buffer.dones[:size].sum() == size // 20
+    np.testing.assert_array_equal(buffer.timeouts[:size], buffer.dones[:size])
+    assert np.isfinite([episode["r"] for episode in model.ep_info_buffer]).all()
+    assert len(model.ep_info_buffer) >= 4
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C])
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # Stable-Baselines3, at time limits
+def test_on_policy_algorithms_get_their_rewards_before_advantages(algorithm, make_envs):
+    envs, rollouts = make_envs(CARTPOLE, num_envs=2, seed=0, episode_length=25), Rollouts()
+    model = on_policy(algorithm, envs, 40, gamma=0.5).learn(160, callback=rollouts)
+    assert len(rollouts.seen) == 2
+    for rewards, led_to in rollouts.seen:
+        assert len(rewards) >= 74
+        np.testing.assert_allclose(rewards, score_again(CARTPOLE, led_to), atol=1e-4)
+    assert np.isfinite(parameters(model)).all()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_step_that_raised_does_not_shift_rewards(overlap, make_envs):
+    """The step that finds the wrong buffer has been made. With the right one the user goes on with the environments."""
+    envs = make_envs(CARTPOLE, num_envs=2, seed=0, episode_length=10, overlap=overlap)
+    with pytest.raises(ValueError, match="Pass replay_buffer_class=DeferredReplayBuffer"):
+        DQN("MlpPolicy", envs, device="cpu").learn(100)
+    buffer = off_policy(DQN, envs).learn(120).replay_buffer
+    stored = buffer.size()
+    assert stored >= 100
+    expected = score_again(CARTPOLE, buffer.next_observations[:stored, 0])
+    np.testing.assert_allclose(buffer.rewards[:stored, 0], expected, atol=1e-3)
+
+
+def test_rewards_find_their_transitions_by_index():
+    """After a transition that no step added, rewards that are lost, and rewards that have come before."""
+    tracker = EpisodeTracker()
+    for index in (0, 1, 3, 4):  # the call that made transition 2 raised
+        tracker.skip_to(index)
+        tracker.step(0.0, None)
+    tracker.end_episode()
+    tracker.step(0.0, None)
+    tracker.end_episode()
+    tracker.add_rewards(0, {"vlm_rewards": np.array([0.0, 1.0], dtype=np.float32)})
+    tracker.add_rewards(1, {"vlm_rewards": np.array([1.0, 2.0, 3.0], dtype=np.float32)})
+    info = tracker.pop_updates(0.0)
+    assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == (0, [0.0, 1.0, 2.0, 3.0])
+    tracker.add_rewards(5, {"vlm_rewards": np.array([5.0], dtype=np.float32)})  # those of transition 4 are lost
+    info = tracker.pop_updates(0.0)
+    assert (info["vlm_reward_start"], info["vlm_rewards"].tolist()) == (5, [5.0])
+    assert (info["episode"]["r"], info["episode"]["l"]) == (5.0, 1)  # the first episode is not reported
+    assert tracker.fully_scored
+
+
+def test_interrupted_trainings_match_rewards_and_transitions(counting):
+    """A callback ends `learn` before the last transition is stored, and `learn` resets in the middle of episodes."""
+    model = off_policy(DQN, counting([[7], [4, 5]])[0])
+    for _ in range(3):
+        model.learn(1_000, callback=StopAfter(10), reset_num_timesteps=False)
+    model.learn(200)
+    buffer, size = model.replay_buffer, model.replay_buffer.size()
+    assert size > 150
+    np.testing.assert_array_equal(buffer.rewards[:size, 0], buffer.next_observations[:size, 0, 0])
+    assert len(np.unique(buffer.rewards[:size])) == size
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("how", ["loaded", "set"])
+def test_pending_transitions_are_dropped_when_the_environments_change(how, overlap, counting, tmp_path):
+    first, _ = counting([[11], [11]], overlap=overlap)
+    others, bases = counting([[9], [13], [7]] if how == "loaded" else [[9], [13]], overlap=overlap)
+    for base in bases:
+        base.count += 100_000
+    model = off_policy(DQN, first).learn(50)
+    assert model.replay_buffer.num_pending
+    before = model.replay_buffer.size()
+    if how == "loaded":
+        model.save(tmp_path / "model")
+        model.save_replay_buffer(tmp_path / "buffer")
+        model = DQN.load(tmp_path / "model", env=others)
+        model.load_replay_buffer(tmp_path / "buffer")
+    else:
+        model.set_env(others)
+    model.learn(180)
+    buffer = model.replay_buffer
+    np.testing.assert_array_equal(buffer.rewards[: buffer.size(), 0], buffer.next_observations[: buffer.size(), 0, 0])
+    assert buffer.size() - before + buffer.num_pending == model.num_timesteps
+
+
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_rollouts_have_every_reward_once_and_leave_no_placeholders(scoring, counting):
+    envs, rollouts = counting([[7], [4, 5]], scoring=scoring)[0], Rollouts()
+    for n_steps in (8, 13):  # one after the other, on the same environments
+        on_policy(A2C, envs, n_steps).learn(4 * 2 * n_steps, callback=rollouts)
+    assert len(rollouts.seen) == 8
+    for rewards, led_to in rollouts.seen:
+        assert len(rewards)
+        np.testing.assert_array_equal(rewards, led_to[:, 0])
+    rewards = envs.step(np.zeros(2, dtype=int))[1]
+    assert np.isnan(rewards).all() if scoring == "episode" else (rewards > 0).all()
+
+
+def check_dictionaries(observations, counts):
+    """Check that stored observations match the counts."""
+    expected = [CountingDict.dictionary(np.array([count])) for count in counts]
+    for key in ("count", "phase", "bits"):
+        stored = observations[key][: len(expected)]
+        np.testing.assert_allclose(stored.reshape(len(expected), -1), np.stack([np.ravel(e[key]) for e in expected]))
+
+
+def ends_of(base):
+    """Last observation of each episode, and whether it was truncated."""
+    ends, step = {}, 0
+    for length in base.lengths * len(base.expected_rewards):
+        step += length
+        if step <= len(base.expected_rewards):
+            ends[base.expected_rewards[step - 1]] = length % 2 == 0
+    return ends
+
+
+@pytest.mark.parametrize(("algorithm", "scoring"), [(SAC, "episode"), (DQN, "step"), (DQN, "episode")])
+def test_off_policy_algorithms_learn_from_dictionary_observations(algorithm, scoring, counting, tmp_path):
+    """Stored observations match the scored frames, including the last one of an episode; also after loading."""
+    make = partial(CountingDict, continuous=algorithm is SAC)
+    envs, bases = counting([[7], [4, 5]], make, scoring=scoring)
+    make_model = partial(off_policy, algorithm, envs, "MultiInputPolicy", buffer_size=500, learning_starts=30)
+    model = make_model()
+    before = parameters(model)
+    model.learn(120)
+    assert not np.array_equal(parameters(model), before)
+    assert np.isfinite(parameters(model)).all()
+    buffer, size = model.replay_buffer, model.replay_buffer.size()
+    rewards = buffer.rewards[:size, 0]
+    assert size + buffer.num_pending == 120
+    assert set(rewards) <= {count for base in bases for count in base.expected_rewards}
+    assert len(set(rewards)) == size > 90
+    check_dictionaries(buffer.next_observations, rewards)
+    check_dictionaries(buffer.observations, rewards - 1)
+    ends = {count: over for base in bases for count, over in ends_of(base).items() if count in rewards}
+    done = buffer.dones[:size, 0] == 1
+    assert dict(zip(rewards[done], buffer.timeouts[:size, 0][done], strict=True)) == ends
+    assert set(ends.values()) == {False, True}
+
+    batch = buffer.sample(64)
+    check_dictionaries({key: value.numpy() for key, value in batch.next_observations.items()}, batch.rewards[:, 0])
+
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = algorithm.load(tmp_path / "model", env=envs)
+    again.load_replay_buffer(tmp_path / "buffer")
+    np.savez(tmp_path / "arrays.npz", **buffer.state_dict())
+    other = make_model()
+    with np.load(tmp_path / "arrays.npz", allow_pickle=False) as arrays:
+        other.replay_buffer.load_state_dict(arrays)
+    for loaded in (again, other):
+        stored = loaded.replay_buffer
+        assert (stored.size(), stored.num_pending) == (size, buffer.num_pending)
+        check_dictionaries(stored.next_observations, rewards)
+        loaded.learn(60)  # the reset aborts episodes; their pending transitions are scored then
+        stored = loaded.replay_buffer
+        assert stored.size() > size + 40
+        check_dictionaries(stored.next_observations, stored.rewards[: stored.size(), 0])
+
+
+def test_on_policy_algorithms_learn_from_dictionary_observations(counting, tmp_path):
+    envs, rollouts = counting([[7], [9, 5]], CountingDict)[0], Rollouts()
+    network = {"net_arch": [16], "features_extractor_class": RunningNormExtractor}
+    model = on_policy(PPO, envs, 20, "MultiInputPolicy", policy_kwargs=network).learn(120, callback=rollouts)
+    assert len(rollouts.seen) == 3
+    for rewards, led_to in rollouts.seen:
+        assert len(rewards) > 25
+        check_dictionaries(led_to, rewards)
+    assert np.isfinite(parameters(model)).all()
+    model.save(tmp_path / "model")
+    again = PPO.load(tmp_path / "model", env=envs, rollout_buffer_kwargs={"rewards": RewardHandle(envs)})
+    again.learn(40, callback=rollouts)
+    check_dictionaries(*reversed(rollouts.seen[-1]))
+
+
+def test_dictionaries_are_stored_unnormalized(counting):
+    envs, _ = counting([[7], [4, 5]], CountingDict)
+    normalized = VecNormalize(envs, norm_reward=False, norm_obs_keys=["count"])
+    buffer = off_policy(DQN, normalized, "MultiInputPolicy", learning_starts=30).learn(60).replay_buffer
+    rewards = buffer.rewards[: buffer.size(), 0]
+    assert len(rewards) > 40
+    np.testing.assert_allclose(buffer.next_observations["count"][: len(rewards), 0, 0], rewards, atol=1e-2)
+    sampled = buffer.sample(50, normalized)
+    assert (sampled.next_observations["count"].abs() <= 10).all()
+    assert sampled.next_observations["phase"].max() == 4
+
+
+def test_the_order_of_a_dictionary_does_not_matter():
+    space = CountingDict().observation_space
+    buffer = DeferredReplayBuffer(5, space, gym.spaces.Discrete(2), device="cpu")
+    seen = [{key: np.array([value]) for key, value in CountingDict.dictionary(np.array([c])).items()} for c in (6, 7)]
+    info = {"vlm_env_uid": "", "vlm_step_index": 0, "vlm_rewards": np.array([7.0]), "vlm_reward_start": 0}
+    shuffled = [dict(reversed(one.items())) for one in seen]
+    buffer.add(*shuffled, np.zeros(1), np.full(1, np.nan), np.zeros(1), [info])
+    check_dictionaries(buffer.observations, [6])
+    check_dictionaries(buffer.next_observations, [7])
+
+
+def test_a_rollout_buffer_is_loaded_with_another_handle(counting, tmp_path):
+    """A file has no environments."""
+    envs, _ = counting([[7], [7]])
+    on_policy(PPO, envs, 20).save(tmp_path / "ppo")
+    assert PPO.load(tmp_path / "ppo").predict(np.zeros(1, dtype=np.float32))[0] in (0, 1)
+    with pytest.raises(ValueError, match="`rewards` must be a RewardHandle with its environments"):
+        PPO.load(tmp_path / "ppo", env=envs).learn(40)
+    PPO.load(tmp_path / "ppo", env=envs, rollout_buffer_kwargs={"rewards": RewardHandle(envs)}).learn(40)

@@ -1,0 +1,192 @@
+"""A scorer whose worker is another process, here or on a Ray node: it is replaced when it dies or stops."""
+
+import pickle
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, StartedScorers, Values, WorkerDied
+from vlmrm_gym.scoring.timeouts import Timeouts, Watchdog
+from vlmrm_gym.scoring.worker import WorkerInfo
+
+TICK = 0.2
+"""Seconds between checks that a worker is alive and makes progress."""
+LOG_TAIL_BYTES = 4_000
+"""Bytes of a dead worker's log that an error shows."""
+_SILENCE: tuple[str, Any] = "", None
+
+
+class Channel(Protocol):
+    """A new worker, and what is exchanged with it: see `worker`. One thread calls all methods but `kill`."""
+
+    max_in_flight: int
+    """The most unanswered batches."""
+
+    @property
+    def name(self) -> str:
+        """The worker's, for messages."""
+        ...
+
+    def wait_until_placed(self, timeout: float | None) -> bool:
+        """Whether the worker runs, or has died, waiting at most `timeout` seconds; False also after `kill`."""
+        ...
+
+    def put(self, message: bytes) -> None:
+        """Send a pickled message. Neither blocks nor raises if the worker is dead."""
+        ...
+
+    def get(self, timeout: float) -> tuple[str, Any] | None:
+        """The next message; ("end", how it died) if there will be none; None after `timeout` seconds."""
+        ...
+
+    def log_tail(self) -> str:
+        """The end of its standard error, before `close`."""
+        ...
+
+    def kill(self) -> None:
+        """Have it killed, at the latest by `close`; `get` then returns soon. Any thread may call this, also again."""
+        ...
+
+    def close(self) -> None:
+        """Wait until it is killed, and free what belongs to it. `kill` comes before."""
+        ...
+
+
+class RemoteScorer:
+    """A `Scorer` with one worker at a time.
+
+    Args:
+        start_worker: Starts a worker.
+        make_reward: A pickled function that makes the reward: the first message to each worker.
+        timeouts: Time without progress after which a worker is replaced.
+    """
+
+    def __init__(self, start_worker: Callable[[], Channel], make_reward: bytes, timeouts: Timeouts) -> None:
+        self._start_worker, self._make_reward, self._timeouts = start_worker, make_reward, timeouts
+        self._renderer: bytes | None = None
+        self._closed, self._replacing = False, threading.RLock()  # reentrant: garbage collection may close it here
+        self.shown_warnings: dict[str, object] = {}
+        """Warnings of workers that have been shown; one for all scorers. See `_show`."""
+        self._connect()
+
+    def _connect(self) -> None:
+        self._channel = self._start_worker()
+        self._watchdog = Watchdog(self._timeouts)
+        self._channel.put(self._make_reward)
+
+    @property
+    def max_in_flight(self) -> int:
+        """The most unanswered batches."""
+        return self._channel.max_in_flight
+
+    def wait_until_placed(self, timeout: float | None) -> bool:
+        """Whether the worker has a place to run, waiting at most `timeout` seconds."""
+        return self._channel.wait_until_placed(timeout)
+
+    def wait_until_available(self) -> bool:
+        """Block until the worker has a place to run; False if `abort` was called."""
+        return self._channel.wait_until_placed(None) and not self._closed
+
+    def wait_until_ready(self) -> WorkerInfo:
+        """Wait for the model.
+
+        Raises:
+            WorkerDied: The worker died, or did not respond.
+            Exception: Raised by loading, with the worker's traceback as a note.
+        """
+        return self._read("ready")
+
+    def set_renderer(self, renderer: bytes) -> None:
+        """Send the pickled renderer, now and to every replacement."""
+        self._renderer = renderer
+        self._channel.put(renderer)
+
+    def send(self, batch: Batch) -> None:
+        """Submit a batch."""
+        self._watchdog.num_sent += 1
+        self._channel.put(pickle.dumps((batch.keys, batch.states, batch.output), protocol=5))
+
+    def receive(self) -> Values:
+        """Wait for what was made of the oldest unanswered batch.
+
+        Raises:
+            WorkerDied: The worker died, or did not respond, and another one has been started.
+            Exception: Raised by scoring, with the worker's traceback as a note.
+        """
+        try:
+            answer = self._read("answer")
+        except WorkerDied:
+            self._replace()
+            raise
+        self._show(answer.warnings)
+        return answer.values
+
+    def _read(self, wanted: str) -> Any:
+        """Wait for the next message of a kind; raise any error received instead."""
+        while True:
+            begun = time.monotonic()
+            kind, payload = self._channel.get(TICK) or _SILENCE
+            # A longer interval means that this process was stopped as well, or the machine slept.
+            wrong = self._watchdog.advance(min(time.monotonic() - begun, 2 * TICK), kind, payload)
+            if wrong or kind == "end":
+                text = f"{self._channel.name} {wrong or payload}"
+                if not self._closed:
+                    text = f"{text} The end of its log: {self._channel.log_tail() or '(empty)'}"
+                raise WorkerDied(text)
+            if kind == "error":
+                raise payload
+            if kind == wanted:
+                return payload
+
+    def _replace(self) -> None:
+        with self._replacing:
+            if self._closed:
+                return
+            dead = self._channel
+            dead.kill()
+            self._connect()
+            dead.close()
+            if self._closed:  # by garbage collection
+                self._channel.kill()
+        if self._renderer is not None:
+            self._channel.put(self._renderer)
+
+    def _show(self, messages: Sequence[str]) -> None:
+        """Warn of what a worker has warned of, unless another worker has, too."""
+        for message in messages:
+            mark = object()
+            if self.shown_warnings.setdefault(message, mark) is mark:
+                warnings.warn(message, stacklevel=2)
+
+    def abort(self) -> None:
+        """Kill the worker; `receive` raises soon."""
+        with self._replacing:
+            self._closed = True
+            self._channel.kill()
+
+    def close(self) -> None:
+        """Kill the worker and wait for it to end."""
+        self.abort()
+        self._channel.close()
+
+
+def finish_start(
+    scorers: Sequence[RemoteScorer], infos: Sequence[WorkerInfo], make_renderer: MakeRenderer
+) -> StartedScorers:
+    """Send the renderer to all workers, and show each warning from loading once.
+
+    Args:
+        scorers: All scorers.
+        infos: What the workers reported that have loaded their models; at least one.
+        make_renderer: See `make_scoring_queue`.
+    """
+    renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
+    shown: dict[str, object] = {message: info for info in infos for message in info.warnings}
+    for scorer in scorers:
+        scorer.shown_warnings = shown
+        scorer.set_renderer(renderer)
+    for message in tuple(shown):
+        warnings.warn(message, stacklevel=6)
+    return StartedScorers(scorers, min(info.batch_size for info in infos), pickle.loads(infos[0].info))

@@ -1,0 +1,27 @@
+"""Other words for the same: those of the published VLM-RM code, and short flags."""
+
+from collections.abc import Mapping
+
+LEGACY_NAMES: Mapping[str, str] = {
+    "CartPole-v1": "VLMRM/CartPole-v1",
+    "MountainCarContinuous-v0": "VLMRM/MountainCarContinuous-v0",
+    "Humanoid-v4": "VLMRM/Humanoid-v0",
+}
+"""Environment names of the published code, and their IDs here."""
+
+ALIASES: Mapping[str, str] = {
+    "target_prompts": "prompt",
+    "baseline_prompts": "baseline",
+    "pretrained_model": "model",
+    "camera_config": "camera",
+}
+"""Words of the published format in `reward`, in files and flags, and the keys here."""
+
+FLAGS: Mapping[str, tuple[str, ...]] = {
+    "prompt": ("--prompt", "--reward.target-prompts"),
+    "baseline": ("--baseline", "--reward.baseline-prompts"),
+    "alpha": ("--alpha",),
+    "model": ("--model", "--reward.pretrained-model"),
+    "camera": ("--reward.camera-config",),
+}
+"""Other flags of keys of `reward`: the same words, and short ones."""
