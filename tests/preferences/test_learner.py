@@ -7,7 +7,7 @@ import torch
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
-from vlmrm_gym.preferences.answers import AnswersFile
+from vlmrm_gym.preferences.answers_file import AnswersFile
 from vlmrm_gym.preferences.fitting import FitOptions, disagreement
 from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
 from vlmrm_gym.preferences.learner import PreferenceLearner
@@ -58,7 +58,9 @@ def test_a_session_asks_about_states_of_the_log_and_makes_a_head(envs):
         assert pair.prompt == TASK_PROMPT
         for side in (pair.first, pair.second):
             assert {row.tobytes() for row in side.states.rows} <= rows
-            np.testing.assert_allclose(side.grades, 1 - np.abs(side.states.rows[:, 1]) / np.pi)
+            position, angle = side.states.rows.T
+            succeeds = (np.abs(angle) <= np.deg2rad(12)) & (np.abs(position) < 2.4)
+            np.testing.assert_allclose(side.grades, 1 - np.abs(angle) / np.pi + succeeds)
             assert side.task_rewards.shape == (3,)
     assert asked[0].first.frames.shape[:2] == (3, 1)
     assert session.verdict.accepted

@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.episode_log import EpisodeLog, Segment
 from vlmrm_gym.files import atomic_write
-from vlmrm_gym.preferences.answers import AnswersFile, ask
+from vlmrm_gym.preferences.answers import ask
+from vlmrm_gym.preferences.answers_file import AnswersFile
 from vlmrm_gym.preferences.fitting import (
     Comparisons,
     FitOptions,
@@ -71,7 +73,8 @@ class PreferenceLearner:
         fit: How heads are fitted.
         answers: File of answers, so that nothing is asked twice: an `AnswersFile` or a path; None: in memory.
         grade: How near states are to the goal, from float64 (N, S) to (N,), for labelers that ask no one, and for
-            figures. None: the grade of the task's record, if it has one.
+            figures. None: by the task's record, if it has a grade: states that succeed come before all others, and among
+            either the grade counts.
         seed: Of pairs and weights.
 
     Attributes:
@@ -120,7 +123,7 @@ class PreferenceLearner:
         spec = getattr(featured, "spec", None)
         task = None if spec is None else REGISTERED.get(spec.id)
         states = None if task is None else task.make_states()
-        self._grade = grade if grade is not None or states is None else states.grade
+        self._grade = grade if grade is not None or states is None else partial(_grade_of_record, states)
         look = {} if task is None or spec is None else {name: spec.kwargs.get(name) for name in task.kwargs}
         self._views = f"{'' if spec is None else spec.id} {look or ''} {featured.views}"
         self.comparisons: Comparisons | None = None
@@ -325,6 +328,15 @@ class PreferenceLearner:
             raise ValueError(f"{str(path)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, []
+
+
+def _grade_of_record(states: Any, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The grade of a task's record, from 0 to 1, and 1 more where a state succeeds; None if the record has none.
+
+    A grade alone may leave out what success asks for: that of cart-pole knows nothing of the ends of the track.
+    """
+    grades = states.grade(rows)
+    return grades + states.succeeds(rows) if grades is not None and states.has_success_fn else grades
 
 
 def _agreement(said: NDArray[Any], truth: NDArray[np.float64]) -> float:
