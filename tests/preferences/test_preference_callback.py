@@ -117,9 +117,7 @@ def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
 def test_a_first_session_waits_for_the_first_episode():
     envs = make_envs()
     model = off_policy(DQN, envs, learning_starts=4)
-    callback = PreferenceCallback(
-        GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(epochs=5, min_answers=5)
-    )
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(min_answers=5))
     model.learn(30, callback=callback)
     assert callback.learner.num_sessions == 1
     assert model.learning_starts == 16  # episodes of 10 steps end with step 20, rollouts with 16 and 24

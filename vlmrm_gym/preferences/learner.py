@@ -73,8 +73,7 @@ class PreferenceLearner:
         fit: How heads are fitted.
         answers: File of answers, so that nothing is asked twice: an `AnswersFile` or a path; None: in memory.
         grade: How near states are to the goal, from float64 (N, S) to (N,), for labelers that ask no one, and for
-            figures. None: by the task's record, if it has a grade: states that succeed come before all others, and among
-            either the grade counts.
+            figures. None: the grade of the task's record, if it has one, and 1 more where a state succeeds.
         seed: Of pairs and weights.
 
     Attributes:
@@ -258,9 +257,7 @@ class PreferenceLearner:
         self, pairs: Sequence[Pair], features: NDArray[np.float32], answers: Sequence[Answer | None]
     ) -> dict[str, float]:
         """How often answers, and the newest head, order this session's pairs as the grade does."""
-        if self._grade is None or pairs[0].first.grades is None:
-            return {}
-        truth = np.array([np.sum(pair.second.grades) - np.sum(pair.first.grades) for pair in pairs])
+        truth = np.array([_sum(pair.second.grades) - _sum(pair.first.grades) for pair in pairs])
         said = np.array([np.nan if one is None or one.preference is None else one.preference - 0.5 for one in answers])
         found = {"answer_accuracy": _agreement(said, truth)}
         if self.head is not None:
@@ -289,7 +286,7 @@ class PreferenceLearner:
                     archive.writestr("head.safetensors", self.head.to_bytes())
                 if self.comparisons is not None:
                     with archive.open("comparisons.npz", "w", force_zip64=True) as file:
-                        np.savez(file, **self.comparisons.arrays())
+                        np.savez(file, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
                 with archive.open("log.npz", "w", force_zip64=True) as file:
                     self.log.save(file)  # pyright: ignore[reportArgumentType]
 
@@ -339,7 +336,11 @@ def _grade_of_record(states: Any, rows: NDArray[np.float64]) -> NDArray[np.float
     return grades + states.succeeds(rows) if grades is not None and states.has_success_fn else grades
 
 
+def _sum(grades: NDArray[np.float64] | None) -> float:
+    return np.nan if grades is None else float(grades.sum())
+
+
 def _agreement(said: NDArray[Any], truth: NDArray[np.float64]) -> float:
     """The fraction of decided answers whose sign is that of the truth; NaN if there is none."""
-    decided = np.isfinite(said) & (said != 0) & (truth != 0)
+    decided = np.isfinite(said) & np.isfinite(truth) & (said != 0) & (truth != 0)
     return float(((said > 0) == (truth > 0))[decided].mean()) if decided.any() else np.nan
