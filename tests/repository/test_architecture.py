@@ -58,6 +58,7 @@ ALLOWED = {
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
     "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "training", "media"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "training", "rollouts"},
+    "preferences": BASE | {"vlmrm_gym", "rendering", "rewards"},
     "cli": BASE
     | {
         "vlmrm_gym",
@@ -73,6 +74,7 @@ ALLOWED = {
         "rollouts",
         "datasets",
         "audit",
+        "preferences",
     },
     "bundled_model": BASE | {"audit", "rollouts", "metrics", "tiny", "envs", "rendering", "rewards", "capture"},
 }
