@@ -3,15 +3,16 @@ r"""SAC with a reward that it learns from comparisons on the way: collect, ask, 
     python examples/preference_sac.py
     python examples/preference_sac.py --mistakes 0.3 --questions 1_000 --answers answers.db
     python examples/preference_sac.py --labeler '{"kind": "human"}'
-    python examples/preference_sac.py --env-id Ant-v5 --prompt "an ant robot on its back" --labeler my_module:my_labeler
+    python examples/preference_sac.py --env-id Ant-v5 --prompt "an ant robot on its back" \
+        --labeler my_module:my_labeler --model ViT-B-32/laion2b_s34b_b79k
 
-The agent never sees the environment's reward. Which of two states is closer to the goal is what a labeler says: by
-default the task's own grade, some of whose answers are wrong. Writes into runs/<run name>: TensorBoard events, a
-picture of each session's pairs with their answers, answers.db (all of them), head.safetensors (the reward: pass
-`reward=vlmrm_gym.Preference(head=...)` to use it elsewhere), agent.pt (the best by the newest head), result.json,
-agent.mp4 (the trained agent, with its reward drawn in).
+The agent learns from a labeler's answers alone, which say which of two states is closer to the goal. By default they
+come from the task's own grade, and some are wrong. The environment's reward and success (if defined) are logged. Writes
+into runs/<run name>: TensorBoard events, a picture of each session's pairs with their answers, answers.db (all of
+them), head.safetensors (the reward: `reward=vlmrm_gym.Preference(head=...)` uses it elsewhere), agent.pt (the best by
+the newest head), result.json, agent.mp4 (the trained agent, with its reward drawn in).
 
-A run cannot be resumed (`vlmrm-gym train` can). One that is repeated with the same --answers asks nothing twice.
+A run cannot be resumed. One that is repeated with the same --answers asks nothing twice.
 
 After CleanRL's sac_continuous_action.py (https://docs.cleanrl.dev/rl-algorithms/sac/); the loop over sessions is that
 of PEBBLE (arXiv 2106.05091) and RL-VLM-F (arXiv 2402.03681).
@@ -65,9 +66,9 @@ class Args:
     prompt: str | None = None
     """the goal, as labelers are told; None: the task's prompt"""
     labeler: str | None = None
-    """a labeler's mapping as JSON, or package.module:attribute; None: the task's grade, with mistakes"""
+    """a labeler's mapping as JSON, or package.module:attribute; None: the task's grade, or the environment's reward"""
     mistakes: float = 0.1
-    """the fraction of wrong answers of the labeler that knows the task's grade"""
+    """without a labeler: the fraction of answers that are wrong"""
     answers: Path | None = None
     """file of answers, which runs may share; None: answers.db in the run's folder"""
     questions: int = 500
@@ -272,7 +273,8 @@ def main(args: Args) -> Path:
         progress.update(global_step - previous_step)
         for row in finished_episodes(infos):
             for name, value in row.items():
-                writer.add_scalar(f"charts/{name}", value, global_step)
+                if not math.isnan(value):  # as returns are before the first head
+                    writer.add_scalar(f"charts/{name}", value, global_step)
 
         # ASK, FIT, RELABEL
         is_due = global_step >= args.learning_starts + learner.num_sessions * args.session_frequency
@@ -289,7 +291,6 @@ def main(args: Args) -> Path:
                 if head.version == 1:
                     learning_step = global_step
                     agent.fit_normalization(buffer.sample(10_000).observations)
-
         if learner.head is None and (learner.num_questions >= args.questions or global_step >= args.total_timesteps):
             raise RuntimeError(f"There is no reward to learn from after {learner.num_questions} questions.")
 

@@ -83,14 +83,11 @@ def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypat
     assert torch.equal(torch.load(folder / "agent.pt")["actor.0.weight"], best)
 
 
-def test_without_a_reward_it_ends_with_an_error(tmp_path):
-    """All questions were asked, and nothing was answered; or the run is over before any was."""
-    equal = "preference_sac_labelers:equal"
-    module = type(sys)("preference_sac_labelers")
-    module.equal = lambda pairs: [0.5] * len(pairs)
-    sys.modules[module.__name__] = module
-    with pytest.raises(RuntimeError, match="There is no reward to learn from after 30 questions"):
-        preference_sac.main(short(tmp_path, labeler=equal, questions=30))
+@pytest.mark.parametrize(("steps", "asked"), [(200, 30), (40, 0)], ids=["all pairs were skipped", "too short a run"])
+def test_without_a_reward_it_ends_with_an_error(steps, asked, tmp_path):
+    skips = json.dumps({"kind": "ground_truth", "skips": 1.0})
+    with pytest.raises(RuntimeError, match=f"There is no reward to learn from after {asked} questions"):
+        preference_sac.main(short(tmp_path, labeler=skips, questions=30, total_timesteps=steps))
 
 
 def test_settings_are_those_of_the_training_command():
