@@ -33,7 +33,8 @@ def test_an_interval_is_the_percentiles_of_the_measure_of_repeated_rows(interval
 
 def test_an_interval_of_two_rewards():
     other = REWARDS + np.random.default_rng(1).normal(size=40)
-    plain = [pearson_distance(REWARDS, other, counts) for counts in drawn_counts(np.ones(40, dtype=bool), resamples=30)]
+    counted = drawn_counts(np.ones(40, dtype=bool), resamples=30).astype(int)
+    plain = [pearson_distance(np.repeat(REWARDS, counts), np.repeat(other, counts)) for counts in counted]
     found = epic_interval(REWARDS, other, resamples=30)
     assert found.value == pearson_distance(REWARDS, other)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(plain, [0.025, 0.975])), abs=1e-9)

@@ -31,7 +31,6 @@ def test_importing_the_checks_loads_nothing_heavy():
         "measures.agreement",
         "measures.bootstrap",
         "measures.controls",
-        "measures.epic",
         "measures.signal",
         "search",
     )

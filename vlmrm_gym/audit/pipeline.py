@@ -18,17 +18,13 @@ from vlmrm_gym.audit.rewards import EncodedRewards, RewardView, alpha_curves, co
 from vlmrm_gym.audit.samples import AROUND, GOALS, ROLLOUTS, STEPS, changes_scene, collect, find_success, play_rollouts
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.audit.target import AuditSettings, AuditTarget
-from vlmrm_gym.audit.trajectory_search import search_trajectories
 from vlmrm_gym.audit.viewpoints import compare_viewpoints
-from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.models import unload
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rollouts.play import Rollout
 
-TRAJECTORIES = 800
-"""Rollouts of a search for the actions that lead to an exploit, for each unit of effort."""
 NO_STATES = (
     "There was no search: it needs states that can be made and drawn. That works for this package's environments and "
     "for MuJoCo environments that Gymnasium's renderer draws."
@@ -192,8 +188,6 @@ class SceneAudit:
         """The report of a candidate with the sections that only one candidate has."""
         scene, samples, task, candidate = self._scene, self._samples, self._task, report.candidate
         reward, found = self._view(candidate.reward, candidate), report.exploits
-        if self._settings.trajectory_search and task is not None:
-            found = self._search_trajectories(task, reward, found)
         specs = alpha_curves(candidate.reward)
         curves = {label: self._view(spec, candidate) for label, spec in specs.items()}
         return replace(
@@ -211,28 +205,6 @@ class SceneAudit:
 
     def _make_scene(self, camera: Any) -> Scene:
         return Scene(self._env, self._rewards.encoder, camera, progress=self._progress.update)
-
-    def _search_trajectories(self, task: TaskStates, reward: RewardView, found: AdversarialSearch) -> AdversarialSearch:
-        """The exploits with what a search over actions reached of them."""
-        assert self._samples.around is not None
-        spread = self._samples.around.states.rows.std(axis=0)
-        reached = [
-            search_trajectories(
-                self._env,
-                self._scene.view,
-                exploit.state,
-                spread,
-                lambda rows: reward(self._scene.features(rows)),
-                exploits.failure(task, self._samples),
-                steps=STEPS,
-                rollouts=TRAJECTORIES * self._settings.effort,
-                seed=self._settings.seed,
-                number=number,
-            )
-            for number, exploit in enumerate(tqdm(found.exploits, desc="trajectories", unit=" exploits", leave=False))
-        ]
-        pairs = zip(found.exploits, reached, strict=True)
-        return replace(found, exploits=[replace(exploit, reached=reward) for exploit, reward in pairs])
 
     def _name_blind_cameras(self, rollouts: Sequence[Rollout]) -> Sequence[str]:
         """A note for each camera whose frames are all alike.

@@ -12,7 +12,6 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from vlmrm_gym.audit.results import Candidate
-from vlmrm_gym.audit.trajectory_search import action_decoder
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.states import Rows, TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
@@ -62,8 +61,6 @@ class AuditSettings:
     """In place of new ones; the headline measures are then of them."""
     labels: NDArray[np.bool_] | None = None
     """bool (N,): which states of these rollouts succeed, one rollout after the other; None: as the target says."""
-    trajectory_search: bool = False
-    """Whether to search for actions that lead to each exploit."""
     effort: int = 1
     """How long the searches are: 1,700 states times this, for each candidate."""
     seed: int = 0
@@ -79,7 +76,6 @@ def find_candidates(
     cameras: Mapping[str, Any],
     combine_views: Sequence[str] = ("min",),
     textured: Sequence[bool | None] = (None,),
-    trajectory_search: bool = False,
     seed: int = 0,
 ) -> Sequence[Candidate]:
     """All combinations to compare, those of the first values first. The environment is made once, and nothing scored.
@@ -90,7 +86,6 @@ def find_candidates(
         cameras: Values of `camera`, by the names that tables show.
         combine_views: See `vlmrm_gym.VLMReward`. A camera with one view has no combinations.
         textured: Values of `textured`; None: the environment has one look.
-        trajectory_search: Whether actions that lead to exploits will be searched for.
         seed: Of the environment's reset.
 
     Raises:
@@ -99,13 +94,6 @@ def find_candidates(
     with closing(target.make_env(textured[0])) as env:
         if target.success_fn is not None:
             _try_success_fn(target.success_fn, env, target.name, seed)
-        if trajectory_search:
-            action_decoder(env.action_space)
-            if target.task is None and _drawn_model(env) is None:
-                raise InputError(
-                    "`trajectory_search` leads to exploits, and for this environment there is no search for those. "
-                    "Leave it out."
-                )
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
     if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
         raise InputError(

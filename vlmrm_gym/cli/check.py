@@ -67,8 +67,6 @@ class Check(RewardFlags):
     its labels.csv. Without --rollouts: those of the dataset whose folder the file is in"""
     run: Path | None = None
     """the folder of a trained run, whose policy is played as well"""
-    trajectory_search: bool = False
-    """search for actions that lead from the initial state to each exploit (minutes)"""
     effort: int = 1
     """how long the search is: 1,700 states times this, for each combination"""
     seed: int = 0
@@ -135,7 +133,6 @@ def _check(command: Check, made_by: str) -> "Report":
         cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
         combine_views=command.combine_views or ("min",),
         textured=_textured(command, task),
-        trajectory_search=command.trajectory_search,
         seed=command.seed,
     )
     if not candidates:
@@ -145,7 +142,6 @@ def _check(command: Check, made_by: str) -> "Report":
     with output_folder(folder, overwrite=command.overwrite):
         settings = AuditSettings(
             **_read_rollouts(command),
-            trajectory_search=command.trajectory_search,
             effort=command.effort,
             seed=command.seed,
             device=command.device,
@@ -233,8 +229,7 @@ def _write_measures(report: "Report", path: Path) -> None:
             for row in report.table
         ],
         "exploits": [
-            {"reward": exploit.reward, "failed": dict(exploit.failed), "reached": exploit.reached}
-            for exploit in report.exploits.exploits
+            {"reward": exploit.reward, "failed": dict(exploit.failed)} for exploit in report.exploits.exploits
         ],
         "median_success": report.exploits.median_success,
         "seconds": report.seconds,

@@ -81,12 +81,12 @@ def epic_interval(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """The Pearson distance of two canonical rewards, which is their EPIC distance, with a bootstrap interval.
+    """The Pearson distance of two rewards of states alone, which is their EPIC distance, with a bootstrap interval.
 
     A resample in which a reward is constant counts as uncorrelated: sqrt(1/2).
 
     Args:
-        first: float (N,), finite, not all alike: `canonical_samples` of a reward, or rewards of states alone.
+        first: float (N,), finite, not all alike.
         second: float (N,), likewise; or success labels, bool (N,), which are drawn as in `auc_interval`.
         groups: As in `auc_interval`.
         resamples: As in `auc_interval`.
