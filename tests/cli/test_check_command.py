@@ -124,12 +124,6 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
     assert exploits == pytest.approx(others, abs=1e-5)
 
 
-def test_another_seed_draws_other_states(four, tmp_path):
-    measures, _ = check(tmp_path / "seed", CARTPOLE, *POLES, "--seed", "7")
-    (among,) = (row for row in four[0]["table"] if row["candidate"] == measures["table"][0]["candidate"])
-    assert numbers(measures["table"][0]) != pytest.approx(numbers(among), abs=1e-3)
-
-
 def test_states_are_scored_as_the_environment_is_rewarded():
     task = find_task(CARTPOLE)
     env = make_base_env(task, 20)
@@ -263,12 +257,11 @@ def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
         assert one["table"][0]["measures"]["exploit_excess"] is None
 
 
-@pytest.mark.parametrize(("value", "all_are"), [("1", "successes"), ("0", "failures")])
-def test_labels_of_one_class_are_explained(dataset, tmp_path, value, all_are):
-    labels = label(tmp_path / "labels.csv", dataset, lambda own: value)
+def test_labels_of_one_class_are_explained(dataset, tmp_path):
+    labels = label(tmp_path / "labels.csv", dataset, lambda own: "0")
     flags = ["--rollouts", str(dataset), "--labels", str(labels)]
     measures, report = check(tmp_path / "out", *LABELLED, *flags)
-    assert f"All 120 states are {all_are}" in report
+    assert "All 120 states are failures" in report
     (row,) = measures["table"]
     assert row["measures"]["auc"] is row["measures"]["epic"] is row["measures"]["control_auc"] is None
     assert row["ranks"] is None
@@ -319,21 +312,13 @@ def fails(capsys, *arguments):
         (["--env", "check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
         (["--env", "check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
         (["--env", "check_subjects:one_step"], "`prompt` must be given"),
-        (["--env", "check_subjects:one_step", "--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
         (["VLMRM/Humanoid-v0"], "`prompt` must be given"),
-        ([CARTPOLE, "--prompt", " "], "`prompt` must not be empty"),
-        ([CARTPOLE, "--baseline", ""], "`baseline` must not be empty"),
         ([CARTPOLE, "--alpha", "1.5"], "`alpha` must be a number from 0 to 1. Received 1.5"),
-        ([CARTPOLE, "--alpha", "nan"], "`alpha` must be a number from 0 to 1. Received nan"),
         ([CARTPOLE, "--alpha", "0", "0.5", "0"], "Each `alpha` must be a different one. Received 0.0, 0.5, 0.0"),
-        ([CARTPOLE, "--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one"),
-        ([CARTPOLE, "--model", "tiny", "tiny"], "Each `model` must be a different one"),
         ([CARTPOLE, "--model", "tiny", "tinny"], "`model` must be .* Received 'tinny'. Nearest architectures: tiny"),
-        ([CARTPOLE, "--model", "local-dir:no/such/folder"], "`model`: a local-dir must be a folder"),
         ([CARTPOLE, "--device", "gpu"], "`device` must be .* Received 'gpu'"),
         ([CARTPOLE, "--effort", "0"], "`effort` must be an integer of at least 1. Received 0"),
         ([CARTPOLE, "--seed", "-1"], "`seed` must be from 0 to .* Received -1"),
-        ([CARTPOLE, "--seed", "4294967296"], "`seed` must be from 0 to"),
         ([CARTPOLE, "--textured", "both"], "`textured` is for tasks with two looks. Received 'both'"),
         ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments. Received 'side'"),
         ([CARTPOLE, "--combine-views", "mean"], "`combine_views` is for several views. Received 'mean'"),
@@ -345,22 +330,9 @@ def fails(capsys, *arguments):
         ),
         ([CARTPOLE, "--rollouts", "a", "--run", "b"], "`run` and `rollouts` cannot both be passed"),
         ([STANDING, "--camera", "sid"], "`camera`: this model has no camera 'sid'.*Named sets: 'paper', 'side'"),
-        ([STANDING, "--camera", "paper", "sid"], "`camera`: this model has no camera 'sid'"),
-        ([STANDING, "--camera", "{azimut: 90}"], "`camera` has no field 'azimut'"),
-        ([STANDING, "--camera", "{azimuth: 90"], "`camera` cannot be read"),
-        ([STANDING, "--camera", "[]"], "`camera` must be a camera, or a list of at least one"),
-        ([STANDING, "--camera", "[side, side]"], "`camera` must have different cameras"),
-        ([STANDING, "--camera", "side", "side"], "Each `camera` must be a different one"),
         ([STANDING, "--camera", "front-side", "--combine-views", "max"], "`combine_views` must be one of"),
-        (
-            [STANDING, "--camera", "front-side", "--combine-views", "check_subjects:middle"],
-            "`combine_views` must map the rewards of views.*which returned float32 of shape",
-        ),
         ([*PENDULUM, "--success", "is_upright"], '`success` must be "package.module:attribute"'),
-        ([*PENDULUM, "--success", "no_such_module:f"], "`success` must name a module that can be imported here"),
-        ([*PENDULUM, "--success", "check_subjects:is_uprigt"], "`success` must exist.*Did you mean 'is_upright'"),
         ([*PENDULUM, "--success", "check_subjects:of_all_states"], r"returned bool \(\) for states \(2, 2\)"),
-        ([*PENDULUM, "--success", "check_subjects:of_numbers"], r"returned float64 \(2,\)"),
         ([*PENDULUM, "--success", "check_subjects:of_each_value"], r"returned bool \(2, 2\)"),
         ([*PENDULUM, "--success", "check_subjects:raises"], "raised KeyError: 'no such state'"),
         (
@@ -373,14 +345,6 @@ def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, mes
     monkeypatch.chdir(tmp_path)
     assert re.search(message, fails(capsys, *arguments))
     assert list(tmp_path.iterdir()) == []  # nothing that a second try would have to overwrite
-
-
-def test_a_combination_whose_module_raises_is_refused(capsys, tmp_path, monkeypatch):
-    (tmp_path / "faulty_to_check.py").write_text("no_such_name")
-    monkeypatch.syspath_prepend(tmp_path)
-    output = fails(capsys, STANDING, "--camera", "front-side", "--combine-views", "faulty_to_check:f")
-    rule = "`combine_views` must be importable. Received 'faulty_to_check:f', which raised NameError("
-    assert output.startswith(rule)
 
 
 def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):

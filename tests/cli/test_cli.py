@@ -17,7 +17,6 @@ from pathlib import Path
 import imageio.v3 as iio
 import numpy as np
 import pytest
-import torch
 from checkpoints import forge, torch_file
 from stable_baselines3 import DQN
 
@@ -324,14 +323,6 @@ def test_yaml_in_flags_has_the_limits_of_files(capsys):
         assert len(message) < 500
 
 
-def test_flags_are_checked_like_files(capsys):
-    flags = ["--run-name", "../x", "--rl.n-steps", "1e300", "--rl.tau", "2"]
-    output = refused(capsys, "train", "--env-name", "CartPole-v1", *flags)
-    assert output.splitlines()[0] == "3 problems in the flags:"
-    for key in ("run_name", "rl.n_steps", "rl.tau"):
-        assert f"\n  `{key}`" in output
-
-
 class Payload:
     """Creates a folder when unpickled."""
 
@@ -432,16 +423,6 @@ def test_only_tensors_of_a_policy_are_read(run, tmp_path):
     assert not made.exists()
 
 
-@pytest.mark.parametrize("part", ["training", "progress", "config", "envs", "random"])
-def test_a_malformed_state_is_refused(part, run, capsys):
-    file = max(RunFolder(run).checkpoints.items())[1] / "state.pt"
-    state = torch.load(file, weights_only=True)
-    (state if part in state else state["training"])[part] = {"a": [1]}
-    forge(file, torch_file(state))
-    output = refused(capsys, "train", "--resume", run, "--rl.n-steps", "650")
-    assert "is not of this run" in output or "another configuration" in output
-
-
 def test_the_configuration_of_a_run_executes_nothing(run, tmp_path, capsys):
     made, file = tmp_path / "made", run / "config.yaml"
     original = file.read_text()
@@ -461,22 +442,6 @@ def test_symbolic_links_in_a_run_are_not_followed(name, run, tmp_path, capsys):
     for command in (["train", "--resume", run], ["evaluate", run]):
         assert f"must not have symbolic links in it. Received {run / name}" in refused(capsys, *command)
     assert (tmp_path / "mine").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("command", "parts"),
-    [
-        ("train", ["--rl.n-steps", "SECURITY.md"]),
-        ("evaluate", ["--episodes 20", "SECURITY.md"]),
-        ("tasks", ["--pictures pictures"]),
-    ],
-)
-def test_help_explains_options(command, parts, capsys):
-    with pytest.raises(SystemExit) as raised:
-        main([command, "--help"])
-    assert raised.value.code == 0
-    output = " ".join(capsys.readouterr().out.split())
-    assert all(part in output for part in parts)
 
 
 def test_the_command_is_installed():

@@ -115,18 +115,9 @@ def of_all_states(states):
     return True
 
 
-def of_numbers(states):
-    return states[:, 0]
-
-
 def of_each_value(states):
     return states > 0
 
 
 def raises(states):
     raise KeyError("no such state")
-
-
-def middle(rewards):
-    """A combination of views of the wrong shape."""
-    return rewards[:, :1]

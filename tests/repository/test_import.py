@@ -33,6 +33,8 @@ def test_importing_the_checks_loads_nothing_heavy():
         "measures.controls",
         "measures.signal",
         "search",
+        "report",
+        "summary",
     )
     assert loaded_after(f"import {', '.join(f'vlmrm_gym.audit.{module}' for module in modules)}") == set()
 

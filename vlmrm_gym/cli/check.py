@@ -103,8 +103,8 @@ def _check(command: Check, made_by: str) -> "Report":
 
     from vlmrm_gym.audit.pipeline import audit
     from vlmrm_gym.audit.report import write_report
+    from vlmrm_gym.audit.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.audit.summary import print_summary
-    from vlmrm_gym.audit.target import AuditSettings, AuditTarget, find_candidates, find_success_fn
     from vlmrm_gym.cli.tasks import console
     from vlmrm_gym.rewards.devices import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
@@ -119,35 +119,32 @@ def _check(command: Check, made_by: str) -> "Report":
     policies, run = {}, command.run
     if run is not None:
         policies[run.name] = lambda env: run_actions(run, env, command.id, trust_code=command.trust_code)
-    target = AuditTarget(
+    settings = AuditSettings(
         name=command.id or str(command.env),
         make_env=lambda textured: make_unscored_env(command.id, command.env, textured=textured),
         task=task,
         success_fn=None if command.success is None else find_success_fn(command.success),
         policies=policies,
+        effort=command.effort,
+        seed=command.seed,
+        device=command.device,
     )
     own = {} if command.camera else {"own": None if task is None else task.camera}
     candidates = find_candidates(
-        target,
+        settings,
         rewards,
         cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
         combine_views=command.combine_views or ("min",),
         textured=_textured(command, task),
-        seed=command.seed,
     )
     if not candidates:
         raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
-    name = target.name.split("/")[-1].replace(":", ".")
+    name = settings.name.split("/")[-1].replace(":", ".")
     folder = Path(f"{name}_check") if command.out is None else command.out
     with output_folder(folder, overwrite=command.overwrite):
-        settings = AuditSettings(
-            **_read_rollouts(command),
-            effort=command.effort,
-            seed=command.seed,
-            device=command.device,
-        )
+        settings = replace(settings, **_read_rollouts(command))
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
-            report = audit(target, candidates, settings, progress=progress, command=made_by)
+            report = audit(settings, candidates, progress=progress, command=made_by)
         page, table = (folder / name for name in FILES)
         try:
             atomic_write(page, lambda path: write_report(report, path))
