@@ -390,7 +390,7 @@ def test_labels_that_do_not_match_are_named(dataset, capsys, tmp_path):
     labels.write_text("\n".join(lines[:-2]))
     assert "2 of 120 lack one: step 38 of episode 2, step 39 of episode 2" in fails(capsys, *flags)
     labels.write_text("\n".join([*lines, "3,0,1"]))
-    assert "line 122: the dataset has no episode 3" in fails(capsys, *flags)
+    assert "line 122: the dataset has no step 0 of an episode 3" in fails(capsys, *flags)
 
 
 def test_a_dataset_of_another_environment_is_refused(dataset, capsys, tmp_path):

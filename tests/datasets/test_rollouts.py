@@ -10,10 +10,10 @@ from counting_env import Counting
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
-from vlmrm_gym.rollouts.environments import time_limit
 from vlmrm_gym.rollouts.play import constant_actions, play, random_actions, run_actions, stack_values
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.run_folder import RunError
+from vlmrm_gym.validation import find_time_limit
 
 
 @pytest.fixture
@@ -68,17 +68,17 @@ def test_the_time_limit_of_a_function_is_that_of_its_wrappers(around):
     """`spec` is None for an environment that `gym.make` did not make."""
     env = around(gym.wrappers.TimeLimit(Counting(), 12))
     assert env.spec is None
-    assert time_limit(None, env) == 12
+    assert find_time_limit(env) == 12
 
 
 @pytest.mark.parametrize(("outer", "expected"), [(50, 50), (700, 500)])
 def test_of_two_time_limits_the_shorter_one_counts(outer, expected):
     env = gym.wrappers.TimeLimit(gym.make("CartPole-v1"), outer)
-    assert time_limit(None, env) == expected
+    assert find_time_limit(env) == expected
 
 
 def test_without_a_time_limit_there_is_none():
-    assert time_limit(None, Counting()) is None
+    assert find_time_limit(Counting()) is None
 
 
 def test_the_view_draws_the_recorded_states_as_the_environment_rendered_them(cartpole):

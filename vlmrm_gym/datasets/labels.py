@@ -138,13 +138,8 @@ def read_labels(path: Path, rollouts: Sequence[Rollout]) -> list[NDArray[np.bool
     for line, row in _rows(path):
         where = f"{path}, line {line}"
         episode, step = (_number(row[name], name, where) for name in ("episode", "step"))
-        if episode >= len(labels):
-            raise InputError(f"{where}: the dataset has no episode {episode}. Remove the line.")
-        if step >= len(labels[episode]):
-            raise InputError(
-                f"{where}: the dataset has no step {step} in episode {episode}, whose last step is "
-                f"{len(labels[episode]) - 1}. Remove the line."
-            )
+        if episode >= len(labels) or step >= len(labels[episode]):
+            raise InputError(f"{where}: the dataset has no step {step} of an episode {episode}. Remove the line.")
         if (before := lines.setdefault((episode, step), line)) != line:
             raise InputError(f"{where}: episode {episode}, step {step} is in line {before}, too. Leave one.")
         if text := (row["success"] or "").strip().lower():
