@@ -122,13 +122,6 @@ def test_a_video_whose_strip_was_scaled_is_scored_whole_with_a_note(frames, tmp_
     np.testing.assert_allclose(scores, CLIPReward(prompt=TASK_PROMPT)(iio.imread(small)), atol=1e-5)
 
 
-def test_a_part_of_our_video_is_scored_without_its_strip(frames, tmp_path):
-    path, part = tmp_path / "agent.mp4", tmp_path / "part.mp4"
-    save_video(path, list(frames), [0.9, 0.1, 0.5])
-    run_ffmpeg("-i", path, "-frames:v", "2", part)
-    assert [frame.shape for frame in open_frames(part).frames()] == [(100, 150, 3)] * 2
-
-
 @pytest.mark.parametrize(
     "comment",
     [

@@ -107,12 +107,12 @@ def search(
     states = states[:evaluations]
     look_at(states)
     left = evaluations - len(states)
-    share = max(left // RUNS, population_size(dimensions))
+    share = max(left // RUNS, _population_size(dimensions))
     begun: list[NDArray[np.float64]] = []
     runs = 0
-    while left >= population_size(dimensions):
+    while left >= _population_size(dimensions):
         start = _next_start(*_join(seen if runs % 2 else seen[:1]), begun)
-        left -= minimize(
+        left -= _minimize(
             lambda offsets, start=start: look_at(perturb(np.repeat(start[None], len(offsets), axis=0), offsets)),
             dimensions,
             deviation=STEPS[runs % len(STEPS)],
@@ -123,43 +123,33 @@ def search(
     return Failures.best_first(*_join(seen))
 
 
-def minimize(
-    losses: Callable[[NDArray[np.float64]], ArrayLike],
+def _minimize(
+    losses: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     dimensions: int,
     *,
     deviation: float,
     evaluations: int,
     rng: np.random.Generator,
 ) -> int:
-    """One run of CMA-ES (Hansen 2016, arXiv 1604.00772) from 0, until it converges.
+    """One run of CMA-ES from 0, until it converges: the number of points, at most `evaluations`.
 
     The covariance is diagonal: a full one would take longer to adapt than a run lasts.
-
-    Args:
-        losses: Points, float64 (N, D), to numbers (N,): what is minimised.
-        dimensions: D.
-        deviation: Standard deviation of the first points.
-        evaluations: The most points.
-        rng: Draws them. NumPy's global generator stays as it is.
-
-    Returns:
-        How many points there were.
     """
     import cma  # pyright: ignore[reportMissingImports] (extra "train")
 
     drawn = {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size)}
-    options = {**drawn, "CMA_diagonal": True, "popsize": population_size(dimensions), "verbose": -9}
+    options = {**drawn, "CMA_diagonal": True, "popsize": _population_size(dimensions), "verbose": -9}
     # CMA-ES refuses one dimension; a second one that changes nothing costs little.
     strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), deviation, options)
     used = 0
     while used + strategy.popsize <= evaluations and not strategy.stop():
         asked = strategy.ask()
-        strategy.tell(asked, list(np.asarray(losses(np.stack(asked)[:, :dimensions]))))
+        strategy.tell(asked, list(losses(np.stack(asked)[:, :dimensions])))
         used += strategy.popsize
     return used
 
 
-def population_size(dimensions: int) -> int:
+def _population_size(dimensions: int) -> int:
     """How many points a generation of CMA-ES has, by Hansen's formula."""
     return 4 + int(3 * np.log(max(2, dimensions)))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.metrics import auc, pearson_distance
+from vlmrm_gym.metrics import auc, epic_distance
 
 LEVEL = 0.95
 """Fraction of the resamples that an interval holds."""
@@ -74,37 +74,32 @@ def auc_interval(
 
 
 def epic_interval(
-    first: ArrayLike,
-    second: ArrayLike,
+    reward: ArrayLike,
+    success: ArrayLike,
     *,
     groups: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """The Pearson distance of two rewards of states alone, which is their EPIC distance, with a bootstrap interval.
+    """The EPIC distance of a reward of states alone to success labels, with a bootstrap interval.
 
-    A resample in which a reward is constant counts as uncorrelated: sqrt(1/2).
+    A resample in which the reward is constant counts as uncorrelated: sqrt(1/2).
 
     Args:
-        first: float (N,), finite, not all alike.
-        second: float (N,), likewise; or success labels, bool (N,), which are drawn as in `auc_interval`.
-        groups: As in `auc_interval`.
-        resamples: As in `auc_interval`.
-        seed: As in `auc_interval`.
+        reward: float (N,), finite, not all alike.
+        success: As in `auc_interval`, and so are the others.
+        groups: See there.
+        resamples: See there.
+        seed: See there.
 
     Returns:
-        `value` is `vlmrm_gym.metrics.pearson_distance`; all from 0 to 1.
+        `value` is `vlmrm_gym.metrics.epic_distance`; all from 0 to 1.
 
     Raises:
-        ValueError: What `vlmrm_gym.metrics.pearson_distance` refuses; an argument is not of shape (N,); or `groups` are
-            not integers (N,).
+        ValueError: What `vlmrm_gym.metrics.epic_distance` refuses; or `groups` are not integers (N,).
     """
-    value = pearson_distance(first, second)
-    if np.ndim(first) != 1:
-        raise ValueError(f"`first` and `second` must have the shape (N,). Received {np.shape(first)}.")
-    labels = np.asarray(second)
-    labels = labels if labels.dtype == bool else np.ones(len(labels), dtype=bool)
-    x, y = (np.asarray(array, dtype=np.float64) for array in (first, second))
+    value, labels = epic_distance(reward, success), np.asarray(success)
+    x, y = (np.asarray(array, dtype=np.float64) for array in (reward, success))
     x, y = ((array - array.mean()) / array.std() for array in (x, y))
     moments = np.stack([x, y, x * x, y * y, x * y], axis=1)  # (N, 5)
 
