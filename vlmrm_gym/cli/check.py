@@ -12,7 +12,7 @@ import numpy as np
 import tyro
 
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
-from vlmrm_gym.errors import InputError, as_input_error, check_values
+from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.folders import output_folder
 from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.specification import RewardSpec
@@ -106,15 +106,9 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.audit.summary import print_summary
     from vlmrm_gym.cli.tasks import console
-    from vlmrm_gym.rewards.devices import resolve_device
-    from vlmrm_gym.rewards.sources import parse_model_name
     from vlmrm_gym.rollouts.play import run_actions
     from vlmrm_gym.training.files import atomic_write
 
-    with as_input_error(OSError):
-        resolve_device(command.device)
-        for model in command.model:
-            parse_model_name(model)
     command = _find_rollouts(command)
     policies, run = {}, command.run
     if run is not None:
@@ -157,8 +151,6 @@ def _check(command: Check, made_by: str) -> "Report":
 
 
 def _check_settings(command: Check) -> None:
-    if (command.id is None) == (command.env is None):
-        raise InputError("Pass an ID or --env, one of the two, such as: vlmrm-gym check VLMRM/CartPole-v1")
     if command.labels is not None and command.success is not None:
         raise InputError("`labels` and `success` cannot both be passed: both say which states succeed. Pass one.")
     if command.rollouts is not None and command.run is not None:

@@ -200,13 +200,10 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
         )
     if not trust_code:
         problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
-    try:
+    with file.locating():
         if problems:
             raise ConfigError(problems)
         config = complete(config)
-    except ConfigError as error:
-        message = error.problems[0].message
-        raise InputError(f"The run {folder} cannot be used. {run.config_file}: {message}") from error
     model = load_policy(config, run.policy("best"))
     for name in ("observation_space", "action_space"):
         theirs, ours = getattr(model, name), getattr(env, name)

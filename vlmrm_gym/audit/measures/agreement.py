@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.audit.measures.bootstrap import Interval, auc_interval, epic_interval
+from vlmrm_gym.audit.measures.bootstrap import Interval, measure_intervals
 from vlmrm_gym.metrics import all_alike, check_labelled
 
 
@@ -52,10 +52,10 @@ def measure_agreement(
     Args:
         reward: float (N,), finite, not empty.
         success: bool (N,).
-        groups: int (N,), the rollout that each state is from, if they are from rollouts: see `auc_interval`.
+        groups: int (N,), the rollout that each state is from, if they are from rollouts: see `measure_intervals`.
         bins: How many bins the histograms have.
-        resamples: Of the intervals: see `auc_interval`.
-        seed: Of the intervals: see `auc_interval`.
+        resamples: Of the intervals: see `measure_intervals`.
+        seed: Of the intervals: see `measure_intervals`.
 
     Returns:
         Without measures and with a `problem` if the labels are all the same, or the rewards all alike.
@@ -71,12 +71,8 @@ def measure_agreement(
     }
     if problem := _problem(rewards, successes):
         return Agreement(problem=problem, **counted)
-    return Agreement(
-        problem=None,
-        auc=auc_interval(rewards, successes, groups=groups, resamples=resamples, seed=seed),
-        epic=epic_interval(rewards, successes, groups=groups, resamples=resamples, seed=seed),
-        **counted,
-    )
+    auc, epic = measure_intervals(rewards, successes, groups=groups, resamples=resamples, seed=seed)
+    return Agreement(problem=None, auc=auc, epic=epic, **counted)
 
 
 def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str | None:
