@@ -126,12 +126,8 @@ def test_a_video_whose_strip_was_scaled_is_scored_whole_with_a_note(frames, tmp_
     "comment",
     [
         "a holiday",
-        "[]",
-        '{"vlmrm_gym": 1}',
         '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 101]}}',
         '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 0]}}',
-        '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 50.5]}}',
-        "[" * 100_000,
     ],
 )
 def test_videos_of_others_are_scored_whole(comment, video, tmp_path):

@@ -145,27 +145,24 @@ def _record(command: Dataset) -> Path:
                 folder.write_video(episode, partial(save_numbered_video, view, rollout.states, episode, fps))
             folder.add(episode, to_buffer(rollout, seed, rewards), env)
 
+        from tqdm import tqdm
+
         with folder.locked():
             folder.begin(settings, overwrite=command.overwrite)
-            _record_missing(folder, command.episodes, record)
+            missing = folder.missing(command.episodes)
+            done = command.episodes - len(missing)
+            try:
+                with tqdm(total=command.episodes, initial=done, unit=" episodes") as progress:
+                    for episode in missing:
+                        record(episode)
+                        progress.update()
+            except (KeyboardInterrupt, OSError):
+                done = command.episodes - len(folder.missing(command.episodes))
+                say(f"{done} of {command.episodes} episodes are done. The same command records the others.", error=True)
+                raise
             folder.finish(env, _describe_env(command, env, settings), _metadata(folder, settings), command.seed)
     print_summary(folder)
     return folder.path
-
-
-def _record_missing(folder: DatasetFolder, episodes: int, record: Callable[[int], None]) -> None:
-    from tqdm import tqdm
-
-    missing = folder.missing(episodes)
-    try:
-        with tqdm(total=episodes, initial=episodes - len(missing), unit=" episodes") as progress:
-            for episode in missing:
-                record(episode)
-                progress.update()
-    except (KeyboardInterrupt, OSError):
-        done = episodes - len(folder.missing(episodes))
-        say(f"{done} of {episodes} episodes are done. The same command records the others.", error=True)
-        raise
 
 
 def _check_numbers(command: Dataset) -> None:

@@ -165,15 +165,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
             reader = csv.DictReader(file)
-            names = reader.fieldnames
-            if not names:
-                raise InputError(f"{path} is empty. It must have the columns {', '.join(LABELS)}.")
-            for name in LABELS:
-                if name not in names:
-                    raise InputError(
-                        f"{path} must have the columns {', '.join(LABELS)}. There is no {name!r}. Received "
-                        f"{short_repr(list(names))}."
-                    )
+            names = list(reader.fieldnames or [])
+            if not set(LABELS) <= set(names):
+                raise InputError(f"{path} must have the columns {', '.join(LABELS)}. Received {short_repr(names)}.")
             yield from ((reader.line_num, row) for row in reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a table (CSV): {error}.") from error
