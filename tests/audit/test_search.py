@@ -145,17 +145,3 @@ def test_distinct_states_differ():
     found = Failures(states=states, scores=np.arange(5.0)[::-1])
     assert found.distinct(5).tolist() == [[0, 0], [5, 5]]
     assert found.distinct(1).tolist() == [[0, 0]]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"starts": np.zeros((0, 3))}, r"`starts` must be finite .* Received shape \(0, 3\)"),
-        ({"starts": np.full((2, 3), np.nan)}, "`starts` must be finite"),
-        ({"evaluations": 0}, "`evaluations` must be an integer of at least 1. Received 0"),
-        ({"dimensions": 0}, "`dimensions` must be an integer of at least 1. Received 0"),
-    ],
-)
-def test_bad_input_is_refused(changed, message, starts):
-    with pytest.raises(ValueError, match=message):
-        run(**({"score": honest, "starts": starts} | changed))
