@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": "measure a trained agent: success, returns and a video",
     "score": "score every frame of a video or of a folder of pictures",
     "dataset": "record rollouts with their rewards, as a Minari dataset",
+    "labels": "show what labelers answered, and how far they agree",
     "tasks": "list the registered IDs and their prompts, with pictures",
 }
 """What each command does, in a line."""

@@ -106,8 +106,8 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.audit.summary import print_summary
     from vlmrm_gym.cli.tasks import console
+    from vlmrm_gym.files import atomic_write
     from vlmrm_gym.rollouts.play import run_actions
-    from vlmrm_gym.training.files import atomic_write
 
     command = _find_rollouts(command)
     policies, run = {}, command.run

@@ -1,0 +1,63 @@
+"""Pairs of drawn cart-poles, and the pole's angle as pixels show it."""
+
+import functools
+
+import numpy as np
+
+from vlmrm_gym.envs import CartPole
+from vlmrm_gym.preferences.pairs import Pair, Side
+from vlmrm_gym.rendering.states import States
+
+PROMPT = "pole vertically upright on top of the cart"
+POLE, AXLE = (202, 152, 101), (129, 132, 203)
+
+
+def draw_poles(states: States, size=None, views=None) -> np.ndarray:
+    """uint8 (T, 1, 200, 300, 3), of rows (position, angle in degrees)."""
+    return np.stack([_draw(*row) for row in states.rows.tolist()])[:, None]
+
+
+@functools.cache
+def _open() -> CartPole:
+    env = CartPole(render_mode="rgb_array")
+    env.reset()
+    return env
+
+
+@functools.cache
+def _draw(position: float, angle: float) -> np.ndarray:
+    _open().state = np.array([position, 0.0, np.deg2rad(angle), 0.0])
+    return _open().render()[::2, ::2]
+
+
+def measure_angle(frame: np.ndarray) -> float:
+    """Degrees from upright of the pole in a picture, uint8 (H, W, 3), from 0 to 180."""
+
+    def centre(color):
+        return np.argwhere((frame == np.array(color)).all(-1)).mean(0)
+
+    up, right = (centre(POLE) - centre(AXLE)) * [-1, 1]
+    return abs(float(np.rad2deg(np.arctan2(right, up))))
+
+
+def make_side(*angles: float, draw=draw_poles, **fields) -> Side:
+    """A segment of poles with these angles in degrees. Its task rewards are the negated angles."""
+    rows = np.array([[0.0, angle] for angle in angles])
+    rewards = {"grades": None, "task_rewards": -np.abs(rows[:, 1]), **fields}
+    return Side(states=States(rows), draw=draw, **rewards)
+
+
+def make_pairs(count: int, seed: int = 0, prompt: str = PROMPT) -> list[Pair]:
+    """Pairs of single states whose angles differ by at least 5 degrees. `is_second(pair)` is right about them."""
+    rng, pairs = np.random.default_rng(seed), []
+    while len(pairs) < count:
+        first, second = rng.uniform(2, 90, 2).round(2)
+        if abs(first - second) >= 5:
+            pairs.append(Pair(first=make_side(first), second=make_side(second), prompt=prompt))
+    return pairs
+
+
+def is_second(pair: Pair) -> float:
+    """1.0 if the second pole is nearer to upright, else 0.0."""
+    first, second = (abs(side.states.rows[-1, 1]) for side in (pair.first, pair.second))
+    return float(second < first)

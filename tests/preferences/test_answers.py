@@ -1,0 +1,302 @@
+"""The file of answers: nothing is asked twice, nothing is lost, whatever happens to who asks."""
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from poles import PROMPT, is_second, make_pairs
+from vlm_server import KEY, VLMServer
+
+from vlmrm_gym.preferences.agreement import compare_labelers
+from vlmrm_gym.preferences.answers import AnswersFile, ask
+from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
+from vlmrm_gym.preferences.labelers import CallableLabeler
+from vlmrm_gym.preferences.pairs import Answer
+
+PAIRS = make_pairs(8)
+
+
+class Counting:
+    """A labeler that is right, and counts what it is asked; it raises at question `fails_at`."""
+
+    def __init__(self, identity="counting", fails_at=None, seconds=0.0):
+        self.identity, self.asked, self.fails_at, self.seconds = identity, [], fails_at, seconds
+
+    def answers(self, pairs):
+        for number, pair in enumerate(pairs):
+            if len(self.asked) == self.fails_at:
+                raise RuntimeError("out of order")
+            time.sleep(self.seconds)
+            self.asked.append(pair.key)
+            yield number, Answer(preference=is_second(pair), details={"number": number})
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "answers.db"
+
+
+def test_what_is_in_the_file_is_not_asked_again(path):
+    labeler = Counting()
+    with AnswersFile(path) as file:
+        first = ask(labeler, PAIRS[:5], file)
+    with AnswersFile(path) as file:
+        again = ask(labeler, PAIRS[::-1], file)
+        assert [record.pair for record in file.records()] == labeler.asked
+    assert again[::-1][:5] == first
+    assert [answer.preference for answer in again] == [is_second(pair) for pair in PAIRS[::-1]]
+    assert sorted(labeler.asked) == sorted(pair.key for pair in PAIRS)
+
+
+def test_a_pair_that_is_there_twice_is_asked_once():
+    labeler = Counting()
+    answers = ask(labeler, [*PAIRS[:2], *PAIRS[:2]])
+    assert answers[:2] == answers[2:]
+    assert len(labeler.asked) == 2
+
+
+def test_labelers_are_kept_apart_with_their_provenance(path):
+    with AnswersFile(path) as file:
+        ask(Counting("a"), PAIRS[:2], file)
+        ask(Counting("b"), PAIRS[:3], file)
+        assert [record.labeler for record in file.records()] == ["a"] * 2 + ["b"] * 3
+        record = file.records()[0]
+        assert record.answer.details == {"number": 0}
+        assert record.date.startswith("20")
+        assert record.version.count(".") >= 2
+        assert file.prompt == PROMPT
+
+
+def test_a_skipped_pair_is_not_asked_again_and_one_without_an_answer_is(path):
+    asked = []
+
+    class Shy(Counting):
+        def answers(self, pairs):
+            asked.extend(pair.key for pair in pairs)
+            yield 0, Answer(preference=None)
+
+    with AnswersFile(path) as file:
+        assert ask(Shy(), PAIRS[:2], file) == [None, None]
+        assert ask(Shy(), PAIRS[:2], file) == [None, None]
+    assert asked == [PAIRS[0].key, PAIRS[1].key, PAIRS[1].key]
+
+
+def test_a_later_answer_replaces_the_former(path):
+    def change_mind(pairs):
+        yield 0, Answer(preference=0.0)
+        yield 0, Answer(preference=1.0)
+
+    labeler = Counting()
+    labeler.answers = change_mind
+    with AnswersFile(path) as file:
+        assert ask(labeler, PAIRS[:1], file)[0].preference == 1.0
+        assert [record.answer.preference for record in file.records()] == [1.0]
+
+
+def test_answers_before_an_error_are_kept(path):
+    with AnswersFile(path) as file:
+        with pytest.raises(RuntimeError, match="out of order"):
+            ask(Counting(fails_at=3), PAIRS, file)
+        assert len(file.records()) == 3
+        resumed = Counting()
+        assert None not in ask(resumed, PAIRS, file)
+        assert len(resumed.asked) == len(PAIRS) - 3
+
+
+def test_processes_that_share_a_file_ask_nothing_twice(path):
+    """Here threads with connections of their own: the second waits for what the first is asking."""
+    labelers, results = [Counting(seconds=0.03), Counting(seconds=0.03)], {}
+
+    def run(number):
+        with AnswersFile(path) as file:
+            results[number] = ask(labelers[number], PAIRS[:4] if number else PAIRS, file)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(labelers[0].asked + labelers[1].asked) == sorted(pair.key for pair in PAIRS)
+    assert results[0][:4] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("claimed_by", "age", "held"),
+    [
+        (f"{socket.gethostname()} 1 {'9' * 12}", 0, False),  # a number that is used again
+        (f"{socket.gethostname()} {2**22 + 1} 5", 0, False),
+        ("another-host 1 5", 60, True),
+        ("another-host 1 5", 4_000, False),
+    ],
+)
+def test_claims_of_the_dead_are_taken_over(path, claimed_by, age, held):
+    with AnswersFile(path) as file:
+        file.claim("a", PAIRS[:1])
+        connection = sqlite3.connect(path)
+        connection.execute("UPDATE answers SET claimed_by = ?, claimed_at = ?", (claimed_by, time.time() - age))
+        connection.commit()
+        connection.close()
+        _, claimed = file.claim("a", PAIRS[:1])
+        assert len(claimed) == (0 if held else 1)
+
+
+ASKING = """
+import sys
+from poles import make_pairs
+from vlmrm_gym.preferences.answers import AnswersFile, ask
+from vlmrm_gym.preferences.endpoint import EndpointLabeler
+
+with AnswersFile(sys.argv[1]) as file:
+    ask(EndpointLabeler(model="m", base_url=sys.argv[2], stages=1, concurrency=2), make_pairs(12), file)
+"""
+
+
+def test_after_sigkill_nothing_is_lost_and_only_what_was_under_way_is_asked_again(path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests/helpers", *sys.path])}
+    with VLMServer(logprobs="tokens", latency=0.05) as server:
+        command = [sys.executable, "-c", ASKING, str(path), server.url]
+        process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2])
+        while server.requests < 10:
+            assert process.poll() is None
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        with AnswersFile(path) as file:
+            kept = len(file.records())
+        assert 2 <= kept < 12
+        assert subprocess.run(command, env=environment, cwd=Path(__file__).parents[2]).returncode == 0
+        with AnswersFile(path) as file:
+            assert len(file.records()) == 12
+            assert [answer.preference > 0.5 for answer in ask_again(file)] == [is_second(p) for p in make_pairs(12)]
+        assert len(server.asked) == 24
+        # Two pairs of two questions each were under way, and one more may have been answered but not written.
+        assert sum(count - 1 for count in server.asked.values()) <= 6
+        assert KEY.encode() not in path.read_bytes()
+
+
+def test_ctrl_c_ends_at_once_while_a_server_does_not_answer(path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests/helpers", *sys.path])}
+    with VLMServer(latency=60) as server:
+        command = [sys.executable, "-c", ASKING, str(path), server.url]
+        process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2], stderr=subprocess.PIPE)
+        while not server.requests:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
+
+
+def ask_again(file):
+    """Replay: no server, and no key."""
+    from vlmrm_gym.preferences.endpoint import EndpointLabeler
+
+    return ask(EndpointLabeler(model="m", base_url="http://127.0.0.1:9/v1", stages=1, retries=0), make_pairs(12), file)
+
+
+def test_a_labeler_that_does_not_wait_answers_while_the_caller_goes_on(path):
+    go_on = threading.Event()
+
+    class Slow(Counting):
+        wait = False
+
+        def answers(self, pairs):
+            go_on.wait()
+            yield from super().answers(pairs)
+
+    labeler = Slow()
+    with AnswersFile(path) as file:
+        assert ask(labeler, PAIRS[:3], file) == [None] * 3
+        assert ask(labeler, PAIRS[:3], file) == [None] * 3
+        go_on.set()
+        while len(file.records()) < 3:
+            time.sleep(0.01)
+        assert [answer.preference for answer in ask(labeler, PAIRS[:3], file)] == [is_second(p) for p in PAIRS[:3]]
+        assert len(labeler.asked) == 3
+        labeler.fails_at = 3
+        ask(labeler, PAIRS, file)
+        while not all(asking.done() for asking in file.background):
+            time.sleep(0.01)
+        with pytest.raises(RuntimeError, match="out of order"):
+            ask(labeler, PAIRS, file)
+
+
+def test_a_labeler_that_does_not_wait_needs_a_file():
+    labeler = Counting()
+    labeler.wait = False
+    with pytest.raises(ValueError, match="`file` must be an AnswersFile"):
+        ask(labeler, PAIRS)
+
+
+def test_a_file_of_another_prompt_is_refused(path):
+    with AnswersFile(path) as file:
+        ask(Counting(), PAIRS[:1], file)
+        with pytest.raises(ValueError, match=r"about the prompt 'pole vertically.*Received 'a fallen pole'"):
+            ask(Counting(), make_pairs(1, prompt="a fallen pole"), file)
+    with pytest.raises(ValueError, match="about the prompt"):
+        AnswersFile(path, prompt="a fallen pole")
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all, but long enough " * 40, b"SQLite format 3\0" + b"\xff" * 5_000]
+)
+def test_a_damaged_file_is_refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        AnswersFile(path)
+    assert path.read_bytes() == content
+
+
+def test_a_database_of_something_else_is_refused(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE other (x)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(ValueError, match="not a file of answers"):
+        AnswersFile(path)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        AnswersFile(tmp_path / "nowhere" / "answers.db")
+
+
+def test_pictures_are_small_and_can_be_left_out(path, tmp_path):
+    with AnswersFile(path) as file:
+        ask(Counting(), PAIRS, file)
+        pictures = file.pictures(PAIRS[0].key)
+        assert all(data.startswith(b"\xff\xd8") and len(data) < 5_000 for data in pictures)
+    with AnswersFile(tmp_path / "other.db", picture_height=0) as file:
+        ask(Counting(), PAIRS, file)
+        assert file.pictures(PAIRS[0].key) is None
+
+
+def test_agreement_is_over_pairs_that_both_decided():
+    def say(*preferences):
+        labeler = CallableLabeler(lambda pairs: preferences)
+        return labeler
+
+    with AnswersFile() as file:
+        for name, said in {"a": (0, 1, 1, 0.5, None), "b": (0.2, 0, 1, 1, 1), "c": (None, None, None, None, 0)}.items():
+            labeler = Counting(name)
+            labeler.answers = say(*said).answers
+            ask(labeler, PAIRS[:5], file)
+        ab, ac, bc = compare_labelers(file.records())
+    assert (ab.labelers, ab.pairs, ab.decided, ab.fraction) == (("a", "b"), 4, 3, pytest.approx(2 / 3))
+    assert ab.disputed == [PAIRS[1].key]
+    assert (ac.pairs, ac.fraction) == (0, None)
+    assert (bc.disputed, bc.fraction) == ([PAIRS[4].key], 0)
+
+
+def test_the_ground_truth_goes_into_the_file_as_any_labeler(path):
+    with AnswersFile(path) as file:
+        ask({"kind": "ground_truth", "mistakes": 0.1}, PAIRS, file)
+        assert {record.labeler for record in file.records()} == {GroundTruthLabeler(mistakes=0.1).identity}

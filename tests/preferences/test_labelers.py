@@ -1,0 +1,212 @@
+"""Labelers as values, and the answers of those that need nobody else."""
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from poles import PROMPT, is_second, make_pairs, make_side
+
+from vlmrm_gym.preferences.clip import CLIPLabeler
+from vlmrm_gym.preferences.endpoint import EndpointLabeler
+from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
+from vlmrm_gym.preferences.human import HumanLabeler
+from vlmrm_gym.preferences.labelers import CallableLabeler, from_mapping, resolve_labeler, to_mapping
+from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.rendering.states import States
+
+LABELERS = [
+    GroundTruthLabeler(mistakes=0.1, skips=0.2, equal=1.0, temperature=2.0, myopia=0.9, seed=3),
+    CLIPLabeler(baseline=["a pole", "a cart"], alpha=0.5, size=(96, 96), temperature=0.1, combine_views="mean"),
+    EndpointLabeler(model="m", base_url="http://127.0.0.1:1/v1", size=(240, 360), request={"temperature": 0}),
+    HumanLabeler(port=8000, wait=False, name="ada"),
+]
+
+
+def preferences(labeler, pairs):
+    """A labeler's preferences, in the order of the pairs."""
+    answers = dict(labeler.answers(pairs))
+    return [answers[i].preference for i in range(len(pairs))]
+
+
+@pytest.mark.parametrize("labeler", LABELERS, ids=lambda labeler: labeler.kind)
+def test_a_labeler_is_a_value(labeler):
+    """JSON, pickle and copies give an equal one, of the same identity."""
+    for same in (
+        from_mapping(json.loads(json.dumps(to_mapping(labeler)))),
+        pickle.loads(pickle.dumps(labeler)),
+        copy.deepcopy(labeler),
+    ):
+        assert same == labeler
+        assert same.identity == labeler.identity
+
+
+def test_only_settings_that_decide_answers_are_part_of_the_identity():
+    assert EndpointLabeler(model="m", retries=1, base_url="http://a/v1").identity == EndpointLabeler(model="m").identity
+    assert EndpointLabeler(model="m", stages=1).identity != EndpointLabeler(model="m").identity
+    assert HumanLabeler(port=1).identity == HumanLabeler(port=2).identity != HumanLabeler(name="ada").identity
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ("ground_truth", GroundTruthLabeler),
+        ({"kind": "ground_truth", "mistakes": 0.5}, GroundTruthLabeler),
+        ({"name": "clip", "alpha": 0}, CLIPLabeler),
+        ("vlmrm_gym.preferences.ground_truth:GroundTruthLabeler", GroundTruthLabeler),
+        ("poles:is_second", CallableLabeler),
+        (lambda pairs: pairs, CallableLabeler),
+        (GroundTruthLabeler, GroundTruthLabeler),
+    ],
+)
+def test_a_labeler_can_be_said_in_many_ways(given, kind):
+    assert type(resolve_labeler(given)) is kind
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ("grond_truth", ValueError, "Did you mean 'ground_truth'"),
+        ({"kind": "ground_truth", "mistake": 0.1}, TypeError, "Did you mean `mistakes`"),
+        ({"kind": "endpoint"}, TypeError, "model"),
+        ({"kind": "poles:is_second", "x": 1}, TypeError, "takes no settings"),
+        (3, TypeError, "`labeler` must be"),
+        ({"kind": "ground_truth", "mistakes": 2}, ValueError, "`mistakes` must be a number from 0 to 1"),
+        ({"kind": "ground_truth", "myopia": 0}, ValueError, "`myopia`"),
+        ({"kind": "ground_truth", "equal": -1}, ValueError, "`equal`"),
+        ({"kind": "clip", "alpha": 0.5}, ValueError, "`baseline`"),
+        ({"kind": "clip", "temperature": "hot"}, ValueError, "`temperature`"),
+        ({"kind": "endpoint", "model": ""}, ValueError, "`model`"),
+        ({"kind": "endpoint", "model": "m", "call_budget": 0}, ValueError, "`call_budget`.*at least 1"),
+        ({"kind": "endpoint", "model": "m", "token_budget": 0}, ValueError, "`token_budget`.*at least 1"),
+        ({"kind": "endpoint", "model": "m", "base_url": "127.0.0.1"}, ValueError, "`base_url`"),
+        ({"kind": "endpoint", "model": "m", "stages": 3}, ValueError, "`stages`"),
+        ({"kind": "endpoint", "model": "m", "size": [1]}, ValueError, "`size`"),
+        ({"kind": "endpoint", "model": "m", "request": {"model": "n"}}, ValueError, "`request`"),
+        ({"kind": "endpoint", "model": "m", "timeout": 0}, ValueError, "`timeout`"),
+        ({"kind": "human", "fps": 0}, ValueError, "`fps`"),
+    ],
+)
+def test_a_wrong_labeler_is_refused(given, error, said):
+    with pytest.raises(error, match=said):
+        resolve_labeler(given)
+
+
+def test_a_key_in_an_address_is_refused_and_not_repeated():
+    with pytest.raises(ValueError, match="`base_url` must not have a key") as caught:
+        EndpointLabeler(model="m", base_url="http://me:secret@host/v1")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_callable_returns_numbers_or_answers():
+    pairs = make_pairs(3)
+    answers = dict(CallableLabeler(lambda pairs: [0, None, Answer(preference=1, confidence=0.5)]).answers(pairs))
+    assert [answers[i].preference for i in range(3)] == [0.0, None, 1.0]
+    assert answers[2].confidence == 0.5
+
+
+@pytest.mark.parametrize("given", [[1.0], [1.0] * 3])
+def test_a_callable_must_answer_every_pair(given):
+    with pytest.raises(ValueError, match="an answer for each of 2 pairs"):
+        list(CallableLabeler(lambda pairs: given).answers(make_pairs(2)))
+
+
+def test_the_key_of_a_pair_depends_on_all_that_is_seen():
+    first, second = make_side(1), make_side(2)
+    keys = [
+        Pair(first=first, second=second, prompt="a").key,
+        Pair(first=second, second=first, prompt="a").key,
+        Pair(first=first, second=second, prompt="b").key,
+        Pair(first=first, second=second, prompt="a", views="top").key,
+    ]
+    for change in (SceneChange({"size": 2.0}), SceneChange({"size": np.float32([2])}), SceneChange({"mass": 2.0})):
+        changed = make_side(2)
+        object.__setattr__(changed, "states", States(changed.states.rows, [change]))
+        keys.append(Pair(first=first, second=changed, prompt="a").key)
+    assert len(set(keys)) == len(keys)
+    assert Pair(first=make_side(1), second=make_side(2), prompt="a").key == keys[0]
+
+
+def test_importing_labelers_imports_nothing_that_they_may_not_need():
+    code = "import sys, vlmrm_gym.preferences; print([m for m in sys.argv[1:] if m in sys.modules])"
+    names = ["torch", "PIL", "openai", "starlette", "uvicorn", "open_clip"]
+    ran = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+# ---- ground truth ----
+
+
+def test_the_grade_decides_and_without_one_the_task_reward():
+    worse, better = make_side(60), make_side(10)
+    assert preferences(GroundTruthLabeler(), [Pair(first=worse, second=better, prompt="")]) == [1.0]
+    graded = [make_side(60, grades=np.array([1.0])), make_side(10, grades=np.array([0.0]))]
+    assert preferences(GroundTruthLabeler(), [Pair(first=graded[0], second=graded[1], prompt="")]) == [0.0]
+
+
+def test_frames_are_not_drawn_for_the_ground_truth():
+    sides = [make_side(angle, draw=None) for angle in (1, 2)]
+    assert preferences(GroundTruthLabeler(), [Pair(first=sides[0], second=sides[1], prompt="")]) == [0.0]
+
+
+def test_sums_within_the_threshold_are_equal():
+    pair = Pair(first=make_side(10, 20), second=make_side(20, 12), prompt="")  # -30 and -32
+    assert [preferences(GroundTruthLabeler(equal=equal), [pair])[0] for equal in (0, 1.9, 2)] == [0, 0, 0.5]
+
+
+def test_a_myopic_teacher_weighs_the_last_states_most():
+    pair = Pair(first=make_side(0, 0, 10), second=make_side(15, 15, 5), prompt="")
+    assert preferences(GroundTruthLabeler(), [pair]) == [0.0]
+    # -10 against -(15 * 0.09 + 15 * 0.3 + 5) = -10.85, and -(15 * 0.01 + 15 * 0.1 + 5) = -6.65
+    assert preferences(GroundTruthLabeler(myopia=0.3), [pair]) == [0.0]
+    assert preferences(GroundTruthLabeler(myopia=0.1), [pair]) == [1.0]
+
+
+def test_mistakes_skips_and_temperature_have_their_rates():
+    pairs = make_pairs(2_000)
+    truth = np.array([is_second(pair) for pair in pairs])
+    mistaken = np.array(preferences(GroundTruthLabeler(mistakes=0.1), pairs)) != truth
+    assert mistaken.mean() == pytest.approx(0.1, abs=0.02)
+    skipped = [answer is None for answer in preferences(GroundTruthLabeler(skips=0.2), pairs)]
+    assert np.mean(skipped) == pytest.approx(0.2, abs=0.03)
+    same = [Pair(first=make_side(10, x), second=make_side(8, x), prompt="") for x in np.linspace(0, 1, 2_000)]
+    warm = preferences(GroundTruthLabeler(temperature=2.0), same)
+    assert np.mean(warm) == pytest.approx(1 / (1 + np.exp(-1)), abs=0.03)
+
+
+def test_faults_depend_on_the_seed_and_the_pair_alone():
+    pairs, labeler = make_pairs(100), GroundTruthLabeler(mistakes=0.3, skips=0.2, temperature=20)
+    answers = preferences(labeler, pairs)
+    assert preferences(labeler, pairs[::-1])[::-1] == answers
+    assert [preferences(labeler, [pair])[0] for pair in pairs[:20]] == answers[:20]
+    assert preferences(GroundTruthLabeler(mistakes=0.3, skips=0.2, temperature=20, seed=1), pairs) != answers
+
+
+# ---- CLIP ----
+
+
+def test_clip_knows_which_pole_is_upright():
+    pairs = [pair for pair in make_pairs(40) if min(s.states.rows[0, 1] for s in (pair.first, pair.second)) < 12][:8]
+    assert preferences(CLIPLabeler(device="cpu"), pairs) == [is_second(pair) for pair in pairs]
+
+
+@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
+def test_clip_is_soft_with_a_temperature_and_draws_views_of_its_own():
+    asked = []
+
+    def draw(states, size=None, views=None):
+        asked.append((size, views))
+        grey = np.full((len(states), 2, 32, 32, 3), 120, np.uint8)
+        grey[:, 1, :, : int(states.rows[0, 1])] = 250
+        return grey
+
+    pair = Pair(first=make_side(1, draw=draw), second=make_side(20, draw=draw), prompt=PROMPT)
+    labeler = CLIPLabeler(temperature=0.05, views=["front", "side"], size=(32, 32), device="cpu")
+    ((_, answer),) = labeler.answers([pair])
+    first, second = answer.details["scores"]
+    assert answer.preference == pytest.approx(1 / (1 + np.exp((first - second) / 0.05)))
+    assert asked == [((32, 32), ["front", "side"])] * 2

@@ -1,0 +1,108 @@
+"""Asking a labeler about pairs, so that nothing is asked twice."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from vlmrm_gym.preferences.answers_file import AnswersFile
+from vlmrm_gym.preferences.labelers import resolve_labeler
+from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.preferences.threads import start
+
+_POLL = 0.1
+"""Seconds between two looks at answers that another process is getting."""
+
+
+def ask(
+    labeler: Any,
+    pairs: Sequence[Pair],
+    file: AnswersFile | None = None,
+    *,
+    progress: Callable[[str], None] | None = None,
+) -> list[Answer | None]:
+    """Ask a labeler about pairs. What is in the file is not asked again, by this process or any other.
+
+    A labeler with `wait=False` is asked in a thread, while the caller goes on: its answers reach the file as they come.
+    Ask the same pairs later to get them.
+
+    Args:
+        labeler: As for `resolve_labeler`.
+        pairs: The pairs; the same one may be there twice.
+        file: Where answers are kept; None: in memory, for this call.
+        progress: Called with a line about progress after each answer: calls, tokens, cost and time, where known.
+
+    Returns:
+        An answer a pair; None where it was skipped or is not answered: the budget is used up, nobody has answered yet.
+
+    Raises:
+        ValueError: The file is of another prompt; or a labeler with `wait=False` has no file.
+        Exception: Whatever the labeler raises. The answers so far are in the file.
+    """
+    labeler = resolve_labeler(labeler)
+    waits = getattr(labeler, "wait", True)
+    if file is None:
+        if not waits:
+            raise ValueError("`file` must be an AnswersFile for a labeler with wait=False. Received None.")
+        with AnswersFile() as file:
+            return ask(labeler, pairs, file, progress=progress)
+    identity = labeler.identity
+    ended = [asking for asking in file.background if asking.done()]
+    file.background = [asking for asking in file.background if asking not in ended]
+    for asking in ended:
+        asking.result()  # raises what it raised
+    if hasattr(labeler, "resume_spending"):
+        labeler.resume_spending(*_sum_spending(file, identity))  # pyright: ignore[reportAttributeAccessIssue]
+    found: dict[str, Answer | None] = {}
+    while waiting := list({pair.key: pair for pair in pairs if pair.key not in found}.values()):
+        known, claimed = file.claim(identity, waiting)
+        found |= known
+        if claimed and waits:
+            found |= _ask_claimed(labeler, claimed, file, progress)
+        elif not waits:
+            if claimed:
+                file.background.append(start(_ask_claimed, labeler, claimed, file, progress))
+            break
+        elif not known:
+            time.sleep(_POLL)
+    answers = (found.get(pair.key) for pair in pairs)
+    return [None if answer is None or answer.preference is None else answer for answer in answers]
+
+
+def _ask_claimed(
+    labeler: Any, pairs: Sequence[Pair], file: AnswersFile, progress: Callable[[str], None] | None
+) -> Mapping[str, Answer | None]:
+    answered: dict[str, Answer] = {}
+    try:
+        for number, answer in labeler.answers(pairs):
+            file.write(labeler.identity, pairs[number], answer)
+            answered[pairs[number].key] = answer
+            if progress is not None:
+                progress(describe_progress(list(answered.values()), len(pairs), getattr(labeler, "price", None)))
+    finally:
+        file.release(labeler.identity, [pair for pair in pairs if pair.key not in answered])
+    return {pair.key: answered.get(pair.key) for pair in pairs}
+
+
+def _sum_spending(file: AnswersFile, labeler: str) -> tuple[int, int]:
+    """Calls and tokens of all answers of a labeler in a file."""
+    details = [record.answer.details for record in file.records() if record.labeler == labeler]
+    return sum(one.get("calls", 0) for one in details), sum(one.get("tokens", 0) for one in details)
+
+
+def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:
+    """A line about answers so far: "12 of 50 pairs, 1 dropped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
+    sums = {
+        name: sum(answer.details.get(name, 0) for answer in answers)
+        for name in ("calls", "tokens", "output_tokens", "seconds")
+    }
+    parts = [f"{len(answers)} of {total} pairs"]
+    dropped = sum("dropped" in answer.details for answer in answers)
+    skipped = sum(answer.preference is None for answer in answers) - dropped
+    parts += [f"{count} {what}" for count, what in ((skipped, "skipped"), (dropped, "dropped")) if count]
+    if sums["calls"]:
+        parts += [f"{sums['calls']:,} calls", f"{sums['tokens']:,} tokens"]
+        if price is not None:
+            inputs = sums["tokens"] - sums["output_tokens"]
+            parts.append(f"${(inputs * price[0] + sums['output_tokens'] * price[1]) / 1e6:.4f}")
+        parts.append(f"{sums['seconds'] / sums['calls']:.1f} s a call")
+    return ", ".join(parts)

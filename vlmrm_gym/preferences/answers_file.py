@@ -1,0 +1,221 @@
+"""The file of answers: everything that labelers have said of pairs, so that nothing is asked twice."""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vlmrm_gym import __version__
+from vlmrm_gym.preferences.claims import is_alive, this_process
+from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.preferences.pictures import encode, montage
+
+_APPLICATION_ID = 0x564C4D50
+"""Of our files among those of SQLite: "VLMP"."""
+_TABLES = """
+CREATE TABLE IF NOT EXISTS prompt (text TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS pairs (
+    key TEXT PRIMARY KEY, views TEXT, first TEXT, second TEXT, first_picture BLOB, second_picture BLOB);
+CREATE TABLE IF NOT EXISTS answers (
+    pair TEXT, labeler TEXT, claimed_by TEXT, claimed_at REAL,
+    answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
+    PRIMARY KEY (pair, labeler));
+"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """An answer in the file."""
+
+    pair: str
+    """Key of the pair."""
+    labeler: str
+    """Identity of the labeler."""
+    answer: Answer
+    date: str
+    """When it was given, in UTC, as ISO 8601."""
+    version: str
+    """Of this package."""
+
+
+class AnswersFile:
+    """Answers about one prompt, in an SQLite file. Several processes of one host may share it.
+
+    >>> with AnswersFile() as file:
+    ...     file.records()
+    []
+
+    Args:
+        path: The file, made if there is none; None: in memory.
+        prompt: The goal, if it is known already; None: that of the first pair.
+        picture_height: Height in pixels of the pictures of pairs that are kept, a few kB each; 0: none is.
+
+    Raises:
+        OSError: The file cannot be made.
+        ValueError: It is damaged, no file of answers, or of another prompt.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, picture_height: int = 120) -> None:
+        self.path, self._picture_height = path, 0 if path is None else picture_height
+        self._lock = threading.RLock()
+        self.background: list[Future[Any]] = []
+        """What is being asked while the caller goes on."""
+        if path is not None and not Path(path).parent.is_dir():
+            raise FileNotFoundError(f"The folder of the answers' file {path} does not exist.")
+        self._connection = sqlite3.connect(
+            ":memory:" if path is None else path, timeout=60, isolation_level=None, check_same_thread=False
+        )
+        try:
+            with self._transaction():
+                (known,) = self._connection.execute("PRAGMA application_id").fetchone()
+                (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                if tables and known != _APPLICATION_ID:
+                    raise ValueError(f"{path} is a database, but not a file of answers. Pass another name.")
+                for statement in _TABLES.split(";")[:-1]:
+                    self._connection.execute(statement)
+                if not tables:
+                    self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                if prompt is not None:
+                    self._check_prompt(prompt)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")  # survives SIGKILL, if not a loss of power
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> "AnswersFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._connection.close()
+
+    @property
+    def prompt(self) -> str | None:
+        """The goal that its answers are about; None if it has none."""
+        found = self._read("SELECT text FROM prompt")
+        return found[0][0] if found else None
+
+    def records(self) -> list[Record]:
+        """All answers, oldest first."""
+        columns = "pair, labeler, answered_at, version, preference, confidence, details"
+        rows = self._read(f"SELECT {columns} FROM answers WHERE answered_at IS NOT NULL ORDER BY answered_at, rowid")
+        return [
+            Record(pair=pair, labeler=labeler, date=date, version=version, answer=_unpack(*answer))
+            for pair, labeler, date, version, *answer in rows
+        ]
+
+    def pictures(self, pair: str) -> tuple[bytes, bytes] | None:
+        """The pictures of a pair's sides, JPEG: the last state, views below each other; None if there are none."""
+        found = self._read("SELECT first_picture, second_picture FROM pairs WHERE key = ?", pair)
+        return found[0] if found and found[0][0] is not None else None
+
+    def claim(self, labeler: str, pairs: Sequence[Pair]) -> tuple[dict[str, Answer], list[Pair]]:
+        """Claim pairs that a labeler has not answered, and that no living process is asking it.
+
+        Returns:
+            The answers that are known, by the pair's key, and the pairs that the caller is to ask.
+
+        Raises:
+            ValueError: The file is of another prompt, or damaged.
+        """
+        known, claimed = dict[str, Answer](), list[Pair]()
+        with self._transaction():
+            for pair in pairs:
+                self._check_prompt(pair.prompt)
+                found = self._connection.execute(
+                    "SELECT claimed_by, claimed_at, answered_at, preference, confidence, details FROM answers "
+                    "WHERE pair = ? AND labeler = ?",
+                    (pair.key, labeler),
+                ).fetchone()
+                if found is not None and found[2] is not None:
+                    known[pair.key] = _unpack(*found[3:])
+                elif found is None or not is_alive(*found[:2]):
+                    self._connection.execute(
+                        "INSERT OR REPLACE INTO answers (pair, labeler, claimed_by, claimed_at) VALUES (?, ?, ?, ?)",
+                        (pair.key, labeler, this_process(), time.time()),
+                    )
+                    claimed.append(pair)
+        return known, claimed
+
+    def release(self, labeler: str, pairs: Sequence[Pair]) -> None:
+        """Give up claims of pairs that were not answered."""
+        with self._transaction():
+            self._connection.executemany(
+                "DELETE FROM answers WHERE pair = ? AND labeler = ? AND claimed_by = ? AND answered_at IS NULL",
+                [(pair.key, labeler, this_process()) for pair in pairs],
+            )
+
+    def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
+        """Write an answer; it replaces an earlier one of this labeler."""
+        row: dict[str, Any] = {"key": pair.key, "views": pair.views, "labeler": labeler, "version": __version__}
+        row |= {"first": str(pair.first.where), "second": str(pair.second.where)}
+        row |= {"date": datetime.now(UTC).isoformat(), "details": json.dumps(answer.details)}
+        row |= {"preference": answer.preference, "confidence": answer.confidence, "by": this_process()}
+        for side in ("first", "second"):
+            row[f"{side}_picture"] = self._picture(pair, side) if self._picture_height else None
+        with self._transaction():
+            self._connection.execute(
+                "INSERT OR IGNORE INTO pairs VALUES (:key, :views, :first, :second, :first_picture, :second_picture)",
+                row,
+            )
+            self._connection.execute(
+                "INSERT OR REPLACE INTO answers VALUES (:key, :labeler, :by, NULL, :date, :preference, :confidence, "
+                ":details, :version)",
+                row,
+            )
+
+    def _picture(self, pair: Pair, side: str) -> bytes:
+        states = getattr(pair, side).states
+        newest = states[len(states) - 1 : len(states)]
+        return encode(montage(getattr(pair, side).draw(newest)), "JPEG", self._picture_height)
+
+    def _check_prompt(self, prompt: str) -> None:
+        known = self._connection.execute("SELECT text FROM prompt").fetchone()
+        if known is None:
+            self._connection.execute("INSERT INTO prompt VALUES (?)", (prompt,))
+        elif known[0] != prompt:
+            raise ValueError(
+                f"The answers of {self.path} are about the prompt {known[0]!r}. Received {prompt!r}. Pass another file."
+            )
+
+    def _read(self, statement: str, *values: Any) -> list[Any]:
+        with self._refusing_damage():
+            return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._refusing_damage():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _refusing_damage(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+            except sqlite3.OperationalError as error:  # locked, full, or not writable
+                raise OSError(f"The answers' file {self.path} cannot be used: {error}.") from error
+            except sqlite3.DatabaseError as error:
+                raise ValueError(f"The answers' file {self.path} is damaged, or none: {error}.") from error
+
+
+def _unpack(preference: float | None, confidence: float, details: str) -> Answer:
+    return Answer(preference=preference, confidence=confidence, details=json.loads(details))

@@ -1,0 +1,129 @@
+"""What a vision-language model is asked, and how its answers are read."""
+
+import base64
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+Message = dict[str, Any]
+"""A message of the chat completions API."""
+
+
+class Token(NamedTuple):
+    """A token of an answer, with the most probable tokens in its place and the logarithms of their probabilities."""
+
+    text: str
+    alternatives: Sequence[tuple[str, float]]
+
+
+INTRODUCTION = (
+    "You compare two images of a scene, Image 1 and Image 2, with respect to a goal. The goal is: {prompt}\n"
+    "An image may be a row of moments, in the order of time from left to right, or a column of views of one moment: "
+    "then compare the last moment."
+)
+TRAJECTORY = "\nA line from blue to red, if there is one, shows how the scene moved until the moment of the image."
+DESCRIBE = (
+    "Look at each image. Describe what matters for the goal: what is where, and how far each image is from the goal. "
+    "Then say in what respect the two images differ."
+)
+QUESTION = (
+    "In which of the two images is the goal closer to being reached? Answer with one digit and nothing else: 1 for "
+    "Image 1, 2 for Image 2, 0 if both are equally close or it cannot be told."
+)
+JUDGE = (
+    "Two images of a scene, Image 1 and Image 2, were described as follows:\n\n{description}\n\nThe goal is: {prompt}\n"
+)
+
+
+def show_pair(prompt: str, images: Sequence[bytes], request: str, *, trajectory: bool = False) -> list[Message]:
+    """Two PNG images, and a request. What requests share comes first: servers keep it."""
+    introduction = INTRODUCTION.format(prompt=prompt) + (TRAJECTORY if trajectory else "")
+    content: list[dict[str, Any]] = [{"type": "text", "text": introduction}]
+    for number, image in enumerate(images, 1):
+        url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
+        content.append({"type": "text", "text": f"Image {number}:"})
+        content.append({"type": "image_url", "image_url": {"url": url}})
+    return [{"role": "user", "content": [*content, {"type": "text", "text": request}]}]
+
+
+def judge(prompt: str, description: str) -> list[Message]:
+    """The question, about images that were described: text alone."""
+    return [{"role": "user", "content": JUDGE.format(description=description, prompt=prompt) + QUESTION}]
+
+
+_NOUN = r"(?:image|picture|frame|option|choice|number|no\.?|#)"
+_WORDS = {
+    0.0: rf"\b(?:first|1st|former)\b|{_NOUN}\s*(?:1|one|a)\b",
+    1.0: rf"\b(?:second|2nd|latter)\b|{_NOUN}\s*(?:2|two|b)\b",
+    0.5: r"\b(?:neither|equal|equally|same|tied?|no preference|no difference|indistinguishable)\b",
+}
+_BARE = {"1": 0.0, "a": 0.0, "first": 0.0, "2": 1.0, "b": 1.0, "second": 1.0, "0": 0.5, "-1": 0.5, "neither": 0.5}
+_MARK = r"\b(?:answer|choice|preference|verdict|decision|winner|conclusion)\b"
+
+
+def without_thinking(text: str) -> str:
+    """A text without what a model thought before it. What was cut off while thinking is empty."""
+    text = re.sub(r"(?s)<(think|thinking|reasoning)>.*?(</\1>|\Z)", "", text)
+    return re.split(r"</(?:think|thinking|reasoning)>", text)[-1].strip()  # the opening tag may be in the template
+
+
+def parse_answer(text: str | None, *, truncated: bool = False) -> float | None:
+    """Read an answer: 0 Image 1, 1 Image 2, 0.5 neither; None if it says nothing of that kind, or both.
+
+    A digit alone, a digit after "answer", and sentences are understood, also after a preamble.
+
+    >>> parse_answer("<think>Image 1 leans.</think>**2**"), parse_answer("Image 1 is closer than Image 2.")
+    (1.0, 0.0)
+    """
+    plain = re.sub(r"[*_`\"]", "", without_thinking(text or "")).lower().strip()
+    if (bare := _read_bare(plain)) is not None:
+        return bare
+    if truncated:
+        return None
+    for marked in reversed(re.findall(rf"{_MARK}\s*(?:is|:|=|-)*\s*(.*)", plain)):
+        if (found := _read_bare(marked)) is None:
+            found = _read_sentence(marked)
+        if found is not None:
+            return found
+    last = plain.splitlines()[-1] if plain else ""
+    for part in (last, re.split(r"(?<=[.!?])\s+", last)[-1], plain):
+        found = _read_bare(part)
+        if found is None:
+            found = _read_sentence(part)
+        if found is not None:
+            return found
+    return None
+
+
+def _read_bare(text: str) -> float | None:
+    """A text that is an answer and nothing else."""
+    return _BARE.get(text.strip(" \t\n.,:;!()[]{}<>'\""))
+
+
+def _read_sentence(text: str) -> float | None:
+    """What a text mentions, if it is one of the two images; what comes after "than" is what that is compared to."""
+    text = re.sub(r"\b(?:than|compared (?:to|with)|rather than|over|unlike|whereas|while)\b[^.;\n]*", "", text)
+    mentioned = {value for value, words in _WORDS.items() if re.search(words, text)}
+    if mentioned == {0.0, 1.0, 0.5}:  # "Image 1 and Image 2 are equally close"
+        return 0.5
+    return mentioned.pop() if len(mentioned) == 1 else None
+
+
+def expect_answer(answer: float, tokens: Sequence[Token]) -> float:
+    """The expectation of an answer over the tokens that could have been in its place, from 0 to 1.
+
+    Args:
+        answer: What `parse_answer` read.
+        tokens: Of the whole text: the last that says the answer is taken. Spaces around tokens do not matter.
+    """
+    for token in reversed(tokens):
+        if _read_bare(token.text.lower()) != answer:
+            continue
+        weights = dict.fromkeys((0.0, 0.5, 1.0), 0.0)
+        for text, log_probability in token.alternatives:
+            if (value := _read_bare(text.lower())) is not None:
+                weights[value] += math.exp(log_probability)
+        if total := sum(weights.values()):
+            return sum(value * weight for value, weight in weights.items()) / total
+    return answer

@@ -1,0 +1,168 @@
+"""Labelers, which say which of two segments is closer to the goal, and their specifications. Imports no torch."""
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pkgutil import resolve_name
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.rewards.custom import find_callable
+
+LABELERS: Mapping[str, str] = {
+    "ground_truth": "vlmrm_gym.preferences.ground_truth:GroundTruthLabeler",
+    "clip": "vlmrm_gym.preferences.clip:CLIPLabeler",
+    "endpoint": "vlmrm_gym.preferences.endpoint:EndpointLabeler",
+    "human": "vlmrm_gym.preferences.human:HumanLabeler",
+}
+"""The labelers of this package, "package.module:Class" by `kind`. A new one is registered here."""
+
+
+@runtime_checkable
+class Labeler(Protocol):
+    """Answers pairs. One's own may be a frozen dataclass, so that files can name it; see `LabelerSpec`."""
+
+    @property
+    def identity(self) -> str:
+        """Everything that decides its answers, as a text: answers in a file are found again by it."""
+        ...
+
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
+        """Answer pairs: (number of the pair, answer), in any order, as they come.
+
+        A pair may come again, with another answer, which replaces the former. Pairs that never come stay unanswered.
+        """
+        ...
+
+
+def undecisive(default: Any) -> Any:
+    """A field of a labeler that does not decide its answers, and is no part of its `identity`."""
+    return field(default=default, metadata={"decides": False})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelerSpec:
+    """Base of labelers that are their own specification: frozen dataclasses, which files can hold.
+
+    What such a labeler keeps while it works (a connection, a model) is neither copied nor pickled with it.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def identity(self) -> str:
+        """`kind`, and the fields that decide answers, as JSON."""
+        deciding = {one.name for one in fields(self) if one.metadata.get("decides", True)}
+        values = {name: value for name, value in to_mapping(self).items() if name in deciding | {"kind"}}
+        return json.dumps(values, sort_keys=True)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+class CallableLabeler:
+    """A function as a labeler.
+
+    Args:
+        function: From pairs to an iterable of as many answers: numbers from 0 (the first is closer to the goal) to 1
+            (the second is), None for a pair that it skips, or each an `Answer`. If it raises, those before are kept.
+    """
+
+    def __init__(self, function: Callable[[Sequence[Pair]], Any]) -> None:
+        self.function = function
+
+    @property
+    def identity(self) -> str:
+        """The function's name, "package.module:function": answers of an earlier version of it are found, too."""
+        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        return f"{named.__module__}:{named.__qualname__}"  # pyright: ignore[reportAttributeAccessIssue]
+
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
+        """The function's answers.
+
+        Raises:
+            ValueError: It returns more or fewer answers than pairs, or a number that is not from 0 to 1.
+        """
+        number = -1
+        for number, given in enumerate(self.function(pairs)):
+            if number < len(pairs):
+                yield number, given if isinstance(given, Answer) else Answer(preference=given)
+        if number + 1 != len(pairs):
+            raise ValueError(
+                f"`labeler` must return an answer for each of {len(pairs)} pairs. Received {number + 1} answers from "
+                f"{self.identity}."
+            )
+
+
+def resolve_labeler(labeler: Any) -> Labeler:
+    """The labeler that a value describes.
+
+    Args:
+        labeler: A labeler, such as `GroundTruthLabeler()`; its mapping form; a name of `LABELERS`;
+            "package.module:attribute"; or a callable, see `CallableLabeler`.
+
+    Raises:
+        TypeError: It is none of these, or a field is unknown or missing.
+        ValueError: Unknown name, a path that leads nowhere, or a value out of its range.
+    """
+    if isinstance(labeler, str):
+        labeler = {"kind": labeler}
+    if isinstance(labeler, Mapping):
+        return from_mapping(labeler)
+    if isinstance(labeler, type):
+        labeler = labeler()
+    if isinstance(labeler, Labeler):
+        return labeler
+    if callable(labeler):
+        return CallableLabeler(labeler)
+    raise TypeError(
+        "`labeler` must be a labeler, such as GroundTruthLabeler(), its mapping form, a name, "
+        f'"package.module:attribute", or a callable. Received {labeler!r}.'
+    )
+
+
+def to_mapping(labeler: Any) -> dict[str, Any]:
+    """A labeler as a mapping, which JSON can hold; `from_mapping` is the inverse.
+
+    Raises:
+        TypeError: It is neither a dataclass nor a function.
+    """
+    if isinstance(labeler, CallableLabeler):
+        return {"kind": labeler.identity}
+    if not is_dataclass(labeler) or isinstance(labeler, type):
+        raise TypeError(
+            f"`labeler` must be a dataclass or a function to be written as a mapping. Received {labeler!r}."
+        )
+    own = f"{type(labeler).__module__}:{type(labeler).__qualname__}"
+    kind = next((kind for kind, path in LABELERS.items() if path == own), own)
+    return {"kind": kind, **{one.name: getattr(labeler, one.name) for one in fields(labeler) if one.init}}
+
+
+def from_mapping(values: Mapping[str, Any]) -> Labeler:
+    """The labeler that `to_mapping` turns into this mapping. `name` is another word for `kind`.
+
+    Raises:
+        TypeError: Unknown or missing field.
+        ValueError: Unknown kind, or a value out of its range.
+    """
+    settings = dict(values)
+    kind = settings.pop("kind", None) or settings.pop("name", None)
+    if kind in LABELERS:
+        found = resolve_name(LABELERS[kind])
+    elif isinstance(kind, str) and ":" in kind:
+        found = find_callable(kind, "labeler")
+    else:
+        kinds = ", ".join(map(repr, LABELERS))
+        meant = "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(str(kind), LABELERS, 1))
+        raise ValueError(f'`labeler` must be one of {kinds}, or "package.module:attribute". Received {kind!r}.{meant}')
+    if not isinstance(found, type):
+        if settings:
+            raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
+        return resolve_labeler(found)
+    known = [one.name for one in fields(found)] if is_dataclass(found) else list(settings)
+    for name in settings:
+        if name not in known:
+            meant = "".join(f" Did you mean `{near}`?" for near in difflib.get_close_matches(str(name), known, 1))
+            raise TypeError(f"`{name}` is not a field of the labeler {kind!r}.{meant or f' Known: {known}.'}")
+    return resolve_labeler(found(**settings))

@@ -1,0 +1,103 @@
+"""What labelers are asked, and what they answer."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xxhash import xxh3_128
+
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.validation import check_fraction
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Side:
+    """One of the two segments of a pair: T successive states of an episode. T is 1 for a single state."""
+
+    states: States
+    """The T states."""
+    draw: Callable[..., NDArray[np.uint8]]
+    """Called as `draw(states, size=None, views=None)`, such as `envs.scorer.frames`: uint8 (T, V, H, W, 3)."""
+    grades: NDArray[np.float64] | None
+    """float64 (T,): how near each state is to the goal by the task's record; None if the record has no grade."""
+    task_rewards: NDArray[np.float64]
+    """float64 (T,): the environment's own reward of the transition that led to each state."""
+    where: tuple[int, int, int] = (0, 0, 0)
+    """Number of the environment, of its episode, and of the step in the episode: for people who look for it."""
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @property
+    def frames(self) -> NDArray[np.uint8]:
+        """Every view of every state, uint8 (T, V, H, W, 3). Drawn anew whenever it is read."""
+        return self.draw(self.states)
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of the states, hexadecimal: of their rows, scene changes, and drawn views."""
+        states, digest = self.states, xxh3_128()
+        for array in (states.rows, states.views, states.clips):
+            _update(digest, array)
+        for change in states.changes or ():
+            fields = {} if change is None else change.fields
+            for name in sorted(fields):
+                digest.update(name.encode())
+                _update(digest, np.asarray(fields[name]))
+            _update(digest, None if change is None else change.frame)
+        return digest.hexdigest()
+
+
+def _update(digest: xxh3_128, array: NDArray[Any] | None) -> None:
+    if array is None:
+        digest.update(b"none")
+    else:
+        digest.update(f"{array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.ndim else array.tobytes())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pair:
+    """Two segments, of which one may be closer to the goal."""
+
+    first: Side
+    second: Side
+    prompt: str
+    """The goal."""
+    views: str = ""
+    """Describes the cameras: part of the key."""
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of both sides' keys in this order, views and prompt, hexadecimal."""
+        digest = xxh3_128()
+        for text in (self.first.key, self.second.key, self.views, self.prompt):
+            digest.update(f"{len(text)} {text}".encode())
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a labeler says of a pair.
+
+    Raises:
+        ValueError: A number is not from 0 to 1.
+    """
+
+    preference: float | None
+    """Probability that the second is closer to the goal: 0 the first is, 1 the second, 0.5 both are equal. None: it was
+    skipped, and is never fitted."""
+    confidence: float = 1.0
+    """Weight of the answer in the loss, from 0 to 1."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What JSON can hold: model, tokens, latency, what was said in both orders. It goes into the answers' file."""
+
+    def __post_init__(self) -> None:
+        if self.preference is not None:
+            check_fraction("preference", self.preference)
+            object.__setattr__(self, "preference", float(self.preference))
+        check_fraction("confidence", self.confidence)
+        object.__setattr__(self, "confidence", float(self.confidence))
