@@ -50,7 +50,7 @@ def measure_signal(rewards: NDArray[Any] | Sequence[ArrayLike], goal: ArrayLike)
     """
     along = [np.asarray(own, dtype=np.float64) for own in rewards]
     every, changes = np.concatenate(along), np.concatenate([np.diff(own) for own in along])
-    low, high, target = float(every.min()), float(every.max()), float(np.median(goal))
+    low, high, target = float(every.min()), float(every.max()), float(np.median(np.asarray(goal, dtype=np.float64)))
     noise = 0.0 if all_alike(every) else float(np.abs(changes).mean() / (high - low))
     problem, gap = None, None
     if all_alike([low, high, target]):
