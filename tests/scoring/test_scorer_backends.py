@@ -30,6 +30,7 @@ from reward_models import (
     PixelReward,
     SlowReward,
     TwoFeatures,
+    WarningReward,
 )
 
 import vlmrm_gym
@@ -349,6 +350,15 @@ def test_warnings_arrive_once(worker_backend):
             [Counting], "a bowl of soup on the moon", num_workers=2, backend=worker_backend
         ).close()
     assert len(caught) == 1
+
+
+def test_warnings_of_scoring_arrive_once(worker_backend):
+    """From two workers, each of which warns in several batches, in the process of the user."""
+    queue = start(WarningReward, 2, backend=worker_backend)
+    with pytest.warns(UserWarning, match="seven is odd") as caught:
+        queue.rewards(frames_of([7] * 40))
+    assert len(caught) == 1
+    queue.close()
 
 
 def test_a_model_that_exits_is_an_error(backend):

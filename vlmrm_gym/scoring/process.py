@@ -37,13 +37,13 @@ def start(options: ScorerOptions) -> StartedScorers:
     devices = choose_devices(options.num_workers, options.devices, options.device)
     threads = max(1, usable_cores() // options.num_workers)
     with ExitStack() as undo:
-        scorers = []
+        scorers, shown = [], dict[str, object]()
         for number in range(options.num_workers):
             device = devices[number % len(devices)]
             # Pickled first, so that an error starts no process.
             make_reward = cloudpickle.dumps(partial(options.make_reward, device=device.partition(":")[0]))
             environment = {**os.environ, **worker_env(device, threads)}
-            scorer = RemoteScorer(partial(ProcessChannel, environment), make_reward, options.timeouts)
+            scorer = RemoteScorer(partial(ProcessChannel, environment), make_reward, options.timeouts, shown)
             undo.callback(scorer.close)
             scorers.append(scorer)
         infos = [scorer.wait_until_ready() for scorer in scorers]

@@ -38,9 +38,10 @@ def start(options: ScorerOptions) -> StartedScorers:
         cluster.check_resources(actor_options)
         environment = thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {}
         make_reward = cloudpickle.dumps(partial(options.make_reward, device=device))
-        scorers = []
+        scorers, shown = [], dict[str, object]()
+        start_worker = partial(RayChannel, cluster, actor_options, environment)
         for _ in range(options.num_workers):
-            scorer = RayScorer(partial(RayChannel, cluster, actor_options, environment), make_reward, options.timeouts)
+            scorer = RayScorer(start_worker, make_reward, options.timeouts, shown)
             undo.callback(scorer.close)
             scorers.append(scorer)
         infos = [scorer.wait_until_ready() for scorer in _wait_for_places(scorers, options.timeouts.schedule)]
@@ -112,10 +113,12 @@ def _wait_for_places(scorers: "list[RayScorer]", limit: float | None) -> "list[R
 class RayScorer(RemoteScorer):
     """A `RemoteScorer` that keeps the connection to the cluster open."""
 
-    def __init__(self, start_worker: Callable[[], RayChannel], make_reward: bytes, timeouts: Timeouts) -> None:
+    def __init__(
+        self, start_worker: Callable[[], RayChannel], make_reward: bytes, timeouts: Timeouts, shown: dict[str, object]
+    ) -> None:
         self._cluster = Cluster()
         with close_on_error([self._cluster]):
-            super().__init__(start_worker, make_reward, timeouts)
+            super().__init__(start_worker, make_reward, timeouts, shown)
         self._cluster.closes_first(self)
 
     def close(self) -> None:
