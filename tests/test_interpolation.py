@@ -103,7 +103,7 @@ def test_where_rewards_are_scored_never_changes_what_is_interpolated(options, ho
 
 
 def test_a_tolerance_scores_where_the_reward_bends():
-    """Its fall at once is found, and what is left is within twice the tolerance: see the tests of `Refinement`."""
+    """Its fall at once is found, and what is left is within twice the tolerance: see test_sparse.py."""
     base = Counting([60])
     envs = make([base], score_tolerance=1.0)
     (arrived,) = play(envs, 60)
@@ -178,20 +178,18 @@ def test_before_the_first_head_the_grid_is_scored():
         ),
         ({"reward": "EventReward", "score_tolerance": 3}, "`score_tolerance` is not for this reward: .* Received 3"),
         ({"reward": "ClipsOfTwo", "score_every": 3}, "`score_every` is not for this reward: it is of clips"),
-        ({"score_every": 0}, "`score_every` must be an integer of at least 1"),
-        ({"score_tolerance": -1}, "`score_tolerance` must be a finite number above 0"),
+        ({"score_every": 0}, "`score_every` must be an integer of at least 1. Received 0."),
+        ({"score_every": 2.0}, "`score_every` must be an integer of at least 1. Received 2.0."),
+        ({"score_tolerance": -1}, "`score_tolerance` must be a finite number above 0. Received -1."),
+        ({"score_tolerance": float("nan")}, "`score_tolerance` must be a finite number above 0. Received nan."),
+        ({"score_tolerance": "0.1"}, "`score_tolerance` must be a finite number above 0. Received '0.1'."),
+        ({"score_every": 2, "score_tolerance": 0.1}, "`score_every` must be at least 3 with a `score_tolerance`"),
     ],
     ids=str,
 )
 def test_what_cannot_be_interpolated_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         make([Counting([9])], **options)
-
-
-def test_rewards_that_cannot_be_interpolated_are_scored_without_it():
-    envs = make([Counting([9])], "EventReward")
-    assert joined(play(envs, 9), "vlm_rewards")[0].tolist() == list(range(2, 11))
-    envs.close()
 
 
 def test_episodes_of_which_only_the_ends_are_scored_are_warned_of_once():
