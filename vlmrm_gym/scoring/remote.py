@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from vlmrm_gym.closing import Closable
 from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, StartedScorers, Values, WorkerDied
 from vlmrm_gym.scoring.timeouts import Timeouts, Watchdog
 from vlmrm_gym.scoring.worker import WorkerInfo
@@ -62,13 +63,19 @@ class RemoteScorer:
         make_reward: A pickled function that makes the reward: the first message to each worker.
         timeouts: Time without progress after which a worker is replaced.
         shown: Warnings of workers that have been shown; one for all scorers.
+        connection: What workers need, closed with the scorer.
     """
 
     def __init__(
-        self, start_worker: Callable[[], Channel], make_reward: bytes, timeouts: Timeouts, shown: dict[str, object]
+        self,
+        start_worker: Callable[[], Channel],
+        make_reward: bytes,
+        timeouts: Timeouts,
+        shown: dict[str, object],
+        connection: Closable | None = None,
     ) -> None:
         self._start_worker, self._make_reward, self._timeouts = start_worker, make_reward, timeouts
-        self._shown = shown
+        self._shown, self._connection = shown, connection
         self._renderer: bytes | None = None
         self._closed, self._replacing = False, threading.RLock()  # reentrant: garbage collection may close it here
         self._connect()
@@ -159,7 +166,7 @@ class RemoteScorer:
         """Warn of what a worker has warned of, unless a worker has before."""
         mark = object()
         if self._shown.setdefault(message, mark) is mark:
-            warnings.warn(message, stacklevel=7)  # while loading: the caller of VLMRewardVectorEnv
+            warnings.warn(message, stacklevel=8)  # while loading: the caller of VLMRewardVectorEnv
 
     def abort(self) -> None:
         """Kill the worker; `receive` raises soon."""
@@ -171,18 +178,24 @@ class RemoteScorer:
         """Kill the worker and wait for it to end."""
         self.abort()
         self._channel.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 def finish_start(
-    scorers: Sequence[RemoteScorer], infos: Sequence[WorkerInfo], make_renderer: MakeRenderer
+    scorers: Sequence[RemoteScorer], placed: Sequence[RemoteScorer], make_renderer: MakeRenderer
 ) -> StartedScorers:
-    """Send the renderer to all workers.
+    """Wait for models, and send the renderer to all workers.
 
     Args:
         scorers: All scorers.
-        infos: What the workers reported that have loaded their models; at least one.
+        placed: Those whose models to wait for; at least one.
         make_renderer: See `make_scoring_queue`.
+
+    Raises:
+        Exception: As `RemoteScorer.wait_until_ready`.
     """
+    infos = [scorer.wait_until_ready() for scorer in placed]
     renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
     for scorer in scorers:
         scorer.set_renderer(renderer)
