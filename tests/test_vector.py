@@ -261,15 +261,6 @@ def test_step_scoring_at_the_end_of_an_episode():
         assert score(upright)[0] + 2 - expected > 0.2, "the fallen pole's reward must not be the next start's"
 
 
-def test_the_task_reward_is_added_by_its_weight():
-    base = Counting([4])
-    envs = make([lambda: base], task_reward_weight=10.0)
-    collector = Collector(envs)
-    for _ in range(4):
-        collector.step()
-    assert collector.rewards[0] == [count + 10 * 0.5 for count in base.expected_rewards]
-
-
 def test_pending_memory_of_a_humanoid():
     """At most 256 bytes per step; frames would take 691,200."""
     envs = gym.make_vec("VLMRM/Humanoid-stand-v0", num_envs=2, episode_length=50)
@@ -449,11 +440,12 @@ class Redrawn(gym.Wrapper):
             ],
             "`env` must have environments that are all drawn from their states, or none",
         ),
+        (SyncVectorEnv([Counting]), "`autoreset_mode` cannot change that of a vector environment. Received 'SameStep'"),
     ],
 )
 def test_environments_that_cannot_be_scored(env, message):
     with pytest.raises(ValueError, match=message):
-        make(env, TASK_PROMPT)
+        make(env, TASK_PROMPT, autoreset_mode="SameStep")
 
 
 ONE = Counting()
@@ -516,15 +508,6 @@ def test_frames_of_differing_size():
     envs = make([lambda: Counting(), lambda: Counting(size=3)])
     with pytest.raises(ValueError, match=r"`env` must have environments that render frames of one size. Received"):
         envs.reset(seed=0)
-
-
-def test_autoreset_mode_must_match_the_vector_environment():
-    envs = SyncVectorEnv([Counting])
-    with pytest.raises(
-        ValueError, match=r"`autoreset_mode` cannot change that of a vector environment. Received 'SameStep', but"
-    ):
-        make(envs, autoreset_mode="SameStep")
-    make(envs, autoreset_mode="NextStep").close()
 
 
 def test_calls_after_close():

@@ -25,6 +25,7 @@ from counting_env import Counting
 from reward_models import (
     ExitingReward,
     HangingFrames,
+    HangingLoad,
     HangingReward,
     MortalReward,
     PixelReward,
@@ -34,7 +35,7 @@ from reward_models import (
 )
 
 import vlmrm_gym
-from vlmrm_gym.scoring import Request, Timeouts, WorkerDied, transition_keys
+from vlmrm_gym.scoring import Timeouts, WorkerDied, transition_keys
 from vlmrm_gym.scoring.local import LocalScorer
 
 earlier: set[int] = set()
@@ -178,33 +179,6 @@ def test_keys_travel_with_their_states(monkeypatch):
     assert not seen
 
 
-@pytest.mark.parametrize(
-    "keys", [np.arange(2), np.arange(3.0), np.arange(3, dtype=np.int32), np.zeros((3, 1), dtype=np.int64)]
-)
-def test_keys_are_one_int64_a_state(keys):
-    with pytest.raises(ValueError, match=r"`keys` must be int64 \(3,\)\. Received"):
-        Request(frames_of([1, 2, 3]), keys)
-
-
-def test_transitions_have_distinct_keys():
-    keys = [transition_keys(env, step) for env in (0, 1, 2**23 - 1) for step in (0, 1, 2**40 - 1)]
-    assert len({int(key) for key in keys}) == 9
-    assert min(keys) >= 0
-
-
-def test_a_queue_holds_no_more_than_it_may(backend):
-    queue = start(SlowReward, 1, backend=backend, max_pending_bytes=30)  # ten frames
-    requests = [request_of(range(5)) for _ in range(6)]
-    for request in requests:
-        queue.submit(request)
-        assert queue.pending_bytes <= 30
-    huge = request_of(range(50))
-    queue.submit(huge)  # more than the limit by itself: waits until all others are scored
-    assert all(request.done() for request in requests)
-    check_scored(huge, range(50))
-    queue.close()
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, backend, overlap):
     cure = tmp_path / "cure"
@@ -267,20 +241,6 @@ def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, wo
     queue.close()
 
 
-def test_killed_workers_are_replaced_and_every_reward_arrives_once(worker_backend):
-    queue = start(SlowReward, 2, backend=worker_backend, batch_size=4)
-    requests = [request_of(range(100 * i, 100 * i + 12)) for i in range(20)]
-    for request in requests[:10]:
-        queue.submit(request)
-    time.sleep(0.3)
-    os.kill(min(workers()), signal.SIGKILL)
-    for request in requests[10:]:
-        queue.submit(request)
-    for i, request in enumerate(requests):
-        check_scored(request, range(100 * i, 100 * i + 12))
-    queue.close()
-
-
 def test_a_stopped_worker_is_replaced(worker_backend):
     """SIGSTOP: it neither ends nor answers."""
     queue = start(SlowReward, 2, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
@@ -316,6 +276,11 @@ def test_work_that_hangs_three_workers_is_an_error(worker_backend):
     assert "did not respond for 1.5 seconds (encoding frames)" in str(error)
     assert "seven takes for ever" in str(error)
     queue.close()
+
+
+def test_loading_that_hangs_is_an_error(worker_backend):
+    with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
+        start(HangingLoad, 1, backend=worker_backend, timeouts=Timeouts(load=1))
 
 
 def test_closing_in_the_middle_of_work(backend):
