@@ -102,20 +102,6 @@ def test_where_rewards_are_scored_never_changes_what_is_interpolated(options, ho
         np.testing.assert_array_equal(first, second)
 
 
-def test_a_tolerance_scores_where_the_reward_bends():
-    """Its fall at once is found, and what is left is within twice the tolerance: see test_sparse.py."""
-    base = Counting([60])
-    envs = make([base], score_tolerance=1.0)
-    (arrived,) = play(envs, 60)
-    envs.close()
-    (infos,) = arrived
-    scored, error = infos["vlm_scored"], np.abs(infos["vlm_rewards"] - wavy(base.expected_rewards))
-    assert (error[scored] == 0).all()
-    assert error.max() <= 2
-    assert scored.mean() < 0.5
-    assert scored[[0, -1]].all()
-
-
 def test_without_it_nothing_changes():
     WavyReward.scored.clear()
     envs = make([Counting([9])], score_every=1, score_tolerance=None)

@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from backends import actors, check_scored, request_of, start, wait_until
@@ -50,28 +49,6 @@ def run_script(text, *arguments, env=None, timeout=120):
         timeout=timeout,
         env={**os.environ, **(env or {})},
     )
-
-
-@pytest.mark.slow
-def test_states_and_rewards_stay_out_of_the_object_store(ray_cluster):
-    """Batches of humanoid states, 19 kB each, are arguments of calls, also while they wait for a slow model."""
-    envs = gym.make_vec(
-        "VLMRM/Humanoid-v0", num_envs=2, reward="reward_models:SlowReward", reward_kwargs={"batch_size": 100},
-        episode_length=100, num_workers=1, backend="ray", overlap=True,
-    )  # fmt: skip
-    envs.reset(seed=0)
-    envs.step(np.zeros((2, 17), dtype=np.float32))
-    envs.flush()
-    before = ray_cluster.available_resources()["object_store_memory"]  # the renderer with its textures is there
-    for _ in range(99):
-        envs.step(np.zeros((2, 17), dtype=np.float32))
-    for _ in range(10):
-        assert ray_cluster.available_resources()["object_store_memory"] == before
-        time.sleep(0.1)
-    infos = envs.flush()
-    assert [len(rewards) for rewards in infos["vlm_rewards"]] == [99, 99]
-    assert ray_cluster.available_resources()["object_store_memory"] == before
-    envs.close()
 
 
 def test_two_vectors_share_the_cluster_of_the_user(ray_cluster):

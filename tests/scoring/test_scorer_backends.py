@@ -92,29 +92,15 @@ def test_requests_of_any_size_are_scored_in_order(backend, rng):
 
 def test_rewards_of_the_bundled_model_are_those_of_this_process(backend):
     rewards = []
-    for name in ("local", backend):
-        rewards.append(_episode(_cartpoles(name)))
+    for options in ({}, {} if backend == "local" else {"num_workers": 2, "backend": backend}):
+        envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=3, episode_length=7, **options)
+        envs.reset(seed=0)
+        envs.action_space.seed(0)
+        for _ in range(7):
+            infos = envs.step(envs.action_space.sample())[4]
+        envs.close()
+        rewards.append(np.stack(infos["vlm_rewards"]))
     np.testing.assert_allclose(rewards[0], rewards[1], rtol=0, atol=1e-5)
-
-
-def _cartpoles(name):
-    return gym.make_vec(
-        "VLMRM/CartPole-v1",
-        num_envs=3,
-        episode_length=7,
-        num_workers=0 if name == "local" else 2,
-        backend="process" if name == "local" else name,
-    )
-
-
-def _episode(envs):
-    envs.reset(seed=0)
-    envs.action_space.seed(0)
-    for _ in range(7):
-        infos = envs.step(envs.action_space.sample())[4]
-    envs.close()
-    assert infos["_vlm_rewards"].all()
-    return np.stack(infos["vlm_rewards"])
 
 
 def test_rewards_features_and_frames_of_the_same_states(backend):
