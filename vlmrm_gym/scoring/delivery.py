@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,8 @@ from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.random_views import RandomViews, ViewState
-from vlmrm_gym.scoring.scorer import Values, transition_keys
+from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.scorer import Output, Values, transition_keys
 from vlmrm_gym.scoring.sparse import SparseScoring
 
 Mask = NDArray[np.bool_]
@@ -52,6 +54,7 @@ class RewardDelivery:
         self._recorder = None if log is None else EpisodeRecorder(log, num_envs)
         self.head = None if features is None else NewestHead(features.head, features.fingerprint)
         """Makes the rewards, of features that are scored and returned; None: rewards are scored."""
+        self._output: Output = "rewards" if features is None else "features"
         self._num_stepped, self._num_delivered = np.zeros((2, num_envs), dtype=np.int64)
         """Transitions of each environment, and how many of them have their rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
@@ -64,7 +67,7 @@ class RewardDelivery:
             max_bytes=max(1, max_bytes // num_envs),
             chunk_size=queue.batch_size * (1 if sparse is None else sparse.every) if overlap else sys.maxsize,
             random_views=self._random_views,
-            output="rewards" if features is None else "features",
+            output=self._output,
             clip=queue.info.clip,
             sparse=sparse,
         )
@@ -151,14 +154,37 @@ class RewardDelivery:
             Rewards, float64 (num_envs,), 0 where states do not count; and infos with features, if there is a head.
         """
         with self._changing():
-            self._add(states, stepped, ends, offsets, infos)
-            found = self._collect_all()
-            self.raise_failure()
-            arrived = self._deliver(found)
-        rewards = np.zeros(len(stepped))
-        rewards[stepped] = [own[0] for own in arrived["vlm_rewards"][stepped]]
-        names = ("vlm_features", "vlm_task_rewards", "vlm_reward_version")
-        return rewards, {name: own for name, own in arrived.items() if name.removeprefix("_") in names}
+            rewards, own_infos = np.zeros(len(stepped)), {}
+            indices, steps = np.flatnonzero(stepped), self._num_stepped.copy()
+            keys = transition_keys(indices, steps[indices])
+            self._record(states, stepped, infos)
+            self._num_stepped += stepped
+            if not len(indices):
+                return rewards, own_infos
+            chosen = states[stepped]
+            if self._random_views is not None:
+                chosen = replace(chosen, views=self._random_views(keys))
+            if self._queue.info.clip.length > 1:
+                clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
+                chosen = States.concatenate(clips)
+            self._end_episodes(stepped & ends)
+            request = Request(chosen, keys, self._output)
+            self._queue.submit(request)
+            if error := request.error():
+                raise error
+            made, own = request.values, offsets[stepped].astype(np.float32)
+            if self.head is not None:
+                made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
+                for i, of_state, offset in zip(indices, request.values, own, strict=True):
+                    features[i], weighted[i] = of_state[None], offset[None]
+                own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
+                own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
+                own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
+            rewards[stepped] = made + own
+            if self._recorder is not None:
+                for i, reward in zip(indices.tolist(), made + own, strict=True):
+                    self._recorder.add_rewards(i, int(steps[i]), np.array([reward]), self._version)
+            return rewards, own_infos
 
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
@@ -178,26 +204,25 @@ class RewardDelivery:
         """
         steps = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
         with self._changing():
-            self._add(states, stepped, ends, offsets, infos)
+            self._record(states, stepped, infos)
+            self._num_stepped += stepped
+            for i in np.flatnonzero(stepped).tolist():
+                change = states.changes[i] if states.changes else None
+                self._pending[i].append(states.rows[i], change, offsets[i])
+            self._end_episodes(stepped & ends)
         return steps | self.finished_episodes()
 
-    def _add(
-        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
-    ) -> None:
-        """Add the states of a step, and remember them."""
-        indices, views, success = np.flatnonzero(stepped), None, None
-        if self._recorder is not None:
-            success = read_success(infos, len(stepped))
-            views = self._random_views and self._random_views(transition_keys(indices, self._num_stepped[indices]))
+    def _record(self, states: States, stepped: Mask, infos: Mapping[str, Any]) -> None:
+        """Remember the states of a step, before they are counted."""
+        if self._recorder is None:
+            return
+        indices, success = np.flatnonzero(stepped), read_success(infos, len(stepped))
+        views = self._random_views and self._random_views(transition_keys(indices, self._num_stepped[indices]))
         for k, i in enumerate(indices.tolist()):
             change = states.changes[i] if states.changes else None
-            self._pending[i].append(states.rows[i], change, offsets[i])
-            if self._recorder is not None and success is not None:
-                view = None if views is None else int(views[k])
-                said = float(infos["task_reward"][i]), float(success[i])
-                self._recorder.add(i, int(self._num_stepped[i]), states.rows[i], change, view, *said)
-        self._num_stepped += stepped
-        self._end_episodes(stepped & ends)
+            view = None if views is None else int(views[k])
+            said = float(infos["task_reward"][i]), float(success[i])
+            self._recorder.add(i, int(self._num_stepped[i]), states.rows[i], change, view, *said)
 
     def finished_episodes(self) -> dict[str, Any]:
         """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
@@ -212,17 +237,13 @@ class RewardDelivery:
             Exception: Raised by scoring. Rewards that have arrived are kept for the next call.
         """
         with self._changing():
-            found = self._collect_all()
+            for pending in self._pending:
+                pending.close_chunk()
+            self._collect(keep_newest=0)
+            found = self._look(PendingEpisodes.peek_all) if self._failure is None else {}
         self.raise_failure()
         with self._changing():
             return self._deliver(found)
-
-    def _collect_all(self) -> dict[int, tuple[Scored, Rewards]]:
-        """What all states that are pending have been scored as; nothing if scoring has failed."""
-        for pending in self._pending:
-            pending.close_chunk()
-        self._collect(keep_newest=0)
-        return self._look(PendingEpisodes.peek_all) if self._failure is None else {}
 
     def _collect(self, *, keep_newest: int) -> None:
         """Submit all closed chunks, and collect what has been scored of them."""

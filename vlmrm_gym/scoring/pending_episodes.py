@@ -105,7 +105,7 @@ class PendingEpisodes:
         num_steps: int = 0,
         episode: int = 0,
     ) -> None:
-        self._sparse, self._clips = sparse, EpisodeClips(clip)
+        self._sparse, self.clips = sparse, EpisodeClips(clip)
         self._output: Output = output
         self._env_index, self._num_steps, self._random_views = env_index, num_steps, random_views
         self._max_bytes, self._chunk_size = max_bytes, chunk_size
@@ -151,7 +151,7 @@ class PendingEpisodes:
     def end_episode(self) -> None:
         """End the current episode, unless it is empty."""
         self.close_chunk()
-        self._clips.begin_episode()
+        self.clips.begin_episode()
         episode = self._episodes[-1]
         if not episode.length:
             return
@@ -174,7 +174,7 @@ class PendingEpisodes:
             sparse = SparseChunk(states, keys, self._sparse, self._random_views)
         elif self._random_views is not None:
             states = replace(states, views=self._random_views(keys))
-        wanted = (sparse and sparse.wanted()) or (self._clips.extend(states), keys)
+        wanted = (sparse and sparse.wanted()) or (self.clips.extend(states), keys)
         request = Request(*wanted, self._output, sparse.nbytes if sparse else 0)
         episode.chunks.append(_Chunk(offsets, request, sparse))
         episode.length += count
