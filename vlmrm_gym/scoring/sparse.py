@@ -169,11 +169,13 @@ class SparseChunk:
         self._run = np.cumsum(~repeats) - 1
         """The run of equal nodes that each node is in. Nodes are scored, and interpolated, once for a run."""
         self._first_of_run = np.flatnonzero(~repeats)
-        self._knots = np.unique(self._run[fixed])
+        self._knots: Indices = np.unique(self._run[fixed])
         self._known = np.empty(0, dtype=np.int64)
         self._values: Values | None = None
         """Of the known runs."""
-        self._wanted = self._knots if sparse.tolerance is None else np.union1d(self._knots, middles(self._knots)[1])
+        self._wanted: Indices = (
+            self._knots if sparse.tolerance is None else np.union1d(self._knots, middles(self._knots)[1])
+        )
         """Runs to score next; empty once nothing is wanted."""
         self._first_errors = np.empty(0, dtype=np.float32)
         """float32: by how much the first middles were off."""
