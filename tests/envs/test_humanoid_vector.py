@@ -104,11 +104,10 @@ def test_starts_near_the_goal_are_bitwise_equal(rng):
         ended = check_step(reference, ours, actions_of(rng), ended)
 
 
-@pytest.mark.parametrize("textured", [True, False])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_everything_is_bitwise_equal_over_autoresets(mode, textured, rng):
+def test_everything_is_bitwise_equal_over_autoresets(mode, rng):
     """Episodes end together at first, and out of step after a reset of some."""
-    reference, ours = make_pair(mode, task="stand", textured=textured)
+    reference, ours = make_pair(mode, task="stand", textured=mode == AutoresetMode.SAME_STEP)
     check_same(reference.reset(seed=5), ours.reset(seed=5))
     assert ours.np_random_seed == reference.np_random_seed == (5, 6, 7)
     ended = np.zeros(N, dtype=bool)
@@ -138,19 +137,18 @@ def test_everything_is_bitwise_equal_without_autoresets(rng):
         ended = check_step(reference, ours, actions_of(rng), np.zeros(N, dtype=bool))
 
 
-@pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_contacts_of_fallen_humanoids_are_bitwise_equal(strength, rng):
+def test_contacts_of_fallen_humanoids_are_bitwise_equal(rng):
     reference, ours = make_pair(episode_length=150)
     check_same(reference.reset(seed=0), ours.reset(seed=0))
     contact_costs = []
     for _ in range(125):
-        check_step(reference, ours, np.float32(strength) * actions_of(rng), np.zeros(N, dtype=bool))
+        check_step(reference, ours, actions_of(rng), np.zeros(N, dtype=bool))
         contact_costs.append([env.unwrapped.contact_cost for env in reference.envs])
     assert (np.array(contact_costs) > 0).any(axis=0).all()
     assert all(env.unwrapped.data.qpos[2] < 0.5 for env in reference.envs)
 
 
-@pytest.mark.parametrize(("num_envs", "threads"), [(1, 2), (2, 1), (5, 2), (5, None)])
+@pytest.mark.parametrize(("num_envs", "threads"), [(1, 2), (5, 2), (5, None)])
 def test_results_do_not_depend_on_the_numbers_of_environments_and_threads(num_envs, threads, rng):
     reference, ours = make_pair(num_envs=num_envs, threads=threads, episode_length=4)
     check_same(reference.reset(seed=1), ours.reset(seed=1))

@@ -134,7 +134,7 @@ def test_a_context_that_is_not_mujocos_stays_current_with_osmesa():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["gymnasium", "scene", "nothing"])
+@pytest.mark.parametrize("first", ["gymnasium", "nothing"])
 def test_rendering_works_before_and_after_the_model_is_loaded(first):
     """Mesa's LLVM and Triton's live in one process whichever comes first: optimizers and torchvision import Triton."""
     code = f"""
@@ -144,9 +144,6 @@ def test_rendering_works_before_and_after_the_model_is_loaded(first):
     first = {first!r}
     if first == "gymnasium":
         env.render()
-    elif first == "scene":
-        from vlmrm_gym.capture import StateView
-        StateView(env).render()
     import vlmrm_gym
     env = vlmrm_gym.VLMReward(env, "an ant robot on its back")
     env.reset(seed=0)

@@ -27,7 +27,7 @@ def vector(num_envs=2, **options):
     return gym.make_vec(TASK, num_envs, episode_length=5, **options)
 
 
-@pytest.mark.parametrize(("num_workers", "overlap"), [(0, False), (0, True), (2, True)])
+@pytest.mark.parametrize(("num_workers", "overlap"), [(0, False), (2, True)])
 def test_rewards_of_features_are_those_that_are_scored_without(num_workers, overlap):
     """With features, the head makes the same rewards elsewhere; `vlm_features` has a row for each reward."""
     plain, featured = (

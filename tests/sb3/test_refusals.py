@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from counting_env import Counting, CountingDict
-from sb3_contrib import ARS, QRDQN, TRPO, MaskablePPO, RecurrentPPO
+from sb3_contrib import ARS, TRPO, MaskablePPO, RecurrentPPO
 from sb3_helpers import StopAfter, off_policy, on_policy
 from stable_baselines3 import A2C, DQN, PPO, HerReplayBuffer
 from stable_baselines3.common.callbacks import EvalCallback
@@ -40,10 +40,8 @@ def stacked(envs):
 @pytest.mark.parametrize(
     ("algorithm", "buffer", "remedy", "options"),
     [
-        (DQN, "ReplayBuffer", REPLAY, {}),
-        (QRDQN, "ReplayBuffer", REPLAY, {"wrap": stacked}),
+        (DQN, "ReplayBuffer", REPLAY, {"wrap": stacked}),
         (DQN, "DictReplayBuffer", REPLAY, {"make": CountingDict}),
-        (PPO, "RolloutBuffer", ROLLOUT, {}),
         (TRPO, "RolloutBuffer", ROLLOUT, {}),
         (A2C, "DictRolloutBuffer", ROLLOUT, {"make": CountingDict}),
         (DQN, "NStepReplayBuffer", STEP, {"n_steps": 3}),

@@ -161,11 +161,7 @@ def _load_open_clip(source: sources.ModelSource, precision: Precision) -> tuple[
             force_quick_gelu=source.quick_gelu,
             force_preprocess_cfg=dict(source.preprocessing),
         )
-    except (ImportError, MemoryError):
-        raise
-    except OSError as error:
-        if source.local and (folder := sources.weights_folder(source.local)):
-            raise sources.weights_are_a_folder(source, folder) from error
+    except (ImportError, MemoryError, OSError):
         raise
     except Exception as error:
         raise sources.loading_error(source, error) from error
