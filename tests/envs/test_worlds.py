@@ -17,7 +17,6 @@ from gymnasium.envs.registration import EnvSpec
 from vlmrm_gym.cli import main
 from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.registration import find_task, make_base_env, make_vector_env
-from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task, register
 from vlmrm_gym.training.checks import complete
 from vlmrm_gym.training.config import Config, RLConfig
@@ -82,12 +81,6 @@ def test_make_vec_scores_whole_episodes(make):
     for _ in range(10):
         infos = envs.step(np.zeros((2, 1)))[4]
     assert [len(rewards) for rewards in infos["vlm_rewards"]] == [10, 10]
-    envs.close()
-
-
-def test_stable_baselines_gets_its_threshold_of_success():
-    envs = make_vec_env(ROD, 1, reward=redness)
-    assert envs.success_threshold == 0.5
     envs.close()
 
 

@@ -199,13 +199,6 @@ def test_hidden_layers_in_bfloat16_are_close_to_those_in_float32():
     assert 0 < (low - high).abs().max() < 0.02
 
 
-@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the kernel does not list the CPU's features here")
-def test_bfloat16_is_the_default_where_the_cpu_multiplies_in_it():
-    features = set(Path("/proc/cpuinfo").read_text().split())
-    expected = bool({"avx512_bf16", "amx_bf16"} & features) and hasattr(torch.cpu, "get_capabilities")
-    assert sac_continuous.Args().bfloat16 == expected
-
-
 def test_losses_are_one_graph_for_a_gpu_and_train_the_q_functions_by_their_own_loss_only():
     torch.manual_seed(0)
     envs = sac_continuous.make_envs(sac_continuous.default_args(MOUNTAIN_CAR), 1)

@@ -81,19 +81,6 @@ def test_the_environments_own_reward_is_reported_beside_the_features():
     envs.close()
 
 
-def test_without_a_first_head_rewards_are_nan():
-    """A reward that is still to be learned has features, and no rewards."""
-
-    class Learning(TwoFeatures):
-        head = None
-
-    envs = vector(1, reward=Learning(), return_features=True)
-    infos = play(envs, 5)[-1]
-    assert np.isnan(infos["vlm_rewards"][0]).all()
-    assert infos["vlm_features"][0].shape == (5, 1, 2)
-    envs.close()
-
-
 def test_a_head_that_cannot_make_rewards_is_named_and_nothing_is_lost():
     """The error says which version and which transitions; with another head the same rewards arrive."""
     envs = vector(1, reward=TwoFeatures(), return_features=True)

@@ -20,7 +20,6 @@ from vlmrm_gym import relabeling
 from vlmrm_gym.episodes import EpisodeStatistics
 from vlmrm_gym.memory import available_memory
 from vlmrm_gym.replay import ReplayBuffer
-from vlmrm_gym.rewards.heads import NewestHead, ViewsHead
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
 from vlmrm_gym.sb3.episodes import EpisodeTracker
@@ -251,17 +250,6 @@ def test_rewards_of_stable_baselines3_are_of_one_head_after_any_interleaving(
     interleave(SB3Run(lengths, capacity, **scoring), operations)
 
 
-def test_transitions_that_wait_get_the_head_when_they_arrive(make):
-    """Also where `relabel` comes before the first reward, and where they fill the buffer to its last row."""
-    run = make([[4], [4]], 8)
-    for _ in range(3):
-        run.step()
-    run.buffer.relabel(times(7))
-    run.step()
-    check_rewards(run, [7])
-    assert len(run.stored()[0]) == 8
-
-
 def test_a_file_says_that_there_was_a_head_also_before_the_first_reward(make):
     run = make([[4]], 100)
     run.step()
@@ -286,22 +274,6 @@ def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make, s
     run.buffer.relabel(run.head)
     check_rewards(run, [3])
     run.buffer.sample(1)
-
-
-def test_rewards_of_two_heads_are_not_sampled(make):
-    """The environments have another head, and `relabel` was not called: the newer rewards stay, nothing is mixed."""
-    run = make([[2]], 100)
-    run.step(), run.step(), run.step()
-    run.buffer.sample(1)
-    run.head.replace(times(6))
-    run.flush()
-    run.step(), run.step(), run.step()
-    with pytest.raises(RuntimeError, match="another one has come"):
-        run.buffer.sample(1)
-    counts, _, rewards = run.stored()
-    np.testing.assert_array_equal(rewards[-1], 6 * counts[-1] + 1 + WEIGHT * (counts[-1] % 7))
-    run.buffer.relabel(run.head)
-    check_rewards(run, [6])
 
 
 @pytest.mark.parametrize(
@@ -363,14 +335,6 @@ class Same(TwoFeatures):
     """Has features of the same shape, of something else."""
 
     fingerprint = "two other features"
-
-
-def test_heads_of_other_features_are_refused(make):
-    run = make([[2]], 100)
-    run.step(), run.step()
-    for kind in (ViewsHead, NewestHead):
-        with pytest.raises(ValueError, match="`head` must be of the features 'two features'"):
-            run.buffer.relabel(kind(times(2), fingerprint="two other features"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import TASK_PROMPT
 from counting_env import Counting, CountingDict
 from sb3_contrib import QRDQN, TQC, CrossQ
 from sb3_helpers import Rollouts, StopAfter, off_policy, on_policy, parameters
@@ -19,7 +18,7 @@ from vlmrm_gym.sb3 import DeferredReplayBuffer, RewardHandle, RunningNormExtract
 
 def score_again(next_observations):
     """Rescore observations of cart-pole, which contain the whole state."""
-    score = CLIPReward(prompt=TASK_PROMPT)
+    score = CLIPReward(prompt="pole vertically upright on top of the cart")
     renderer = CartPoleRenderer(*score.render_size(400, 600))
     return score(renderer.render(next_observations[:, [0, 2]]))
 

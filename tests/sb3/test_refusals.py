@@ -59,13 +59,6 @@ def test_buffers_that_do_not_wait_are_refused(algorithm, buffer, remedy, options
         model.learn(100, **learn)
 
 
-def test_a_custom_loop_gets_nan_without_a_warning(counting):
-    envs, _ = counting([[5]])
-    envs.reset()
-    for _ in range(12):
-        assert np.isnan(envs.step(np.zeros(1, dtype=int))[1]).all()
-
-
 def test_plain_buffers_are_refused_after_another_algorithm_has_trained_on_the_environments(counting):
     """A rollout buffer leaves placeholders instead of NaN for the rest of its rollout."""
     envs, _ = counting([[7], [7]])
