@@ -162,7 +162,7 @@ def test_bad_input():
                 ReplayBuffer(5, gym.vector.SyncVectorEnv([lambda o=other: o]))
 
 
-@pytest.mark.parametrize(("mode", "scoring"), zip(AutoresetMode, ["episode", "overlap", "step"], strict=True))
+@pytest.mark.parametrize(("mode", "scoring"), [*zip(AutoresetMode, ["episode", "overlap", "step"], strict=True)])
 def test_observations_that_are_dictionaries(mode, scoring):
     """Every transition is stored with its reward and its own next observation, the last one of an episode included."""
     bases = [CountingDict([3, 4]), CountingDict([5], first=1_000)]

@@ -19,7 +19,7 @@ from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.rollouts.play import play, random_actions
 
-MUJOCO_IDS = ["Ant-v5", "HalfCheetah-v5", "InvertedPendulum-v5", "Reacher-v5", "Walker2d-v5"]
+MUJOCO_IDS = ["Ant-v5", "InvertedPendulum-v5", "Reacher-v5"]
 DEPTH = 0.05
 """How deep parts of a possible state are inside one another or inside the floor, in metres: contacts are soft."""
 SLACK = 0.1

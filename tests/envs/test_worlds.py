@@ -104,7 +104,6 @@ def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
     [
         (["--reward.camera", "nowhere"], "this model has no camera 'nowhere'"),
         (["--reward.no-textured"], "`reward.textured` is not for Rod"),
-        (["--rl.start-near-goal", "0.5"], "`rl.start_near_goal` is not for Rod"),
         (["--rl.algorithm", "DQN"], "`rl.algorithm`: The algorithm only supports"),
     ],
 )

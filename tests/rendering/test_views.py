@@ -272,10 +272,9 @@ MODES = {
     "episode": (sync, {"camera": [NEAR, FAR]}),
     "step": (sync, {"camera": [NEAR, FAR], "scoring": "step"}),
     "small batches": (sync, {"camera": [NEAR, FAR], "max_pending_bytes": 400}),
-    "worker": (sync, {"camera": [NEAR, FAR], "num_workers": 1}),
     "async": (asynchronous, {"num_workers": 1}),
 }
-SLOW_MODES = [pytest.param(name, marks=pytest.mark.slow if name in ("worker", "async") else ()) for name in MODES]
+SLOW_MODES = [pytest.param(name, marks=pytest.mark.slow if name == "async" else ()) for name in MODES]
 
 
 def rewards_in(mode, how):

@@ -242,7 +242,7 @@ class Unpicklable:
         ({"reward": CLIP(prompt="a"), "alpha": 0.5}, TypeError, "`reward` and `alpha` cannot both be passed"),
         ({}, TypeError, "`prompt` must be a text or a list of texts. Received None"),
         ({"prompt": "a", "alhpa": 0.5}, TypeError, "`alhpa` is not an option of a reward. Did you mean `alpha`?"),
-        ({"reward": mean_pixel, "num_worker": None}, TypeError, "Did you mean `num_workers`?"),
+        ({"reward": mean_pixel, "combine_view": None}, TypeError, r"Did you mean `combine_views`\?"),
         ({"reward": "clop"}, ValueError, r"Received 'clop'. For the kind 'clip' pass CLIP\(...\)"),
         ({"reward": CLIP}, TypeError, "must fit <class '.*CLIP'>.*missing a required .*'prompt'"),
         (
@@ -257,7 +257,7 @@ class Unpicklable:
         ({"reward": "test_reward_door:mean_pixl"}, ValueError, "there is no 'mean_pixl'. Did you mean 'mean_pixel'?"),
         ({"reward": "test_reward_door:not_callable"}, ValueError, "must be a callable or a class. .*, which is 3"),
         ({"reward": {"kind": "clop", "prompt": "a"}}, ValueError, "kind must be one of .*'clop'. Did you mean 'clip'"),
-        ({"reward": {"kind": "clip"}}, TypeError, "`reward`: the kind 'clip' needs a `prompt`. Received only the kind"),
+        ({"reward": {"kind": "clip"}}, TypeError, "CLIP.* missing 1 required keyword-only argument: 'prompt'"),
         ({"reward": {"kind": "clip", 3: 4}}, TypeError, "`3` is not a field of a reward"),
         (
             {"reward": {"kind": "import", "path": "numpy:mean", "kwargs": {"nope": 1}}},

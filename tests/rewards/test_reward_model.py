@@ -33,12 +33,6 @@ def test_defaults(model):
     assert model.render_size(400, 600) == (400, 600)
 
 
-@pytest.mark.parametrize("model", [LargeFrames(), CheckedReward(LargeFrames())])
-def test_overridden_defaults(model):
-    assert (model.batch_size, model.microbatch_size) == (8, 3)
-    assert model.render_size(400, 600) == (800, 1200)
-
-
 def test_keyword_arguments_do_not_hide_the_attributes_of_a_callable():
     class ManyViews(LargeFrames):
         multi_view = True

@@ -57,12 +57,9 @@ def parse_model_name(name: str) -> ModelSource:
     """Parse a model name; nothing is loaded.
 
     Raises:
-        TypeError: The name is not a string.
         ValueError: Unknown architecture or tag.
         FileNotFoundError: The file or folder does not exist.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"`model` must be a string: {NAME_FORMS}. Received {name!r}.")
     if name == "tiny":
         return ModelSource(name, f"local-dir:{Path(__file__).parents[1] / 'tiny'}")
     if name.startswith("hf-hub:"):
