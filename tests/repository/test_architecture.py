@@ -11,7 +11,19 @@ import pytest
 from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).parents[2]
-BASE = {"closing", "cpu", "errors", "infos", "memory", "metrics", "smoothstep", "tasks", "terminal", "validation"}
+BASE = {
+    "closing",
+    "cpu",
+    "errors",
+    "files",
+    "infos",
+    "memory",
+    "metrics",
+    "smoothstep",
+    "tasks",
+    "terminal",
+    "validation",
+}
 """Files that import nothing of ours, and that every room may import."""
 
 ALLOWED = {
@@ -39,7 +51,9 @@ ALLOWED = {
     "pending": BASE,
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"rewards", "pending", "relabeling"},
-    "sb3": BASE | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay"},
+    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "rewards", "relabeling"},
+    "sb3": BASE
+    | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay", "preferences"},
     "training": BASE
     | {
         "vlmrm_gym",
@@ -58,7 +72,6 @@ ALLOWED = {
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
     "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "training", "media"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "training", "rollouts"},
-    "preferences": BASE | {"vlmrm_gym", "rendering", "rewards"},
     "cli": BASE
     | {
         "vlmrm_gym",

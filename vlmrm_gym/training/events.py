@@ -9,7 +9,7 @@ from typing import Any
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
-from vlmrm_gym.training.files import check_space
+from vlmrm_gym.files import check_space
 
 _EVENTS_SIZE = 2**16
 """More than the events of one write take, in bytes."""

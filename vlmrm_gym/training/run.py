@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from vlmrm_gym.files import atomic_write
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.config import Config
@@ -19,7 +20,6 @@ from vlmrm_gym.training.constructing import constructing
 from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_weights, reading
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.events import event_logger
-from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments

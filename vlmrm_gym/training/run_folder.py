@@ -25,7 +25,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.training.files import atomic_write, naming, sync
+from vlmrm_gym.files import atomic_write, naming, sync
 from vlmrm_gym.validation import short_repr
 
 METRICS: tuple[str, ...] = (
