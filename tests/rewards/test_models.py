@@ -188,8 +188,8 @@ def test_openai_weights_get_the_activation_they_were_trained_with():
         ("ViT-B-32/laion2b_s34b", ValueError, "Nearest tags: .*laion2b_s34b_b79k"),
         ("ViT-B-32", ValueError, "must name weights of ViT-B-32"),
         (None, TypeError, "`model` must be a string"),
-        ("ViT-B-32/weights/missing.pt", FileNotFoundError, "there is no checkpoint file 'weights/missing.pt'"),
-        ("ViT-B-32/missing.safetensors", FileNotFoundError, "there is no checkpoint file"),
+        ("ViT-B-32/weights/missing.pt", FileNotFoundError, "checkpoint file 'weights/missing.pt' does not exist"),
+        ("ViT-B-32/missing.safetensors", FileNotFoundError, "does not exist"),
         ("hf-hub:", ValueError, "must be \"hf-hub:organisation/repository\", such as .*Received 'hf-hub:'"),
         ("hf-hub:a/b/c", ValueError, "must be \"hf-hub:organisation/repository\".*Received 'hf-hub:a/b/c'"),
         ("local-dir:/etc", FileNotFoundError, "with an open_clip_config.json and weights. Received 'local-dir:/etc'"),
@@ -203,7 +203,7 @@ def test_models_that_cannot_be_loaded(model, error, message):
 
 
 def test_a_folder_in_place_of_a_checkpoint_file(folder):
-    with pytest.raises(FileNotFoundError, match=r"there is no checkpoint file.*local-dir:that/folder"):
+    with pytest.raises(FileNotFoundError, match=r"does not exist.*local-dir:that/folder"):
         CLIPReward(f"ViT-B-32/{folder}", prompt="an upright pole")
 
 

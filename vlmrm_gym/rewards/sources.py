@@ -104,7 +104,7 @@ def parse_model_name(name: str) -> ModelSource:
         )
     if file.suffix or "/" in pretrained:
         raise FileNotFoundError(
-            f"`model`: there is no checkpoint file {pretrained!r}. Received {name!r}. "
+            f"`model`: the checkpoint file {pretrained!r} does not exist. Received {name!r}. "
             'For a folder with an open_clip_config.json pass model="local-dir:that/folder".'
         )
     raise ValueError(
