@@ -9,27 +9,11 @@ import pytest
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.cli import main
 from vlmrm_gym.tiny import FOLDER
-from vlmrm_gym.training.run_folder import RunFolder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-CONFIG = """\
-env_name: CartPole-v1
-rl:
-  n_steps: 200
-  n_envs_per_worker: 2
-  episode_length: 25
-  learning_starts: 60
-  train_freq: 5
-  gradient_steps: 1
-  batch_size: 8
-logging:
-  checkpoint_freq: 50
-  video_freq: 0
-"""
 
 
 def refused(capsys, *arguments):
@@ -42,10 +26,6 @@ def refused(capsys, *arguments):
     assert len(output) < 5_000
     return output
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Configurations
-# ---------------------------------------------------------------------------------------------------------------------
 
 CONFIGURATIONS = {
     "empty": (b"", "`env_name` is missing"),
@@ -85,26 +65,6 @@ def test_a_folder_is_no_configuration(tmp_path, capsys):
     assert "cannot be read" in refused(capsys, "train", tmp_path)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Folders of runs
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The folder of a short run."""
-    path = tmp_path_factory.mktemp("runs")
-    (path / "config.yaml").write_text(CONFIG)
-    main(["train", str(path / "config.yaml"), "--base-path", str(path), "--run-name", "run"])
-    return path / "run"
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    """A copy of it."""
-    return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
 def empty(file):
     file.write_bytes(b"")
 
@@ -113,91 +73,9 @@ def cut(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def one_bit(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-
-
-def something_else(file):
-    file.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-
-
-def remove(file):
-    file.unlink()
-
-
-def a_folder(file):
-    file.unlink()
-    file.mkdir()
-
-
 def written(content):
     return lambda file: file.write_bytes(content)
 
-
-NEWEST = "checkpoints/0000000200"
-RUNS = {
-    # What is damaged, how, and what refuses it: going on with the run, or playing its last or its best policy.
-    "policy empty": (f"{NEWEST}/model.zip", empty, "resume last"),
-    "policy cut off": (f"{NEWEST}/model.zip", cut, "resume last"),
-    "policy with another bit": (f"{NEWEST}/model.zip", one_bit, "resume"),
-    "policy that was not fetched": (f"{NEWEST}/model.zip", something_else, "resume last"),
-    "policy removed": (f"{NEWEST}/model.zip", remove, "resume last"),
-    "policy that is a folder": (f"{NEWEST}/model.zip", a_folder, "resume last"),
-    "state empty": (f"{NEWEST}/state.*", empty, "resume"),
-    "state cut off": (f"{NEWEST}/state.*", cut, "resume"),
-    "state with another bit": (f"{NEWEST}/state.*", one_bit, "resume"),
-    "state removed": (f"{NEWEST}/state.*", remove, "resume"),
-    "replay buffer cut off": (f"{NEWEST}/replay_buffer.*", cut, "resume"),
-    "replay buffer removed": (f"{NEWEST}/replay_buffer.*", remove, "resume"),
-    "metrics of a checkpoint with another bit": (f"{NEWEST}/metrics.csv", one_bit, "resume"),
-    "manifest empty": (f"{NEWEST}/manifest.json", empty, "resume"),
-    "manifest that is no JSON": (f"{NEWEST}/manifest.json", cut, "resume"),
-    "manifest that is a list": (f"{NEWEST}/manifest.json", written(b"[1, 2]"), "resume"),
-    "manifest without digests": (f"{NEWEST}/manifest.json", written(b'{"model.zip": 3}'), "resume"),
-    "best policy empty": ("best.zip", empty, "best"),
-    "best policy cut off": ("best.zip", cut, "best"),
-    "configuration empty": ("config.yaml", empty, "resume best"),
-    "configuration cut off": ("config.yaml", written(b"env_name: ["), "resume best"),
-    "configuration removed": ("config.yaml", remove, "resume best"),
-    "configuration that is a folder": ("config.yaml", a_folder, "resume best"),
-}
-
-
-@pytest.mark.parametrize(("pattern", "damage", "commands"), RUNS.values(), ids=RUNS)
-def test_a_damaged_run_is_refused(pattern, damage, commands, run, capsys):
-    (file,) = run.glob(pattern)
-    damage(file)
-    for command in commands.split():
-        arguments = ["train", "--resume", run] if command == "resume" else ["evaluate", run, "--policy", command]
-        output = refused(capsys, *arguments)
-        assert any(str(named) in output for named in (file, file.parent))
-
-
-HARMLESS = {
-    "metrics with a broken line": ("metrics.csv", lambda file: file.write_bytes(file.read_bytes() + b"7,8,\xff")),
-    "metrics removed": ("metrics.csv", remove),
-    "best.json removed": ("best.json", remove),
-    "the learning curve removed": ("learning_curve.png", remove),
-    "an older checkpoint's policy damaged": ("checkpoints/0000000050/model.zip", cut),
-}
-
-
-@pytest.mark.parametrize(("name", "damage"), HARMLESS.values(), ids=HARMLESS)
-def test_a_run_goes_on_without_what_it_does_not_need(name, damage, run, capsys):
-    """Metrics, best policy and curve are restored from the checkpoint."""
-    expected = [{**row, "seconds": 0} for row in RunFolder(run).metrics()]
-    damage(run / name)
-    main(["train", "--resume", str(run), "--rl.n-steps", "250"])
-    assert "Done" in capsys.readouterr().out
-    assert max(RunFolder(run).checkpoints) == 250
-    assert [{**row, "seconds": 0} for row in RunFolder(run).metrics()][: len(expected)] == expected
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Models
-# ---------------------------------------------------------------------------------------------------------------------
 
 WEIGHTS, SETTINGS = "open_clip_model.safetensors", "open_clip_config.json"
 
@@ -216,8 +94,8 @@ def changed(**values):
 MODELS = {
     "weights empty": (WEIGHTS, empty),
     "weights cut off": (WEIGHTS, cut),
-    "weights that were not fetched": (WEIGHTS, something_else),
-    "weights removed": (WEIGHTS, remove),
+    "weights that were not fetched": (WEIGHTS, written(b"version https://git-lfs.github.com/spec/v1\n")),
+    "weights removed": (WEIGHTS, Path.unlink),
     "weights with an endless header": (WEIGHTS, written(b"\xff" * 8 + b"{}")),
     "settings empty": (SETTINGS, empty),
     "settings cut off": (SETTINGS, cut),
@@ -225,7 +103,7 @@ MODELS = {
     "settings without a model": (SETTINGS, written(b"{}")),
     "settings of another size": (SETTINGS, changed(embed_dim=7)),
     "settings with an unknown key": (SETTINGS, changed(wisdom=3)),
-    "settings removed": (SETTINGS, remove),
+    "settings removed": (SETTINGS, Path.unlink),
 }
 
 

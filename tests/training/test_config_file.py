@@ -349,26 +349,6 @@ def test_integers_have_an_upper_bound(key, most, value, tmp_path):
     assert read(f"{section}: {{{name}: {most}}}", tmp_path).problems == ()
 
 
-def test_a_published_file_leaves_open_what_stable_baselines_decides(tmp_path):
-    """Its missing keys mean the defaults of Stable-Baselines3; those of a name alone, the defaults of the task."""
-    text = PUBLISHED.replace("Humanoid-v4", "CartPole-v1")
-    for key in (
-        "buffer_size",
-        "ent_coef",
-        "use_sde",
-        "target_update_interval",
-        "policy_kwargs",
-        "action_noise",
-        "camera_config",
-    ):
-        text = re.sub(rf"^  {key}:.*(\n    .*)*\n", "", text, flags=re.MULTILINE)
-    config = with_defaults(read(text, tmp_path).config)
-    assert config.rl.algorithm == "DQN"
-    assert config.rl.policy_kwargs is config.rl.exploration_fraction is None
-    assert with_defaults(config) == config
-    assert with_defaults(Config(env_name="CartPole-v1")).rl.policy_kwargs == {"net_arch": [128, 128]}
-
-
 def test_what_is_left_empty_is_not_given(tmp_path):
     assert find_problems("env_name: CartPole-v1\nlogging:\ntags:\nrl:\n  tau:\n", tmp_path) == []
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from vlmrm_gym import files
 from vlmrm_gym.cli import main
-from vlmrm_gym.training import files, run_folder
+from vlmrm_gym.training import run_folder
 from vlmrm_gym.training.run_folder import RunFolder
 
 pytestmark = [

@@ -174,14 +174,6 @@ def test_a_function_of_ones_own_trains_and_evaluates(own, tmp_path, capsys):
     assert max(folder.checkpoints) == 80
 
 
-def test_a_runtime_environment_of_ray_in_a_file_is_code(tmp_path, capsys):
-    options = "{runtime_env: {py_executable: evil}}"
-    file = write(tmp_path, f"env_name: CartPole-v1\nreward: {{num_workers: 1, backend: ray, ray_options: {options}}}\n")
-    output = refused(capsys, "train", file)
-    assert "line 2: `reward.ray_options` names code that would be run. Received {'runtime_env'" in output
-    assert "--trust-code" in output
-
-
 def test_code_named_by_a_flag_alone_needs_no_permission(own, tmp_path):
     folder = train(
         tmp_path,
@@ -301,12 +293,6 @@ def test_ids_that_cannot_be_trained_on_are_refused(arguments, problem, own, tmp_
     assert "1 problem in the flags:" in output.splitlines()
     assert re.search(problem, output), output
     assert not (tmp_path / "runs").exists()
-
-
-def test_an_id_of_a_module_in_a_file_is_code(own, tmp_path, capsys):
-    file = write(tmp_path, "env_name: own_things:Own/Short-v0\nreward: {prompt: a}\n")
-    assert "line 1: `env_name` names code that would be run" in refused(capsys, "train", file)
-    assert not (own / "imported").exists()
 
 
 @pytest.mark.parametrize("reward", ["clip", "ground_truth"])

@@ -113,31 +113,6 @@ def test_what_cameras_refuse_has_the_key_and_the_line(reward, problem, own, tmp_
     assert str(raised.value).splitlines()[1].startswith(f"  line 2: {problem}")
 
 
-@pytest.mark.parametrize("env_name", ["VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"])
-def test_several_cameras_are_refused_for_a_scene_that_has_one(env_name):
-    with pytest.raises(
-        ValueError, match=r"`camera` is for MuJoCo environments\. Received \[0, 1\] for .* has one view"
-    ):
-        make_env(env_name, camera=[0, 1])
-
-
-def test_cameras_that_another_packages_environment_lacks_are_refused_before_the_training(tmp_path, capsys):
-    flags = ["--env-name", "Pendulum-v1", "--prompt", "a pole", "--base-path", tmp_path, "--run-name", "run"]
-    output = refused(capsys, "train", *flags, "--reward.camera", "[0, 1]")
-    assert "`reward.camera` is for MuJoCo environments. Received [0, 1]" in output
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_function_of_a_file_is_code(own, tmp_path, capsys):
-    """Nothing is imported before it is trusted."""
-    settings = "camera: front-side, combine_views: 'own_views:lowest'"
-    file = write(tmp_path, f"env_name: {STAND}\nreward: {{{settings}}}\n")
-    output = refused(capsys, "train", file)
-    assert "line 2: `reward.combine_views` names code that would be run. Received 'own_views:lowest'" in output
-    assert "--trust-code" in output
-    assert not (own / "imported").exists()
-
-
 TRAINING = [
     "--rl.n-steps",
     "20",

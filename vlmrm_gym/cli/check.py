@@ -108,10 +108,10 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.summary import print_summary
     from vlmrm_gym.audit.target import AuditSettings, AuditTarget, find_candidates, find_success_fn
     from vlmrm_gym.cli.tasks import console
+    from vlmrm_gym.files import atomic_write
     from vlmrm_gym.rewards.devices import resolve_device
     from vlmrm_gym.rewards.sources import parse_model_name
     from vlmrm_gym.rollouts.play import run_actions
-    from vlmrm_gym.training.files import atomic_write
 
     with as_input_error(OSError):
         resolve_device(command.device)

@@ -12,8 +12,8 @@ from rich.table import Table
 from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.cli.tasks import console
 from vlmrm_gym.cli.train import read_settings
+from vlmrm_gym.files import atomic_write
 from vlmrm_gym.terminal import say
-from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.validation import short_repr
 

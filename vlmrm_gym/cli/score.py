@@ -85,11 +85,11 @@ def _score(command: Score) -> Path:
         say(source.note, error=True)
     from tqdm import tqdm
 
+    from vlmrm_gym.files import atomic_write
     from vlmrm_gym.media.drawing import plot_rewards
     from vlmrm_gym.media.videos import RewardVideo
     from vlmrm_gym.rendering import States
     from vlmrm_gym.rendering.stored import FrameStore
-    from vlmrm_gym.training.files import atomic_write
 
     labels = list(specs)
     scorer = load_rewards(specs.values(), command.device)

@@ -26,10 +26,10 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.files import atomic_write, check_space, sync
 from vlmrm_gym.folders import check_folder, make_folder
 from vlmrm_gym.rendering.scene_changes import SceneChange, save_changes
 from vlmrm_gym.rollouts.play import Rollout
-from vlmrm_gym.training.files import atomic_write, check_space, sync
 from vlmrm_gym.validation import short_repr
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
+from vlmrm_gym.files import atomic_write
 from vlmrm_gym.terminal import printable
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.evaluation import record_video
-from vlmrm_gym.training.files import atomic_write
 from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, preserve_rng, restore_random_states, training_state
 from vlmrm_gym.training.run_folder import CHECKPOINTED, METRICS, RunFolder

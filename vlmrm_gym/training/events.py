@@ -9,27 +9,23 @@ from typing import Any
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
-from vlmrm_gym.training.files import check_space
+from vlmrm_gym.files import check_space
 
 _EVENTS_SIZE = 2**16
 """More than the events of one write take, in bytes."""
 
 
 class TensorBoardWriter(TensorBoardOutputFormat):
-    """A TensorBoard writer that can purge events from a step on, and tolerates a full disk."""
+    """A TensorBoard writer that can purge events from a step on, and writes nothing while the disk is full."""
 
     def __init__(self, folder: Path, purge_step: int | None) -> None:
         self._folder, self._is_closed = folder, False
         self.writer = new_event_file(folder, purge_step)
 
     def write(self, *args: Any, **kwargs: Any) -> None:
-        """Write; on an OSError, start a new event file and raise."""
+        """Write, or raise an OSError if there is no room."""
         check_space(self._folder, _EVENTS_SIZE)
-        try:
-            super().write(*args, **kwargs)
-        except OSError:
-            self.writer = new_event_file(self._folder)
-            raise
+        super().write(*args, **kwargs)
 
     def close(self) -> None:
         """Close, even if the last events cannot be written."""
