@@ -367,8 +367,8 @@ def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_pa
         with pytest.raises(Crash):
             train(config)
     output = capsys.readouterr().err
-    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device" in output
-    assert "That of step 72 is kept. Training continues." in output
+    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device: '" in output
+    assert "/checkpoints/0000000144/state.pt'. That of step 72 is kept. Training continues." in output
     folder = RunFolder.open(config.run_folder)
     assert list(folder.checkpoints) == [72]
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000072"]

@@ -78,7 +78,7 @@ def test_cameras_are_read_from_files_and_written_again(camera, word, tmp_path):
     assert flatten(read_config_file(write(tmp_path, to_yaml(file.config))).config) == flatten(file.config)
 
 
-@pytest.mark.parametrize("flag", ["--reward.camera", "--reward.camera-config"])
+@pytest.mark.parametrize("flag", ["--camera", "--reward.camera", "--reward.camera-config"])
 def test_flags_take_cameras_as_yaml(flag, tmp_path):
     """Over a file's, which stays as it is without the flag."""
     file = write(tmp_path, f"env_name: {STAND}\nreward: {{camera: [track, {json.dumps(SIDE)}]}}\n")
