@@ -276,19 +276,16 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
     output = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags override the file
     assert output.splitlines()[0] == f"1 problem in {config} and the flags:"
-    assert "`env_name` is missing" in refused(capsys, "train")
-    assert "Did you mean 'VLMRM/CartPole-v1'?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
-    assert "cannot be read" in refused(capsys, "train", tmp_path / "none.yaml")
     for number in ("many", "1.5", "nan", "inf", "9" * 5_000):
         output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", number)
         assert "`rl.n_steps` must be a valid integer. Received " in output
         assert len(output) < 300
-    assert "--rl.n-stepz" in refused(capsys, "train", "--rl.n-stepz", "3")
 
 
 def test_unsuitable_folders_are_refused(config, tmp_path, capsys):
     main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
     folder = tmp_path / "runs" / "run"
+    assert "cannot be made" in refused(capsys, "train", config, "--base-path", config)
     assert "exists already. Resume that run by --resume" in refused(capsys, "train", config, "--run-name", "run")
     assert "is not the folder of a run" in refused(capsys, "train", "--resume", tmp_path / "runs")
     assert "is not the folder of a run" in refused(capsys, "evaluate", tmp_path / "runs")
@@ -299,10 +296,6 @@ def test_unsuitable_folders_are_refused(config, tmp_path, capsys):
     assert "has no policy '77'" in refused(capsys, "evaluate", folder, "--policy", "77")
     assert "has no policy '0'" in refused(capsys, "evaluate", folder, "--policy", "0")
     assert "`seed` must be from 0 to 4294967295. Received -1." in refused(capsys, "evaluate", folder, "--seed", "-1")
-    (next(iter(RunFolder(folder).checkpoints.values())) / "model.zip").write_bytes(b"PK")
-    assert "is damaged, or not a DQN of this run" in refused(capsys, "evaluate", folder, "--policy", "last")
-    (next(iter(RunFolder(folder).checkpoints.values())) / "state.pt").write_bytes(b"")
-    assert "is damaged: model.zip, state.pt" in refused(capsys, "train", "--resume", folder)
 
 
 def test_yaml_in_flags_has_the_limits_of_files(capsys):

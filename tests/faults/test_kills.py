@@ -69,8 +69,10 @@ def begin(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
-@pytest.mark.parametrize("moment", ["loading", "training"])
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [("SIGINT", "training"), ("SIGTERM", "loading"), ("SIGKILL", "loading"), ("SIGKILL", "training")],
+)
 def test_no_worker_outlives_a_training_that_gets_a_signal(name, moment, config, tmp_path):
     """Contract 8: within 5 s, but for the time that writing a checkpoint takes; while the workers load, too."""
     arguments = ("--run-name", "run", "--rl.n-steps", 100_000, "--rl.learning-starts", 120, "--reward.num-workers", 2)

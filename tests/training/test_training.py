@@ -512,19 +512,6 @@ def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
         train(small("DQN", tmp_path))
 
 
-def test_existing_folders_and_folders_without_a_run_are_refused(finished, tmp_path):
-    _, folder = finished
-    with pytest.raises(RunError, match=r"exists already. Resume that run by --resume \S+DQN-finished"):
-        folder.check_new()
-    with pytest.raises(RunError, match=r"is not the folder of a run: it has no config.yaml"):
-        RunFolder.open(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="cannot be made"):
-        RunFolder(tmp_path / "file" / "run").create()
-    with pytest.raises(RunError, match=r"has no policy '73'. There are: 72, 144, 216, 240, best, last"):
-        folder.policy("73")
-
-
 def test_evaluation_matches_the_registered_task(finished):
     """Returns equal those of a single environment scored at every step."""
     config, folder = finished

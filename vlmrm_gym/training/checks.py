@@ -40,7 +40,7 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
     # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
     ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
     ("env_kwargs",): _has_path,
-    ("reward", "name"): _has_path,
+    ("reward", "name"): lambda name: name == "import" or ":" in name,
     ("reward", "combine_views"): _has_path,
     ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
 }
