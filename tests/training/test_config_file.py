@@ -237,7 +237,7 @@ def bomb(levels):
         ("description: a\x01b", "special characters are not allowed"),
         (bytes(range(256)), "it cannot be read: 'utf-8' codec"),
         ("env_name: CartPole-v1".encode("utf-16")[:-1], "it cannot be read: 'utf-8' codec"),
-        ("env_name: Cart\x00Pole-v1", "this is not valid YAML: special characters"),
+        ("env_name: Cart\x00Pole-v1", "this is not valid YAML: unacceptable character"),
         ("rl:\n\tn_steps: 3", "line 2: this is not valid YAML"),
         ("env_name: CartPole-v1\n---\nseed: 3\n", "line 2: this is not valid YAML: but found another document"),
         ("<<<<<<< HEAD\nseed: 3\n=======\nseed: 4\n>>>>>>> other\n", "this is not valid YAML"),

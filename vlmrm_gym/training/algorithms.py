@@ -88,8 +88,9 @@ def algorithm_options(config: Config, envs: "VLMVecEnv") -> dict[str, Any]:
     given = {key: value for key, value in vars(rl).items() if key not in NON_ALGORITHM_KEYS and value is not None}
     if (steps := given.get("gradient_steps")) == 0 or (on_policy and steps == -1):
         raise ValueError(f"`gradient_steps` must be at least 1 for {rl.algorithm}. Received {steps}.")
-    if on_policy and isinstance(rl.ent_coef, str):
-        raise ValueError(f"`ent_coef` must be a number for {rl.algorithm}. Received {rl.ent_coef!r}.")
+    if isinstance(rl.ent_coef, str) and (on_policy or not rl.ent_coef.startswith("auto")):
+        rule = f"must be a number{'' if on_policy else ', auto or auto_0.1,'} for {rl.algorithm}"
+        raise ValueError(f"`ent_coef` {rule}. Received {rl.ent_coef!r}.")
     options = {_ON_POLICY_NAMES.get(key, key) if on_policy else key: value for key, value in given.items()}
     options["device"] = rl.device
     options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # a copy: algorithms add to it

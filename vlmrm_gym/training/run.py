@@ -141,13 +141,7 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
     if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
         rule = f"must be a device of this machine, which has no CUDA. Received {rl.device!r}."
         raise ConfigError([Problem.of("rl.device", rule)])
-    envs = make_envs(
-        config,
-        config.num_envs,
-        overlap=config.reward.overlap,
-        sparse=True,
-        start_near_goal=rl.start_near_goal,
-    )
+    envs = make_envs(config, config.num_envs, for_training=True)
     with ExitStack() as on_error:
         on_error.callback(envs.close)
         with constructing(config, "rl.algorithm"):
