@@ -5,7 +5,7 @@
 
 For each task, episodes of random actions, of one action for a whole episode ("constant") and of trained runs are played
 once, and all of their states are scored. Each setting of `score_every` and `score_tolerance` then chooses among these
-states: its error is that of all rewards, interpolated or not. Writes a table in Markdown.
+states: its error is that of all rewards, interpolated or not. Writes tables in Markdown.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,6 +18,7 @@ import gymnasium as gym
 import numpy as np
 import tyro
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.capture import StateView
@@ -68,13 +69,10 @@ def choose(sparse: SparseScoring, rollout: Rollout, rewards: NDArray[np.float32]
     return chunk.result()[0], count
 
 
-def main(args: Args) -> None:
-    """Measure, and print a row for each task and behaviour."""
-    titles = ["task", "behaviour", "std", *(f"{name}: share, error, 99%" for name in SETTINGS)]
-    print("|", " | ".join(titles), "|")
-    print("|" + "---|" * len(titles))
+def measure(args: Args) -> Iterator[tuple[str, list[tuple[float, float, float]]]]:
+    """For each task and behaviour: its name with the rewards' deviation, and the figures of each setting."""
     camera = {} if args.camera is None else {"camera": args.camera}
-    for task_id in args.tasks:
+    for task_id in tqdm(args.tasks, unit="task"):
         options: dict[str, Any] = {"model": args.model, **(camera if "Humanoid" in task_id else {})}
         envs: Any = gym.make_vec(task_id, 1, **options)
         with closing(make_unscored_env(task_id, None)) as env, closing(envs):
@@ -85,13 +83,23 @@ def main(args: Args) -> None:
                     rollout = play(env, view, policy(seed), seed=seed, steps=1_000, behaviour=name)
                     played.append((rollout, envs.scorer.rewards(rollout.states)))
                 always = np.concatenate([rewards for _, rewards in played])
-                cells = []
+                figures = []
                 for sparse in SETTINGS.values():
                     chosen, counts = zip(*(choose(sparse, *own) for own in played), strict=True)
                     error = np.abs(np.concatenate(chosen) - always)
-                    cells.append(f"{sum(counts) / len(always):.0%}, {error.mean():.3f}, {np.quantile(error, 0.99):.3f}")
-                row = [task_id.removeprefix("VLMRM/"), name, f"{always.std():.2f}", *cells]
-                print("|", " | ".join(row), "|", flush=True)
+                    figures.append((float(error.mean()), float(np.quantile(error, 0.99)), sum(counts) / len(always)))
+                yield f"| {task_id.removeprefix('VLMRM/')} | {name} | {always.std():.2f} |", figures
+
+
+def main(args: Args) -> None:
+    """Measure, and print a table for each figure."""
+    rows = list(measure(args))
+    for number, (title, form) in enumerate(
+        [("Mean absolute error", ".3f"), ("99th percentile of the error", ".3f"), ("Share of the states scored", ".0%")]
+    ):
+        print(f"\n{title}:\n\n| task | behaviour | std | {' | '.join(SETTINGS)} |\n|{'---|' * (3 + len(SETTINGS))}")
+        for name, figures in rows:
+            print(name, " | ".join(format(own[number], form) for own in figures), "|")
 
 
 if __name__ == "__main__":

@@ -92,8 +92,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             Not with Ray, which assigns GPUs by `num_gpus`.
         overlap: Score in the background while the environments continue; needs `scoring="episode"`.
         return_features: Return the features that the rewards are made of, so that replay buffers can make all rewards
-            anew with another head; see `head`. For a reward with `encode` and `head`, such as `CLIP`.
-        episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`.
+            anew with another head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a
+            `Preference` that is yet to be learned.
+        episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`. For a
+            `Preference` that is yet to be learned None is one of 1 GiB.
         max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
             episodes are scored in parts, and `step` waits.
         worker_timeouts: Seconds without progress after which a worker is replaced, as if it had died. The defaults are
@@ -152,6 +154,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_backend(backend, ray_options)
         keywords = VLMRewardVectorEnv.__init__.__kwdefaults__ or ()
         specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords)
+        if getattr(specification, "learns", False):
+            return_features, episode_log = True, EpisodeLog(2**30) if episode_log is None else episode_log
         mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
         super().__init__(as_vector_env(env, mode))
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
@@ -161,6 +165,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 **self.env.metadata,
                 SCORED_KEY: "VLMRewardVectorEnv",
             }
+            self.reward, self.episode_log = specification, episode_log
+            """What the environments are scored by, and what remembers their episodes, if anything does."""
+            self.views = f"camera={camera!r}, quality={quality!r}"
+            """Describes the cameras."""
             self.overlap = overlap
             self.defers_rewards = scoring == "episode"
             """Whether rewards arrive later than the step, in the infos."""

@@ -11,8 +11,20 @@ import pytest
 from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).parents[2]
-BASE = {"closing", "cpu", "errors", "files", "infos", "memory", "metrics", "smoothstep", "tasks", "terminal"}
-BASE |= {"validation", "versions"}
+BASE = {
+    "closing",
+    "cpu",
+    "errors",
+    "files",
+    "infos",
+    "memory",
+    "metrics",
+    "smoothstep",
+    "tasks",
+    "terminal",
+    "validation",
+    "versions",
+}
 """Files that import nothing of ours, and that every room may import."""
 
 ALLOWED = {
@@ -40,7 +52,9 @@ ALLOWED = {
     "pending": BASE,
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"rewards", "pending", "relabeling"},
-    "sb3": BASE | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay"},
+    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "rewards", "relabeling"},
+    "sb3": BASE
+    | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay", "preferences"},
     "training": BASE
     | {
         "vlmrm_gym",
@@ -59,7 +73,6 @@ ALLOWED = {
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
     "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
-    "preferences": BASE | {"vlmrm_gym", "rendering", "rewards"},
     "cli": BASE
     | {
         "vlmrm_gym",

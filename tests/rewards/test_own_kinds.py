@@ -199,7 +199,12 @@ class NoModel:
         ({"kind": NAME, "scael": 2}, None, TypeError, "`scael` is not a field of a reward. Did you mean `scale`?"),
         ({"kind": f"{__name__}:Levle"}, None, ValueError, "there is no 'Levle'. Did you mean 'Level'?"),
         ({"kind": f"{__name__}:NoModel"}, None, ValueError, "kind must name a dataclass with a `kind` and a method"),
-        ({"kind": "level"}, None, ValueError, "one of 'clip', 'import', or \"package.module:Class\". Received"),
+        (
+            {"kind": "level"},
+            None,
+            ValueError,
+            "one of 'clip', 'preference', 'import', or \"package.module:Class\". Received",
+        ),
     ],
 )
 def test_bad_kinds(reward, kwargs, error, message):

@@ -1,4 +1,10 @@
-"""Which of two segments is closer to the goal: pairs, what answers them, and the file of answers. Imports no torch."""
+"""Which of two segments is closer to the goal: pairs, what answers them, and what learns from them.
+
+Imports no torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.preferences.agreement import Agreement, compare_labelers
 from vlmrm_gym.preferences.answers import ask
@@ -10,6 +16,10 @@ from vlmrm_gym.preferences.human import HumanLabeler
 from vlmrm_gym.preferences.labelers import CallableLabeler, Labeler, from_mapping, resolve_labeler, to_mapping
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 
+if TYPE_CHECKING:
+    from vlmrm_gym.preferences.fitting import FitOptions
+    from vlmrm_gym.preferences.learner import PreferenceLearner, Session
+
 __all__ = [
     "Agreement",
     "Answer",
@@ -17,11 +27,14 @@ __all__ = [
     "CLIPLabeler",
     "CallableLabeler",
     "EndpointLabeler",
+    "FitOptions",
     "GroundTruthLabeler",
     "HumanLabeler",
     "Labeler",
     "Pair",
+    "PreferenceLearner",
     "Record",
+    "Session",
     "Side",
     "ask",
     "compare_labelers",
@@ -29,3 +42,15 @@ __all__ = [
     "resolve_labeler",
     "to_mapping",
 ]
+
+_LAZY = {
+    "FitOptions": "vlmrm_gym.preferences.fitting",
+    "PreferenceLearner": "vlmrm_gym.preferences.learner",
+    "Session": "vlmrm_gym.preferences.learner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

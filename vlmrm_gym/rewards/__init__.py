@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 from vlmrm_gym.rewards.base import RenderSize, RewardModel
 from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.custom import ImportedReward
+from vlmrm_gym.rewards.preference import Preference
 from vlmrm_gym.rewards.specification import RewardSpec, from_mapping, to_mapping
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip import CLIPReward
+    from vlmrm_gym.rewards.preference_model import PreferenceHead
 
 __all__ = [
     "CLIP",
     "CLIPReward",
     "ImportedReward",
+    "Preference",
+    "PreferenceHead",
     "RenderSize",
     "RewardModel",
     "RewardSpec",
@@ -22,7 +26,7 @@ __all__ = [
     "to_mapping",
 ]
 
-_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip"}
+_LAZY = {"CLIPReward": "vlmrm_gym.rewards.clip", "PreferenceHead": "vlmrm_gym.rewards.preference_model"}
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from vlmrm_gym.rewards.custom import (
     is_specification,
     is_specification_class,
 )
+from vlmrm_gym.rewards.preference import Preference
 
 
 class RewardSpec(Protocol):
@@ -40,7 +41,7 @@ class RewardSpec(Protocol):
         ...
 
 
-KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "import": ImportedReward}
+KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "preference": Preference, "import": ImportedReward}
 """The kinds of specifications of this package, by `kind`. A new one is registered here.
 
 Files may name all but "import" without --trust-code: no other may run code that its fields name.

@@ -39,7 +39,7 @@ class StateReward:
 
     Raises:
         ValueError: `combine` is passed for a reward that sees all views at once, or draws one view of clips; or
-            features are asked of a model without `encode` and `head`.
+            features are asked of a model without `encode` and `head`. Or they are not, and it has no head yet.
     """
 
     def __init__(
@@ -62,6 +62,8 @@ class StateReward:
         self.microbatch_size: int = max(1, model.microbatch_size // per_state)
         """States per interruptible call."""
         self.render_size: RenderSize = model.render_size
+        if not return_features and getattr(model, "head", self) is None:
+            raise ValueError(NO_HEAD)
         features = self._describe_features(per_state) if return_features else None
         interpolate = bool(getattr(model, "interpolate", True))
         self.info = RewardInfo(clip=clip, features=features, interpolate=interpolate)
@@ -134,3 +136,9 @@ def build_reward(
         ValueError: As `StateReward`.
     """
     return StateReward(build(device=device), num_views, combine, return_features=return_features)
+
+
+NO_HEAD = (
+    "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a reward that "
+    "scores at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been learned."
+)

@@ -17,6 +17,7 @@ from vlmrm_gym.sb3.callbacks import ScoredReturnCallback
 from vlmrm_gym.sb3.exploration import ActionRepeatNoise
 from vlmrm_gym.sb3.extractors import RunningNormExtractor
 from vlmrm_gym.sb3.make import make_vec_env
+from vlmrm_gym.sb3.preferences import PreferenceCallback
 from vlmrm_gym.sb3.replay_buffer import DeferredReplayBuffer
 from vlmrm_gym.sb3.rollout_buffer import DeferredRolloutBuffer, RewardHandle
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
@@ -25,6 +26,7 @@ __all__ = [
     "ActionRepeatNoise",
     "DeferredReplayBuffer",
     "DeferredRolloutBuffer",
+    "PreferenceCallback",
     "RewardHandle",
     "RunningNormExtractor",
     "ScoredReturnCallback",

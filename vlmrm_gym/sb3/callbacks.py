@@ -1,5 +1,7 @@
 """Logs the figures of scored episodes."""
 
+import math
+
 from stable_baselines3.common.callbacks import BaseCallback
 
 
@@ -22,7 +24,8 @@ class ScoredReturnCallback(BaseCallback):
             )
         for info in self.locals["infos"]:
             if episode := info.get("scored_episode"):
-                self.logger.record_mean("rollout/vlm_return", episode["r"])
+                if not math.isnan(episode["r"]):  # a reward that is learned from comparisons has no head yet
+                    self.logger.record_mean("rollout/vlm_return", episode["r"])
                 self.logger.record_mean("rollout/task_return", episode["task_return"])
                 if "success" in episode:
                     self.logger.record_mean("rollout/success_fraction", episode["success"])

@@ -1,0 +1,157 @@
+"""Unmodified algorithms of Stable-Baselines3 that learn from comparisons."""
+
+import numpy as np
+import pytest
+import torch
+from conftest import TASK_PROMPT
+from sb3_contrib import TQC
+from stable_baselines3 import DQN, PPO, SAC, TD3
+from stable_baselines3.common.vec_env import VecNormalize
+
+import vlmrm_gym
+from vlmrm_gym.preferences.fitting import FitOptions
+from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
+from vlmrm_gym.sb3 import (
+    DeferredReplayBuffer,
+    DeferredRolloutBuffer,
+    PreferenceCallback,
+    RewardHandle,
+    make_vec_env,
+)
+
+CART_POLE, MOUNTAIN_CAR = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"
+QUICK = FitOptions(epochs=5)
+
+
+def make_envs(id=CART_POLE, **options):
+    reward = vlmrm_gym.Preference(prompt=TASK_PROMPT, hidden_size=16)
+    return make_vec_env(id, 2, reward=reward, episode_length=10, seed=0, **options)
+
+
+def off_policy(algorithm, envs, **options):
+    options = {
+        "learning_starts": 40,
+        "buffer_size": 1_000,
+        "policy_kwargs": {"net_arch": [8]},
+        "device": "cpu",
+        **options,
+    }
+    return algorithm("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, batch_size=8, seed=0, **options)
+
+
+def on_policy(envs, base):
+    handle = {"rewards": RewardHandle(base)}
+    options = {
+        "n_steps": 15,
+        "batch_size": 30,
+        "n_epochs": 1,
+        "policy_kwargs": {"net_arch": [8]},
+        "device": "cpu",
+        "seed": 0,
+    }
+    return PPO("MlpPolicy", envs, rollout_buffer_class=DeferredRolloutBuffer, rollout_buffer_kwargs=handle, **options)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "id"), [(DQN, CART_POLE), (SAC, MOUNTAIN_CAR), (TD3, MOUNTAIN_CAR), (TQC, MOUNTAIN_CAR)]
+)
+def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest(algorithm, id, tmp_path):
+    envs = make_envs(id)
+    model = off_policy(algorithm, envs)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=32, pairs=15, total=45, folder=tmp_path, fit=QUICK)
+    held = []
+    hold = callback._hold_session
+    callback._hold_session = lambda: (held.append((model.num_timesteps, model._n_updates)), hold())
+    model.learn(120, callback=callback)
+    assert [steps for steps, _ in held] == [40, 72, 104]
+    assert held[0][1] == 0 < held[1][1]
+    assert callback.learner.num_questions == 45
+    buffer, newest = model.replay_buffer, envs.envs.head
+    features = torch.from_numpy(buffer._late.columns["features"][: buffer.size()])
+    np.testing.assert_allclose(buffer.rewards[: buffer.size(), 0], newest.head(features).numpy(), atol=1e-5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"session_00{i}.png" for i in (1, 2, 3)]
+    envs.close()
+
+
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_on_policy_algorithms_explore_until_there_is_a_head(normalizes):
+    """The steps of exploration count; every rollout has the rewards of one head."""
+    base = make_envs()
+    envs = VecNormalize(base, norm_reward=False) if normalizes else base
+    model = on_policy(envs, base)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=40, pairs=15, total=30, fit=QUICK)
+    model.learn(100, callback=callback)
+    assert (model.num_timesteps, model._n_updates) == (100, 2)  # 40 at random, and 2 rollouts of 30
+    assert callback.learner.num_questions == 30
+    assert np.isfinite(model.rollout_buffer.rewards).all()
+    assert model.rollout_buffer.rewards.std() > 0
+    base.close()
+
+
+def test_learning_waits_where_the_first_session_makes_no_head():
+    """The first answers are all alike; random exploration goes on until the second session."""
+    envs, updates = make_envs(), []
+    model = off_policy(DQN, envs)
+
+    def answer(pairs):
+        updates.append(model._n_updates)
+        better = [float(pair.second.grades[0] > pair.first.grades[0]) for pair in pairs]
+        return [0.5] * len(pairs) if len(updates) == 1 else better
+
+    callback = PreferenceCallback(answer, every=32, pairs=15, total=30, fit=QUICK)
+    model.learn(88, callback=callback)
+    assert updates == [0, 0]
+    assert model.learning_starts == 64  # the second session is after step 72
+    assert model._n_updates > 0
+    envs.close()
+
+
+def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
+    envs = make_envs()
+    callback = PreferenceCallback(lambda pairs: [0.5] * len(pairs), every=20, pairs=10, total=20, fit=QUICK)
+    with pytest.raises(RuntimeError, match=r"All 20 questions have been asked, and there is no head.* alike, 0.5"):
+        off_policy(DQN, envs).learn(200, callback=callback)
+    envs.close()
+
+
+def test_a_first_session_waits_for_the_first_episode():
+    envs = make_envs()
+    model = off_policy(DQN, envs, learning_starts=4)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(min_answers=5))
+    model.learn(30, callback=callback)
+    assert callback.learner.num_sessions == 1
+    assert model.learning_starts == 16  # episodes of 10 steps end with step 20, rollouts with 16 and 24
+    envs.close()
+
+
+def test_figures_are_logged():
+    envs = make_envs()
+    model = off_policy(DQN, envs)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=30, fit=QUICK)
+    model.learn(80, callback=callback, log_interval=1_000)
+    recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
+    assert recorded >= {f"preferences/{name}" for name in ("questions", "answers", "head_version", "accepted")}
+    assert recorded >= {f"preferences/{name}" for name in ("loss", "held_out_loss", "answer_accuracy", "disagreement")}
+    envs.close()
+
+
+def test_sessions_that_do_not_fit_into_the_training_are_warned_of():
+    envs = make_envs()
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=75, fit=QUICK)
+    with pytest.warns(UserWarning, match="room for 2 of 5 sessions in 70 steps"):
+        off_policy(DQN, envs).learn(70, callback=callback)
+    envs.close()
+
+
+@pytest.mark.parametrize("name", ["every", "pairs", "total", "first"])
+def test_counts_below_one_are_refused(name):
+    with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 1"):
+        PreferenceCallback(GroundTruthLabeler(), **{"every": 10, name: 0})
+
+
+def test_other_environments_are_refused():
+    envs = make_vec_env(CART_POLE, 1, return_features=True)
+    model = off_policy(DQN, envs)
+    with pytest.raises(ValueError, match="with a reward that is yet to be learned"):
+        model.learn(10, callback=PreferenceCallback(GroundTruthLabeler(), every=10))
+    envs.close()

@@ -1,0 +1,151 @@
+"""`Preference` at every door: to be learned, and frozen."""
+
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import TASK_PROMPT
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import vlmrm_gym
+from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.rewards import CLIPReward, PreferenceHead, from_mapping, to_mapping
+
+CART_POLE = "VLMRM/CartPole-v1"
+FINGERPRINT = "tiny, squash"
+
+
+@pytest.fixture(scope="module")
+def head():
+    """A head of one view of the bundled model."""
+    made = PreferenceHead((1, 128), fingerprint=FINGERPRINT, prompt=TASK_PROMPT, seed=3)
+    made.standardise(
+        torch.nn.functional.normalize(torch.randn(100, 1, 128, generator=torch.Generator().manual_seed(0)))
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def path(head, tmp_path_factory):
+    file = tmp_path_factory.mktemp("heads") / "head.safetensors"
+    head.save(file)
+    return str(file)
+
+
+def expected_rewards(head, frames):
+    features = CLIPReward(prompt=TASK_PROMPT).encode(frames)
+    return head(features[:, None]).detach().numpy()
+
+
+def test_environments_with_a_reward_to_be_learned_have_features_and_a_log_and_no_rewards_yet():
+    envs = gym.make_vec(CART_POLE, 2, episode_length=4, reward=vlmrm_gym.Preference(prompt="up"))
+    envs.reset(seed=0)
+    infos = [envs.step(envs.action_space.sample())[4] for _ in range(4)][-1]
+    assert [len(episode) for episode in envs.episode_log.episodes] == [4, 4]
+    for i in range(2):
+        assert np.isnan(infos["vlm_rewards"][i]).all()
+        assert infos["vlm_features"][i].shape == (4, 1, 128)
+    assert envs.head.head is None
+    envs.close()
+
+
+def test_a_log_that_is_passed_is_kept():
+    log = EpisodeLog(10**6)
+    envs = gym.make_vec(CART_POLE, 1, reward=vlmrm_gym.Preference(prompt="up"), episode_log=log)
+    assert envs.episode_log is log
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda reward: gym.make(CART_POLE, reward=reward),
+        lambda reward: vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), reward=reward),
+    ],
+)
+def test_an_environment_that_scores_every_step_needs_a_head(make):
+    with pytest.raises(ValueError, match=r"`reward` has no head yet.* pass vlmrm_gym.Preference\(head=...\)"):
+        make(vlmrm_gym.Preference(prompt="up"))
+
+
+def test_a_saved_head_is_a_reward_at_every_door(head, path):
+    reward = vlmrm_gym.Preference(head=path)
+    env = gym.make(CART_POLE, reward=reward, episode_length=3)
+    envs = gym.make_vec(CART_POLE, 1, reward=to_mapping(reward), episode_length=3)
+    workers = gym.make_vec(CART_POLE, 1, reward=reward, episode_length=3, num_workers=1, return_features=True)
+    for each in (env, envs, workers):
+        each.reset(seed=0)
+    steps, frames = [], []
+    for _ in range(3):
+        steps.append(env.step(0)[1])
+        frames.append(env.render())
+        delivered = [each.step(np.array([0]))[4]["vlm_rewards"][0] for each in (envs, workers)]
+    for rewards in delivered:
+        np.testing.assert_allclose(rewards, steps, atol=1e-5)
+    # The frames of `render` are larger than those that are scored.
+    np.testing.assert_allclose(steps, expected_rewards(head, np.stack(frames)), atol=0.2)
+    for each in (env, envs, workers):
+        each.close()
+
+
+def test_views_are_scored_together(tmp_path):
+    """The reward is of the features of both views, in their order; there is nothing to combine."""
+    head = PreferenceHead((2, 128), fingerprint=FINGERPRINT)
+    head.save(tmp_path / "head")
+    reward = vlmrm_gym.Preference(head=str(tmp_path / "head"))
+    make = lambda **options: gym.make_vec(  # noqa: E731
+        "VLMRM/Humanoid-stand-v0", 1, camera="front-side", reward=reward, episode_length=2, **options
+    )
+    with pytest.raises(ValueError, match="`combine_views` is not for a reward that sees all views at once"):
+        make(combine_views="random")
+    envs = make(return_features=True)
+    envs.reset(seed=0)
+    infos = [envs.step(envs.action_space.sample())[4] for _ in range(2)][-1]
+    features = torch.from_numpy(infos["vlm_features"][0])
+    assert features.shape == (2, 2, 128)
+    np.testing.assert_allclose(infos["vlm_rewards"][0], head(features).detach().numpy(), atol=1e-5)
+    assert not torch.allclose(head(features.flip(1)), head(features))
+    envs.close()
+
+
+def test_a_file_of_a_head_has_everything_and_no_pickle(head, path):
+    loaded = PreferenceHead.load(path)
+    assert loaded.to_bytes() == head.to_bytes() == Path(path).read_bytes()
+    assert (loaded.prompt, loaded.fingerprint, loaded.ensemble) == (TASK_PROMPT, FINGERPRINT, 3)
+    with safe_open(path, "pt") as file:
+        assert len(file.keys()) == len(head.state_dict())
+
+
+def test_files_that_are_no_heads_of_these_features_are_refused(head, path, tmp_path):
+    other = PreferenceHead((1, 128), fingerprint="ViT-B-32/openai, squash")
+    other.save(tmp_path / "other")
+    save_file({"weight": torch.ones(3)}, tmp_path / "weights")
+    (tmp_path / "damaged").write_bytes(Path(path).read_bytes()[:-100])
+    (tmp_path / "text").write_text("a head")
+    for name, error, message in [
+        ("nowhere", FileNotFoundError, "which does not exist"),
+        ("other", ValueError, "must be of the features 'tiny, squash'"),
+        ("weights", ValueError, "must be a head that PreferenceHead.save wrote"),
+        ("damaged", ValueError, "must be a head that PreferenceHead.save wrote"),
+        ("text", ValueError, "must be a head that PreferenceHead.save wrote"),
+    ]:
+        with pytest.raises(error, match=message):
+            vlmrm_gym.Preference(head=str(tmp_path / name)).build("cpu")
+
+
+def test_a_specification_is_checked_and_survives_json():
+    reward = vlmrm_gym.Preference(prompt="up", ensemble=5, resize_mode="longest")
+    assert from_mapping(json.loads(json.dumps(to_mapping(reward)))) == reward
+    for fields, error, message in [
+        ({}, ValueError, "`prompt` must be a text, or `head` the file"),
+        ({"prompt": ["up"]}, TypeError, "`prompt` must be a text"),
+        ({"prompt": " "}, ValueError, "`prompt` must not be empty"),
+        ({"prompt": "up", "ensemble": 0}, ValueError, "`ensemble` must be an integer of at least 1"),
+        ({"prompt": "up", "model": 3}, TypeError, "`model` must be a string"),
+    ]:
+        with pytest.raises(error, match=message):
+            vlmrm_gym.Preference(**fields)

@@ -1,0 +1,346 @@
+"""Learns a head while an agent collects episodes: choose pairs, ask, fit, decide. Needs no RL library."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.episode_log import EpisodeLog, Segment
+from vlmrm_gym.files import atomic_write
+from vlmrm_gym.preferences.answers import ask
+from vlmrm_gym.preferences.answers_file import AnswersFile
+from vlmrm_gym.preferences.fitting import (
+    Comparisons,
+    FitOptions,
+    Verdict,
+    disagreement,
+    find_obstacle,
+    fit,
+    judge,
+    predict,
+)
+from vlmrm_gym.preferences.labelers import resolve_labeler
+from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.relabeling import find_featured
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.heads import NewestHead
+from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.tasks import REGISTERED
+from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
+
+Sampling = Literal["uniform", "disagreement"]
+POOL = 4
+"""Segments that a session draws from the log, a pair: pairs are made of them, and heads are standardised with them."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Session:
+    """What a session asked, and what came of it."""
+
+    number: int
+    """From 1."""
+    pairs: Sequence[Pair]
+    """What was asked."""
+    answers: Sequence[Answer | None]
+    """What was answered; None: nothing yet, or it was skipped."""
+    verdict: Verdict
+    """Whether there is a new head, and why."""
+    scalars: dict[str, float]
+    """What is worth logging, by name."""
+
+
+class PreferenceLearner:
+    """Learns the head of vector environments from comparisons of what their episode log has.
+
+    Whoever calls `session` relabels the replay buffer afterwards: `buffer.relabel(envs.head)`.
+
+    Args:
+        envs: Vector environments with a `Preference` that is yet to be learned.
+        labeler: Answers pairs; as for `resolve_labeler`.
+        segment_length: States of a segment, T, whose rewards add up.
+        sampling: How pairs are chosen: "uniform", or "disagreement": of many candidates those about which the networks
+            disagree most.
+        candidates: How many times as many candidates as pairs.
+        half_life: Prefer newer states: their weight halves with every so many steps that came after them. None: all
+            count the same.
+        fit: How heads are fitted.
+        answers: File of answers, so that nothing is asked twice: an `AnswersFile` or a path; None: in memory.
+        grade: How near states are to the goal, from float64 (N, S) to (N,), for labelers that ask no one, and for
+            figures. None: the grade of the task's record, if it has one, and 1 more where a state succeeds.
+        seed: Of pairs and weights.
+
+    Attributes:
+        comparisons: The answered ones; None before the first.
+        num_sessions: How many there have been.
+        num_questions: How many pairs have been asked.
+
+    Raises:
+        ValueError: `envs` have another reward, or a parameter is out of its range.
+        TypeError: `labeler` is none.
+    """
+
+    def __init__(
+        self,
+        envs: Any,
+        labeler: Any,
+        *,
+        segment_length: int = 1,
+        sampling: Sampling = "disagreement",
+        candidates: int = 10,
+        half_life: int | None = None,
+        fit: FitOptions | None = None,
+        answers: AnswersFile | str | Path | None = None,
+        grade: Callable[[NDArray[np.float64]], Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        featured = find_featured(envs)
+        if featured is None or not getattr(featured.reward, "learns", False):
+            raise ValueError(
+                "`envs` must be vector environments with a reward that is yet to be learned: pass "
+                f"reward=vlmrm_gym.Preference(prompt=...) where they are made. Received {envs}."
+            )
+        for name, value in (("segment_length", segment_length), ("candidates", candidates)):
+            check_positive_integer(name, value)
+        check_choice("sampling", sampling, get_args(Sampling))
+        check_integer("seed", seed, minimum=0)
+        if half_life is not None:
+            check_positive_integer("half_life", half_life)
+        self.labeler, self.specification = resolve_labeler(labeler), featured.reward
+        self.newest: NewestHead = featured.head
+        self.log: EpisodeLog = featured.episode_log
+        self.segment_length, self.fit_options = segment_length, fit or FitOptions()
+        self.answers = AnswersFile(answers) if isinstance(answers, str | Path) else answers
+        self._sampling, self._candidates, self._half_life, self._seed = sampling, candidates, half_life, seed
+        self._scorer, self._shape, self._rng = featured.scorer, featured.feature_shape, np.random.default_rng(seed)
+        spec = getattr(featured, "spec", None)
+        task = None if spec is None else REGISTERED.get(spec.id)
+        states = None if task is None else task.make_states()
+        self._grade = grade if grade is not None or states is None else partial(_grade_of_record, states)
+        look = {} if task is None or spec is None else {name: spec.kwargs.get(name) for name in task.kwargs}
+        self._views = f"{'' if spec is None else spec.id} {look or ''} {featured.views}"
+        self.comparisons: Comparisons | None = None
+        self.num_sessions = self.num_questions = 0
+        self._waiting: list[tuple[Pair, NDArray[np.float32]]] = []
+        """Asked pairs that a labeler with wait=False has not answered yet, and their features."""
+
+    @property
+    def head(self) -> PreferenceHead | None:
+        """The newest head; None: there is none yet."""
+        return self.newest.head  # pyright: ignore[reportReturnType]
+
+    def session(self, count: int, progress: Callable[[str], None] | None = None) -> Session:
+        """Ask about pairs, fit a head to all answers so far, and use it from now on if it is no worse.
+
+        Args:
+            count: Number of pairs.
+            progress: See `ask`.
+
+        Raises:
+            ValueError: `count` is not an integer of at least 1, the log has too few states, or no episode as long as a
+                segment.
+            Exception: Whatever the labeler raises. The answers so far are in their file, and the next call asks about
+                the same pairs.
+        """
+        check_positive_integer("count", count)
+        before = self._rng.bit_generator.state
+        try:
+            pairs, features, logged = self._choose(count)
+            pairs = [pair for pair, _ in self._waiting] + pairs
+            features = np.concatenate([own[None] for _, own in self._waiting] + [features])
+            answers = ask(self.labeler, pairs, self.answers, progress=progress)
+        except BaseException:
+            self._rng.bit_generator.state = before
+            raise
+        self._add(features, answers)
+        if not getattr(self.labeler, "wait", True):
+            rows = zip(pairs, features, answers, strict=True)
+            self._waiting = [(pair, own) for pair, own, answer in rows if answer is None]
+        self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + count
+        scalars = {"questions": float(self.num_questions)}
+        verdict = self._learn(logged, scalars)
+        scalars |= {
+            "answers": float(0 if self.comparisons is None else len(self.comparisons)),
+            "head_version": float(self.newest.version),
+            "accepted": float(verdict.accepted),
+            "held_out_loss": verdict.held_out_loss,
+            "held_out_accuracy": verdict.held_out_accuracy,
+            **self._compare_with_grades(pairs, features, answers),
+        }
+        scalars = {name: value for name, value in scalars.items() if not np.isnan(value)}
+        return Session(number=self.num_sessions, pairs=pairs, answers=answers, verdict=verdict, scalars=scalars)
+
+    def _choose(self, count: int) -> tuple[list[Pair], NDArray[np.float32], NDArray[np.float32]]:
+        """Pairs from the log.
+
+        Returns:
+            The pairs; their features, float32 (count, 2, T, V, D); features of states of the log, float32 (N, V, D).
+        """
+        length = self.segment_length
+        available = sum(max(0, len(episode) - length + 1) for episode in self.log.episodes)
+        if available and 2 * count > available:
+            raise ValueError(
+                f"A session must have at most half as many pairs as the log has segments of {length}, {available}. "
+                f"Received {count} pairs. Ask about fewer, or later."
+            )
+        pool = self.log.sample(POOL * count, length, seed=self._rng, half_life=self._half_life)
+        features = self._scorer.features(States.concatenate([segment.states for segment in pool]))
+        features = features.reshape(len(pool), length, *features.shape[1:])
+        sides = np.arange(2 * count).reshape(count, 2)
+        if self._sampling == "disagreement" and self.head is not None:
+            first = self._rng.integers(len(pool), size=self._candidates * count)
+            second = (first + self._rng.integers(1, len(pool), size=len(first))) % len(pool)
+            candidates = np.stack([first, second], axis=1)
+            order = np.argsort(-disagreement(self.head, features[candidates]), kind="stable")
+            sides = candidates[order[:count]]
+        pairs = [self._pair(pool[i], pool[k]) for i, k in sides.tolist()]
+        return pairs, features[sides], features.reshape(-1, *features.shape[2:])
+
+    def _pair(self, first: Segment, second: Segment) -> Pair:
+        assert self.specification.prompt is not None
+        sides = self._side(first), self._side(second)
+        return Pair(first=sides[0], second=sides[1], prompt=self.specification.prompt, views=self._views)
+
+    def _side(self, segment: Segment) -> Side:
+        episode, states = segment.episode, segment.states
+        grades = None if self._grade is None or states.rows.ndim != 2 else self._grade(states.rows)
+        return Side(
+            states=states,
+            draw=self._scorer.frames,
+            grades=None if grades is None else np.asarray(grades, dtype=np.float64),
+            task_rewards=episode.task_rewards[segment.start : segment.stop],
+            where=(episode.env_index, episode.episode_index, segment.start),
+        )
+
+    def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
+        """Add what was answered to the comparisons. A part of it is held out."""
+        held_out = self._rng.random(len(answers)) < self.fit_options.held_out
+        rows = [i for i, answer in enumerate(answers) if answer is not None and answer.preference is not None]
+        given = [answer for answer in answers if answer is not None and answer.preference is not None]
+        new = Comparisons(
+            features=features[rows],
+            preferences=np.array([answer.preference for answer in given], dtype=np.float32),
+            confidences=np.array([answer.confidence for answer in given], dtype=np.float32),
+            held_out=held_out[rows],
+        )
+        self.comparisons = new if self.comparisons is None else Comparisons.concatenate([self.comparisons, new])
+
+    def _learn(self, logged: NDArray[np.float32], scalars: dict[str, float]) -> Verdict:
+        """Fit a head to all comparisons, and publish it if it is no worse than the one before."""
+        assert self.comparisons is not None
+        if (obstacle := find_obstacle(self.comparisons, self.fit_options)) is not None:
+            rest = "There is no head yet." if self.head is None else "The old head stays."
+            return Verdict(False, f"{obstacle} {rest}")
+        own = self.specification
+        new = PreferenceHead(
+            self.comparisons.features.shape[3:],
+            ensemble=own.ensemble,
+            hidden_size=own.hidden_size,
+            fingerprint=self.newest.fingerprint,
+            prompt=own.prompt,
+            seed=self._seed + self.num_sessions,
+        )
+        scalars["loss"] = fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_sessions)
+        scalars["disagreement"] = float(disagreement(new, self.comparisons.features).mean())
+        verdict = judge(new, self.head, self.comparisons, self.fit_options)
+        if verdict.accepted:
+            self.newest.replace(new)
+        return verdict
+
+    def _compare_with_grades(
+        self, pairs: Sequence[Pair], features: NDArray[np.float32], answers: Sequence[Answer | None]
+    ) -> dict[str, float]:
+        """How often answers, and the newest head, order this session's pairs as the grade does."""
+        truth = np.array([_sum(pair.second.grades) - _sum(pair.first.grades) for pair in pairs])
+        said = np.array([np.nan if one is None or one.preference is None else one.preference - 0.5 for one in answers])
+        found = {"answer_accuracy": _agreement(said, truth)}
+        if self.head is not None:
+            found["head_accuracy"] = _agreement(predict(self.head, features), truth)
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write everything that the next sessions depend on to one file, atomically: comparisons, head, generator, log.
+
+        Answers that are not fitted yet are in their own file only.
+        """
+        known = {
+            "num_sessions": self.num_sessions,
+            "num_questions": self.num_questions,
+            "generator": self._rng.bit_generator.state,
+            "version": self.newest.version,
+            "prompt": self.specification.prompt,
+            "segment_length": self.segment_length,
+            "fingerprint": self.newest.fingerprint,
+        }
+
+        def write(unfinished: Path) -> None:
+            with zipfile.ZipFile(unfinished, "w") as archive:
+                archive.writestr("learner.json", json.dumps(known))
+                if self.head is not None:
+                    archive.writestr("head.safetensors", self.head.to_bytes())
+                if self.comparisons is not None:
+                    with archive.open("comparisons.npz", "w", force_zip64=True) as file:
+                        np.savez(file, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
+                with archive.open("log.npz", "w", force_zip64=True) as file:
+                    self.log.save(file)  # pyright: ignore[reportArgumentType]
+
+        atomic_write(Path(path), write)
+
+    def load(self, path: str | Path) -> None:
+        """Continue with what `save` wrote. Call this before the environments step: the head makes their rewards.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: It is damaged, or of another prompt, segment length or model. Nothing has changed then.
+        """
+        comparisons, head = None, None
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names, known = archive.namelist(), json.loads(archive.read("learner.json"))
+                log = io.BytesIO(archive.read("log.npz"))
+                if "head.safetensors" in names:
+                    head = PreferenceHead.from_bytes(archive.read("head.safetensors"))
+                if "comparisons.npz" in names:
+                    with np.load(io.BytesIO(archive.read("comparisons.npz")), allow_pickle=False) as arrays:
+                        comparisons = Comparisons(**arrays)
+            generator = np.random.default_rng()
+            generator.bit_generator.state = known["generator"]
+            own = {
+                "prompt": self.specification.prompt,
+                "segment_length": self.segment_length,
+                "fingerprint": self.newest.fingerprint,
+            }
+            for name, value in own.items():
+                if known[name] != value:
+                    raise ValueError(f"its {name} is {known[name]!r}, and here it is {value!r}")
+            self.log.load(log)
+            counts = int(known["num_sessions"]), int(known["num_questions"]), int(known["version"])
+        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
+            raise ValueError(f"{str(path)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
+        self.num_sessions, self.num_questions, self.newest.version = counts
+        self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, []
+
+
+def _grade_of_record(states: Any, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The grade of a task's record, from 0 to 1, and 1 more where a state succeeds; None if the record has none.
+
+    A grade alone may leave out what success asks for: that of cart-pole knows nothing of the ends of the track.
+    """
+    grades = states.grade(rows)
+    return grades + states.succeeds(rows) if grades is not None and states.has_success_fn else grades
+
+
+def _sum(grades: NDArray[np.float64] | None) -> float:
+    return np.nan if grades is None else float(grades.sum())
+
+
+def _agreement(said: NDArray[Any], truth: NDArray[np.float64]) -> float:
+    """The fraction of decided answers whose sign is that of the truth; NaN if there is none."""
+    decided = np.isfinite(said) & np.isfinite(truth) & (said != 0) & (truth != 0)
+    return float(((said > 0) == (truth > 0))[decided].mean()) if decided.any() else np.nan

@@ -1,0 +1,49 @@
+"""A picture of a session: its pairs, with their answers."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.files import atomic_write
+from vlmrm_gym.preferences.learner import Session
+from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.preferences.pictures import encode, montage, spread
+
+MAX_PAIRS, MAX_MOMENTS, BORDER = 12, 4, 6
+"""Pairs of a picture, states of a segment in it, and the width of a frame in pixels."""
+_CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
+
+
+def write_session(session: Session, path: Path) -> None:
+    """Write a picture of a session's first pairs: one below the other, the first segment on the left.
+
+    What was preferred has a green frame, or a red one if the grade prefers the other. Sides that were said to be equal
+    have grey ones, and those of a pair that was not answered none.
+    """
+    rows = zip(session.pairs[:MAX_PAIRS], session.answers, strict=False)
+    picture = np.concatenate([_draw(pair, answer) for pair, answer in rows])
+    content = encode(picture)
+    atomic_write(path, lambda unfinished: unfinished.write_bytes(content))
+
+
+def _draw(pair: Pair, answer: Answer | None) -> NDArray[np.uint8]:
+    """A pair, uint8 (H, W, 3)."""
+    said = None if answer is None else answer.preference
+    colors = [_EQUAL, _EQUAL] if said == 0.5 else [_NOT, _NOT]
+    if said is not None and said != 0.5:
+        first, second = pair.first.grades, pair.second.grades
+        better = 0.0 if first is None or second is None else np.sum(second) - np.sum(first)
+        colors[said > 0.5] = _MISTAKEN if better * (said - 0.5) < 0 else _CHOSEN
+    sides = (_framed(side, color) for side, color in zip((pair.first, pair.second), colors, strict=True))
+    return np.concatenate(list(sides), axis=1)
+
+
+def _framed(side: Side, color: tuple[int, int, int]) -> NDArray[np.uint8]:
+    """A few states of a segment in a frame of a colour."""
+    chosen = np.isin(np.arange(len(side)), spread(len(side), MAX_MOMENTS))
+    inner = montage(side.draw(side.states[chosen]))
+    framed = np.empty((inner.shape[0] + 2 * BORDER, inner.shape[1] + 2 * BORDER, 3), dtype=np.uint8)
+    framed[:] = color
+    framed[BORDER:-BORDER, BORDER:-BORDER] = inner
+    return framed

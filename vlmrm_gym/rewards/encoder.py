@@ -1,0 +1,121 @@
+"""The image tower of a vision-language model: frames to features. What CLIP rewards and learned rewards share."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from vlmrm_gym.rewards import models
+from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.tiny.scenes import SceneWatch
+
+
+class FrameEncoder:
+    """Embeds frames. Expensive, and the same for every prompt and every head.
+
+    Args:
+        model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process.
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
+        precision: See `CLIP`, also for what follows.
+        resize_mode: How a frame gets the model's input size.
+        batch_size: Maximum number of frames encoded at once.
+
+    Attributes:
+        model: The `VisionLanguageModel`.
+    """
+
+    fingerprint: str
+    """The model and how frames get its size: heads of other features are refused."""
+
+    def __init__(
+        self,
+        model: str,
+        device: str,
+        precision: Precision = "auto",
+        resize_mode: ResizeMode | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        self.model = models.load(model, device, precision)
+        self.batch_size = int(batch_size or (64 if self.model.device.type == "cpu" else 256))
+        self._preprocess = self.model.preprocessing(resize_mode)
+        self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
+        self._watch = SceneWatch() if model == "tiny" else None
+
+    @property
+    def render_size(self) -> Callable[[int, int], tuple[int, int]]:
+        """From (height, width) of an environment's own frames to the size at which this model needs them."""
+        return self._preprocess.render_size
+
+    @property
+    def microbatch_size(self) -> int:
+        """Frames per interruptible slice: about one second of work on a CPU, a whole batch on a GPU."""
+        if self.model.device.type != "cpu":
+            return self.batch_size
+        return min(self.batch_size, 2 ** max(0, int(math.log2(4e8 / self.model.image_parameters))))
+
+    def encode(self, frames: np.ndarray | torch.Tensor) -> torch.Tensor:
+        """Image embeddings, which a head turns into rewards. They do not depend on the prompt.
+
+        Args:
+            frames: uint8 (B, H, W, 3), NumPy, or torch on any device.
+
+        Returns:
+            Unit vectors, float32 (B, D), on the model's device; D is the model's embedding width.
+
+        Raises:
+            RuntimeError: The model overflows in the chosen precision.
+        """
+        frames, features, start = as_tensor(frames), list[torch.Tensor](), 0
+        while start < len(frames):
+            batch = frames[start : start + self.batch_size]
+            try:
+                features.append(self._encode_batch(batch))
+                start += len(batch)
+                continue
+            except RuntimeError as error:
+                if len(batch) == 1 or not _is_out_of_memory(error):
+                    raise
+            # Outside the handler: there, the traceback still references the memory of the failed attempt.
+            self.batch_size = len(batch) // 2
+            torch.cuda.empty_cache()
+        encoded = torch.cat(features)
+        if not encoded.isfinite().all():
+            raise RuntimeError(f'{self.model.name!r} overflows in {self.model.dtype}. Pass precision="bf16" or "fp32".')
+        return encoded
+
+    def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:
+        """Unit vectors of one batch. What it allocates is free again when it fails."""
+        features = self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+        if self._watch is not None:
+            self._watch.look()
+        return features
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether a GPU's memory did not suffice: for a tensor, or for what CUDA's libraries allocate themselves."""
+    signs = "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"
+    return isinstance(error, torch.OutOfMemoryError) or any(sign in str(error) for sign in signs)
+
+
+def as_tensor(frames: np.ndarray | torch.Tensor) -> torch.Tensor:
+    """Frames, NumPy or torch, as a tensor that shares their memory where torch can."""
+    if isinstance(frames, torch.Tensor):
+        return frames
+    if not frames.flags.writeable or any(stride < 0 for stride in frames.strides):
+        frames = frames.copy()  # torch supports neither; frames of MuJoCo are flipped views
+    return torch.from_numpy(frames)
+
+
+def check_frames(frames: object) -> None:
+    """Raise a TypeError or ValueError unless frames are uint8 (B, H, W, 3), with B at least 1."""
+    rule = "`frames` must be uint8 of shape (B, H, W, 3)"
+    if not isinstance(frames, np.ndarray | torch.Tensor):
+        raise TypeError(f"{rule}, NumPy or torch. Received {type(frames).__name__}.")
+    if frames.dtype not in (np.uint8, torch.uint8):
+        raise TypeError(f"{rule}. Received dtype {frames.dtype}. Scale to 0..255 and convert.")
+    if frames.ndim != 4 or frames.shape[3] != 3:
+        hint = " For one frame, pass frame[None]." if frames.ndim == 3 else " Channels come last."
+        raise ValueError(f"{rule}. Received shape {tuple(frames.shape)}.{hint}")
+    if 0 in frames.shape:
+        raise ValueError(f"{rule}, none of them 0. Received shape {tuple(frames.shape)}.")
