@@ -309,6 +309,15 @@ def test_yaml_in_flags_has_the_limits_of_files(capsys):
         assert len(message) < 500
 
 
+@pytest.mark.parametrize("flags", ["--rl.n-stepz 3", "--rl.algorithm SACK", "--reward.target-prompts", "--resume no"])
+def test_flags_that_cannot_be_read_are_refused_before_anything_is_made(flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    output = refused(capsys, "train", "--env-name", "CartPole-v1", *flags.split())
+    assert flags.split()[0] in output or "`reward.prompt` must" in output or "no is not the folder of a run" in output
+    assert "Traceback" not in output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_flags_are_checked_like_files(capsys):
     flags = ["--run-name", "../x", "--rl.n-steps", "1e300", "--rl.tau", "2"]
     output = refused(capsys, "train", "--env-name", "CartPole-v1", *flags)

@@ -11,7 +11,6 @@ from counting_env import Counting
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.cli import main
 from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.sb3 import make_vec_env
 
@@ -151,37 +150,3 @@ def test_bad_input_is_refused_with_its_name_and_what_was_received(door, passed, 
     assert type(raised.value) is error
     assert f"`{parameter}`" in str(raised.value)
     assert words in str(raised.value)
-
-
-TYPED = [
-    # What is typed after `vlmrm-gym`, and the words about it.
-    ("train", "`env_name` is missing"),
-    ("train --env-name VLMRM/CartPol-v1", "`env_name` must be", "Did you mean 'VLMRM/CartPole-v1'?"),
-    ("train --env-name CartPole-v1 --rl.n-steps -1", "`rl.n_steps` must be", "Received -1"),
-    ("train --env-name CartPole-v1 --rl.gamma 7", "`rl.gamma` must be", "Received 7"),
-    ("train --env-name CartPole-v1 --rl.algorithm SACK", "--rl.algorithm"),
-    ("train --env-name CartPole-v1 --reward.alpha 2", "`reward.alpha` must be", "Received 2"),
-    ("train --env-name CartPole-v1 --reward.target-prompts", "`reward.prompt` must", "Received []"),
-    ("train --env-name CartPole-v1 --rl.n-stepz 3", "--rl.n-stepz"),
-    ("train --env-name VLMRM/Humanoid-v0", "`reward.prompt` must be a text"),
-    ("train /nowhere/config.yaml", "cannot be read"),
-    ("train --resume /nowhere", "/nowhere is not the folder of a run"),
-    ("evaluate /nowhere", "/nowhere is not the folder of a run"),
-    ("evaluate", "run"),
-    ("tasks --picture here", "--pictures"),
-    ("trian", "trian"),
-]
-
-
-@pytest.mark.parametrize("typed", TYPED, ids=lambda typed: typed[0])
-def test_bad_arguments_of_the_command_line_are_refused(typed, capsys, monkeypatch, tmp_path):
-    """With status 2, without a traceback, and before anything is made."""
-    monkeypatch.chdir(tmp_path)
-    arguments, *words = typed
-    with pytest.raises(SystemExit) as raised:
-        main(arguments.split())
-    output = capsys.readouterr().err
-    assert raised.value.code == 2
-    assert [word for word in words if word not in output] == []
-    assert "Traceback" not in output
-    assert list(tmp_path.iterdir()) == []

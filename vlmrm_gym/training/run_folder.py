@@ -258,7 +258,7 @@ class RunFolder:
         if self.checkpoints:
             every["last"] = self.checkpoints[max(self.checkpoints)] / "model.zip"
             every.setdefault("best", every["last"])
-        policy = every.get(which.lstrip("0") or which[:1])  # also "0000000240", as the folders are called
+        policy = every.get(which.lstrip("0"))  # also "0000000240", as the folders are called
         if policy is None:
             raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")
         return policy
