@@ -53,18 +53,9 @@ def test_flags_take_cameras_as_yaml(flag, tmp_path):
         assert configure(file, flags).reward.camera == camera
 
 
-TRAINING = [
-    "--rl.n-steps",
-    "20",
-    "--rl.n-envs-per-worker",
-    "2",
-    "--rl.episode-length",
-    "5",
-    "--logging.video-freq",
-    "0",
-]
-TRAINING += ["--rl.gradient-steps", "1", "--rl.batch-size", "4", "--rl.policy-kwargs", "{net_arch: [4]}"]
-TRAINING += ["--rl.learning-starts", "10", "--rl.train-freq", "5", "--reward.no-textured"]
+TRAINING = """--rl.n-steps 20 --rl.n-envs-per-worker 2 --rl.episode-length 5 --rl.learning-starts 10 --rl.train-freq 5
+--rl.gradient-steps 1 --rl.batch-size 4 --rl.policy-kwargs {"net_arch":[4]} --reward.no-textured
+--logging.video-freq 0"""
 OWN = {"reward": "own_things:Green", "textured": False, "episode_length": 5}
 
 
@@ -89,7 +80,7 @@ def test_a_training_from_two_cameras_is_paid_the_minimum(combine, tmp_path, caps
         f"env_name: {STAND}\nreward:\n  name: own_things:Green\n  camera: [paper, {json.dumps(SIDE)}]\n"
         f"  combine_views: {combine}\n",
     )
-    main(["train", str(file), "--trust-code", *TRAINING, "--base-path", str(tmp_path), "--run-name", "run"])
+    main(["train", str(file), "--trust-code", *TRAINING.split(), "--base-path", str(tmp_path), "--run-name", "run"])
     folder = RunFolder(tmp_path / "run")
     assert np.isfinite([row["vlm_return"] for row in folder.metrics()]).all()
     assert "pass --trust-code" in refused(capsys, "evaluate", folder.path)
