@@ -43,9 +43,10 @@ def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> V
     Raises:
         ConfigError: They cannot be made.
     """
-    reward, curriculum = config.reward, {}
+    reward = config.reward
+    curriculum: dict[str, Any] = {}
     if for_training and config.rl.start_near_goal:
-        curriculum = {"start_near_goal": config.rl.start_near_goal}
+        curriculum["start_near_goal"] = config.rl.start_near_goal
     with constructing(config, "env_name"):
         if reward.name == "ground_truth":
             return TaskRewardVectorEnv(_make_unscored(config, num_envs, AutoresetMode.SAME_STEP, curriculum))
