@@ -62,12 +62,10 @@ def test_constant_rewards_have_no_epic_distance():
 
 
 @given(st.integers(0, 999))
-def test_pearson_distance_is_that_of_numpys_correlation_of_repeated_entries(seed):
-    rng = np.random.default_rng(seed)
-    first, second, weights = rng.normal(size=9), rng.normal(size=9), rng.integers(0, 4, 9)
-    weights[:2] = 1
-    rho = np.corrcoef(np.repeat(first, weights), np.repeat(second, weights))[0, 1]
-    found = pearson_distance(first.reshape(3, 3), second.reshape(3, 3), weights.reshape(3, 3) / 7)
+def test_pearson_distance_is_that_of_numpys_correlation(seed):
+    first, second = np.random.default_rng(seed).normal(size=(2, 9))
+    rho = np.corrcoef(first, second)[0, 1]
+    found = pearson_distance(first.reshape(3, 3), second.reshape(3, 3))
     assert found == pytest.approx(np.sqrt((1 - rho) / 2), abs=1e-7)
     assert pearson_distance(first, 2 * first + 1) == pytest.approx(0, abs=1e-15)
 
@@ -75,12 +73,10 @@ def test_pearson_distance_is_that_of_numpys_correlation_of_repeated_entries(seed
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (([1, 2], [1, 2, 3]), r"must have the same shape, and not be empty. Received \(2,\), \(3,\) and \(2,\)"),
+        (([1, 2], [1, 2, 3]), r"must have the same shape, and not be empty. Received \(2,\) and \(3,\)"),
         (([], []), "not be empty"),
         (([1, 2], [1, np.inf]), "`second` must be finite"),
-        (([1, 2], [1, 2], [1, -1]), "`weights` must be 0 or more"),
-        (([1, 2], [1, 2], [0, 0]), "`weights` must be 0 or more"),
-        (([1, 2, 2], [1, 2, 3], [0, 1, 1]), "`first` must have different numbers"),
+        (([2, 2], [1, 2]), "`first` must have different numbers"),
     ],
 )
 def test_bad_rewards_to_compare(arguments, error):

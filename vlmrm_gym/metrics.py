@@ -42,7 +42,7 @@ def epic_distance(reward: ArrayLike, success: ArrayLike) -> float:
     return pearson_distance(*_with_both_classes(reward, success))
 
 
-def pearson_distance(first: ArrayLike, second: ArrayLike, weights: ArrayLike | None = None) -> float:
+def pearson_distance(first: ArrayLike, second: ArrayLike) -> float:
     """sqrt((1 - Pearson correlation) / 2) of two rewards (Gleave et al. 2021, arXiv 2006.13900, section 4).
 
     Computed as half the distance between the two after each is centred and scaled to length 1, which is the same and
@@ -51,31 +51,19 @@ def pearson_distance(first: ArrayLike, second: ArrayLike, weights: ArrayLike | N
     Args:
         first: float, any shape, not all alike.
         second: float or bool, the same shape, not all alike.
-        weights: float, the same shape, 0 or more, at least one above 0: how often each entry occurs. Equal if None.
 
     Returns:
         From 0 (equal up to scale and offset) over sqrt(1/2) (uncorrelated) to 1 (opposite).
 
     Raises:
-        ValueError: Shapes differ, numbers are not finite, weights are negative or all 0, or the entries of `first` or
-            of `second` whose weight is not 0 are all alike.
+        ValueError: Shapes differ, numbers are not finite, or the entries of `first` or of `second` are all alike.
     """
     x, y = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    mass = np.ones(x.shape) if weights is None else np.asarray(weights, dtype=np.float64)
-    if not x.shape == y.shape == mass.shape or x.size == 0:
+    if x.shape != y.shape or x.size == 0:
         raise ValueError(
-            "`first`, `second` and `weights` must have the same shape, and not be empty. "
-            f"Received {x.shape}, {y.shape} and {mass.shape}."
+            f"`first` and `second` must have the same shape, and not be empty. Received {x.shape} and {y.shape}."
         )
-    for name, array in (("first", x), ("second", y), ("weights", mass)):
-        _check_finite(name, array)
-    if (mass < 0).any() or not mass.any():
-        raise ValueError(
-            f"`weights` must be 0 or more, and at least one of them above 0. Received {mass.min():g} to {mass.max():g}."
-        )
-    occurs = mass > 0
-    directions = [_direction(name, array[occurs], mass[occurs]) for name, array in (("first", x), ("second", y))]
-    return float(min(np.linalg.norm(directions[0] - directions[1]) / 2, 1.0))
+    return float(min(np.linalg.norm(_direction("first", x) - _direction("second", y)) / 2, 1.0))
 
 
 def all_alike(values: ArrayLike) -> bool:
@@ -111,13 +99,14 @@ def _with_both_classes(reward: ArrayLike, success: ArrayLike) -> tuple[np.ndarra
     return rewards, successes
 
 
-def _direction(name: str, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _direction(name: str, values: np.ndarray) -> np.ndarray:
     """Centred and scaled to length 1: the dot product of two such vectors is their Pearson correlation."""
+    _check_finite(name, values)
     if all_alike(values):
         raise ValueError(
-            f"`{name}` must have different numbers: a constant has no correlation. Received {values[0]:g}."
+            f"`{name}` must have different numbers: a constant has no correlation. Received {values.flat[0]:g}."
         )
-    deviations = (values - np.average(values, weights=weights)) * np.sqrt(weights)
+    deviations = values - values.mean()
     return deviations / np.linalg.norm(deviations)
 
 

@@ -13,7 +13,7 @@ from reports import draw_frames, minimal_report
 
 from vlmrm_gym.audit.measures.agreement import measure_agreement
 from vlmrm_gym.audit.report import charts, pictures, render
-from vlmrm_gym.audit.report.svg import Style, curve_style, make_axes, to_svg
+from vlmrm_gym.audit.report.svg import curve_style
 from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves
 
 
@@ -61,17 +61,6 @@ def test_histograms_show_fractions_of_each_class():
 
 def ticks(svg: str) -> list[str]:
     return re.findall(r"<text[^>]*text-anchor: end[^>]*>([^<]*)", svg)
-
-
-def test_lines_span_the_axes():
-    axes = make_axes((0, 10), (0, 1), height=100, y_ticks=2)
-    axes.plot([0, 10], [0, 1], **Style("success").line)
-    svg = to_svg(axes, "x")
-    (line,) = shapes(svg, "stroke: var(--success)")
-    (left, bottom), (right, top) = line
-    assert 0 < left < right < 400
-    assert 0 < top < bottom < 100
-    assert ticks(svg) == ["0", "0.5", "1"]
 
 
 def test_every_curve_has_a_style_of_its_own():

@@ -44,7 +44,7 @@ def controls_of(success, rewards, *, rollouts):
     return controls(make_samples(success, rewards, rollouts), REWARD, prompts, BLACK)
 
 
-@pytest.mark.parametrize(("successes", "failures"), [(3, 40), (30, 30), (100, 200)])
+@pytest.mark.parametrize(("successes", "failures"), [(3, 40), (100, 200)])
 def test_useless_rewards_rarely_have_a_control_that_counts(successes, failures, rng):
     """Of four controls without any relation to success, in at most 5 % of the trials one exceeds the limit."""
     success = np.arange(successes + failures) < successes
@@ -86,13 +86,6 @@ def test_a_control_that_knows_the_task_counts_and_one_that_does_not_is_chance(rn
     assert abs(useless.auc - 0.5) < useless.chance - 0.5
     assert frozen.auc == 0.5
     assert best_control([same, useless, black, frozen]) == same.auc
-
-
-def test_a_control_whose_rewards_are_all_alike_is_at_chance():
-    success = np.tile([True, False], 10)
-    controls = controls_of(success, np.ones((20, 3)), rollouts=2)
-    assert [control.auc for control in controls[:2]] == [0.5, 0.5]
-    assert best_control(controls[:2]) == 0.5
 
 
 @pytest.mark.parametrize("success", [np.ones(4, dtype=bool), np.zeros(4, dtype=bool)])

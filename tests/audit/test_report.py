@@ -2,8 +2,6 @@
 
 import dataclasses
 import re
-import subprocess
-import sys
 import tomllib
 from html import escape
 from html.parser import HTMLParser
@@ -118,8 +116,18 @@ def test_links_lead_to_headings_of_the_page(page):
             "settings",
             ["VLMRM/Humanoid-v0", "ViT-bigG-14", "Textured yes", "front-side", "min", "one of 12 combinations"],
         ),
-        ("measures", ["0.950 0.930 to 0.970", "0.200 0.180 to 0.220", "0.610", "0.300", "0.520", "0.071"]),
-        ("exploits", ["12,800", "0.740", "Exploit 5", "torso upright 6.310", "reward of 0.690"]),
+        (
+            "measures",
+            [
+                "AUC on the rollouts 0.950 0.930 to 0.970",
+                "EPIC distance on the rollouts 0.200",
+                "0.610",
+                "0.300",
+                "0.520",
+                "0.071",
+            ],
+        ),
+        ("exploits", ["12,800", "0.740", "Exploit 5", "torso upright 6.310"]),
         ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
         ("landscape", ["Leaning to a side", "alpha 0.5", "angle of the torso (degrees)", "succeed is unknown"]),
         ("signal", ["random", "constant", "20 of 30 rollouts", "median of the goal states"]),
@@ -188,9 +196,7 @@ def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
 
 
 def test_without_known_success_the_exploits_are_the_states_with_the_highest_rewards():
-    exploit = Exploit(
-        state=np.zeros(2), reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={}, reached=0.8
-    )
+    exploit = Exploit(state=np.zeros(2), reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={})
     page = Page(render(dataclasses.replace(minimal_report(), exploits=AdversarialSearch(exploits=[exploit], scored=1))))
     assert "States with the highest rewards" in page.texts["exploits"]
     assert "State 1" in page.texts["exploits"]
@@ -231,15 +237,6 @@ def test_the_wheel_has_the_templates():
     templates = set((package / "audit" / "report" / "templates").iterdir())
     assert len(templates) == 4
     assert templates <= included
-
-
-def test_importing_the_report_loads_nothing_heavy():
-    code = (
-        "import sys; import vlmrm_gym.audit.report, vlmrm_gym.audit.summary;"
-        "print([name for name in ('torch', 'jinja2', 'matplotlib', 'PIL') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.slow
@@ -300,11 +297,6 @@ def test_rewards_of_different_kinds_stand_in_one_table(tmp_path):
     page = Page(render(dataclasses.replace(report, table=table)))
     for text in ("Reward Alpha Model", "my:red", "{'scale': 3}"):
         assert text in page.texts["combinations"]
-
-
-def test_headline_measures_name_their_states(page):
-    assert "AUC on the rollouts 0.950" in page.texts["measures"]
-    assert "EPIC distance on the rollouts 0.200" in page.texts["measures"]
 
 
 def test_states_that_all_succeed_are_named_as_why_there_is_no_auc():

@@ -1,21 +1,15 @@
 """Which states the measures of a reward are about, and how scenes encode them."""
 
-import threading
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from vlmrm_gym.audit.measure import agreements, summarise
 from vlmrm_gym.audit.measures.bootstrap import Interval
 from vlmrm_gym.audit.results import AdversarialSearch, Measures, SignalCurves
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
-from vlmrm_gym.audit.scene import Scene
-from vlmrm_gym.envs import CartPole
-from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.rendering import States
 
 REWARD = RewardView(lambda features: features[:, 0, 0])
@@ -76,34 +70,3 @@ def test_labels_of_one_kind_leave_the_agreement_open():
 )
 def test_a_reward_ranks_if_its_interval_is_above_chance_and_the_controls(low, control, ranks):
     assert Measures(auc=Interval(0.7, low, 0.8), control_auc=control).ranks is ranks
-
-
-def test_frames_of_two_batches_are_in_memory_at_most(monkeypatch):
-    """A model that is slower than the renderer does not pile up frames."""
-    drawn, most = [], []
-
-    class Slow:
-        batch_size = microbatch_size = 2
-        head = staticmethod(torch.flatten)
-        wait = threading.Event()
-        encoded = 0
-
-        @staticmethod
-        def render_size(height, width):
-            return height // 8, width // 8
-
-        def encode(self, frames):
-            self.wait.wait(0.02)
-            most.append(len(drawn) - self.encoded)
-            self.encoded += 1
-            return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None]
-
-    draw = States.draw
-    monkeypatch.setattr(States, "draw", lambda *arguments: (drawn.append(1), draw(*arguments))[1])
-    rows = CartPoleStates().sample(12, np.random.default_rng(0))
-    with closing(CartPole("rgb_array")) as env, Scene(env, Slow()) as scene:
-        features = scene.features(rows)
-        assert len(drawn) == 6
-        assert max(most) <= 2
-        one_by_one = [scene.features(rows[i : i + 1])[0] for i in range(12)]
-    np.testing.assert_allclose(features, one_by_one, rtol=1e-6)

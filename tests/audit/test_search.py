@@ -47,11 +47,6 @@ def test_it_finds_a_planted_hole(starts, seed):
     assert with_hole(starts[failing(starts)]).max() < 0.9  # the starts alone would not have shown it
 
 
-def test_it_finds_none_where_none_is():
-    found = run(honest, [[1.5, 0.0, 0.0], [0.0, -2.0, 0.0]])
-    assert 0.3 < found.scores[0] <= np.exp(-1)  # just outside the successes, as near to them as failures are
-
-
 def test_all_it_returns_fails_and_is_sorted(starts):
     found = run(with_hole, starts)
     assert failing(found.states).all()
@@ -85,11 +80,6 @@ def test_every_start_and_no_more_states_than_allowed_are_looked_at(starts):
     made.clear()
     assert len(run(with_hole, starts, 10, change=counted).states) <= 10
     assert made == []
-
-
-@pytest.mark.parametrize("evaluations", range(1, 12))
-def test_a_search_of_a_few_states_ends(evaluations):
-    assert 1 <= len(run(with_hole, BESIDE, evaluations).states) <= evaluations
 
 
 def test_states_that_do_not_fail_are_never_scored():
@@ -129,9 +119,9 @@ def test_offsets_are_perturbed_as_a_task_perturbs_them():
 
 
 def test_every_part_of_a_check_draws_numbers_of_its_own():
-    parts = ["search", "first states", "trajectories 0", "trajectories 1"]
+    parts = ["search", "first states", "another"]
     first = {np.random.default_rng(stream(seed, part)).random() for part in parts for seed in (0, 1)}
-    assert len(first | {np.random.default_rng(seed).random() for seed in (0, 1)}) == 10
+    assert len(first | {np.random.default_rng(seed).random() for seed in (0, 1)}) == 8
 
 
 @pytest.mark.parametrize("evaluations", [100, 400])
@@ -143,12 +133,6 @@ def test_the_seed_decides(evaluations):
     np.testing.assert_array_equal(np.random.get_state()[1], state)  # a user's own generator goes on as before
 
 
-def test_the_starts_are_not_written_to(starts):
-    before = starts.copy()
-    run(with_hole, starts)
-    np.testing.assert_array_equal(starts, before)
-
-
 def test_a_task_that_nothing_fails_gives_an_empty_result(starts):
     found = run(honest, starts, is_failure=lambda states: np.zeros(len(states), dtype=bool))
     assert found.states.shape == (0, 3)
@@ -156,27 +140,8 @@ def test_a_task_that_nothing_fails_gives_an_empty_result(starts):
     assert found.distinct(3).shape == (0, 3)
 
 
-def test_a_reward_that_is_the_same_everywhere_is_no_error():
-    found = run(lambda states: np.full(len(states), 0.25), BESIDE)
-    assert set(found.scores) == {0.25}
-
-
 def test_distinct_states_differ():
     states = np.array([[0.0, 0.0], [0.1, 0.1], [0.0, 3.0], [5.0, 5.0], [5.1, 5.0]])
     found = Failures(states=states, scores=np.arange(5.0)[::-1])
     assert found.distinct(5).tolist() == [[0, 0], [5, 5]]
     assert found.distinct(1).tolist() == [[0, 0]]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"starts": np.zeros((0, 3))}, r"`starts` must be finite .* Received shape \(0, 3\)"),
-        ({"starts": np.full((2, 3), np.nan)}, "`starts` must be finite"),
-        ({"evaluations": 0}, "`evaluations` must be an integer of at least 1. Received 0"),
-        ({"dimensions": 0}, "`dimensions` must be an integer of at least 1. Received 0"),
-    ],
-)
-def test_bad_input_is_refused(changed, message, starts):
-    with pytest.raises(ValueError, match=message):
-        run(**({"score": honest, "starts": starts} | changed))

@@ -60,10 +60,6 @@ def test_the_summary_names_the_combinations_that_do_not_rank(tmp_path):
     assert "does not rank" not in summary(dataclasses.replace(report, table=report.table[:10]), tmp_path)
 
 
-def test_the_summary_prints_markup_as_it_is(tmp_path):
-    assert "[red]x[/oops]" in summary(full_report("[red]x[/oops]"), tmp_path)
-
-
 def test_the_summary_writes_control_characters_out(tmp_path):
     text = summary(full_report("a \x1b[31mpole"), tmp_path / "\x1b[2J")
     assert "a \\x1b[31mpole" in text

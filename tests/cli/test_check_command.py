@@ -112,7 +112,6 @@ def test_exploits_fail_a_condition_by_more_than_a_near_miss(four):
     for exploit in measures["exploits"]:
         assert max(exploit["failed"].values()) > 0.5
         assert exploit["failed"].keys() <= {"pole upright", "cart on its track"}
-        assert exploit["reached"] is None
 
 
 def test_a_combination_has_the_same_measures_alone(four, tmp_path):
@@ -123,12 +122,6 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
     assert numbers(alone) == pytest.approx(numbers(among), abs=1e-5)
     exploits, others = ([exploit["reward"] for exploit in one["exploits"]] for one in (measures, four[0]))
     assert exploits == pytest.approx(others, abs=1e-5)
-
-
-def test_another_seed_draws_other_states(four, tmp_path):
-    measures, _ = check(tmp_path / "seed", CARTPOLE, *POLES, "--seed", "7")
-    (among,) = (row for row in four[0]["table"] if row["candidate"] == measures["table"][0]["candidate"])
-    assert numbers(measures["table"][0]) != pytest.approx(numbers(among), abs=1e-3)
 
 
 def test_states_are_scored_as_the_environment_is_rewarded():
@@ -146,13 +139,6 @@ def test_states_are_scored_as_the_environment_is_rewarded():
             env.reset(seed=3)
             expected = [env.step(action)[1] for action in rollout.actions]
         np.testing.assert_allclose(rewards.view(spec, None, 1)(features), expected, atol=1e-5)
-
-
-def test_trajectory_search_looks_for_actions(tmp_path):
-    measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--trajectory-search")
-    reached = [exploit["reached"] for exploit in measures["exploits"] if exploit["reached"] is not None]
-    assert reached  # poles fall
-    assert max(reached) <= 1
 
 
 @pytest.mark.slow
@@ -271,23 +257,6 @@ def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
         assert one["table"][0]["measures"]["exploit_excess"] is None
 
 
-@pytest.mark.parametrize(("value", "all_are"), [("1", "successes"), ("0", "failures")])
-def test_labels_of_one_class_are_explained(dataset, tmp_path, value, all_are):
-    labels = label(tmp_path / "labels.csv", dataset, lambda own: value)
-    flags = ["--rollouts", str(dataset), "--labels", str(labels)]
-    measures, report = check(tmp_path / "out", *LABELLED, *flags)
-    assert f"All 120 states are {all_are}" in report
-    (row,) = measures["table"]
-    assert row["measures"]["auc"] is row["measures"]["epic"] is row["measures"]["control_auc"] is None
-    assert row["ranks"] is None
-
-
-def test_one_recorded_episode_is_enough(tmp_path):
-    main(["dataset", CARTPOLE, "--out", str(tmp_path / "one"), "--episodes", "1", "--steps", "30"])
-    measures, _ = check(tmp_path / "out", CARTPOLE, *POLES, "--rollouts", str(tmp_path / "one"))
-    assert numbers(measures["table"][0])["auc"] > 0.9
-
-
 @pytest.mark.slow
 def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     flags = ["--textured", "both", "--camera", "paper", "front-side", "--combine-views", "min", "mean"]
@@ -319,29 +288,21 @@ def fails(capsys, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Pass an ID or --env, one of the two"),
-        ([CARTPOLE, "--env", "check_subjects:one_step"], "Pass an ID or --env, one of the two"),
+        ([], "Either an ID or `env` must be given. Received neither"),
+        ([CARTPOLE, "--env", "check_subjects:one_step"], "Either an ID or `env` must be given. Received both"),
         (["VLMRM/CartPole-v2"], "The ID must be a registered one.* Did you mean 'VLMRM/CartPole-v1'"),
         (["no_such_module:Env-v0"], "The ID must be a registered one.*no_such_module"),
         (["--env", "no_such_module:make"], "The environment 'no_such_module:make' cannot be used"),
         (["--env", "check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
         (["--env", "check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
         (["--env", "check_subjects:one_step"], "`prompt` must be given"),
-        (["--env", "check_subjects:one_step", "--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
         (["VLMRM/Humanoid-v0"], "`prompt` must be given"),
-        ([CARTPOLE, "--prompt", " "], "`prompt` must not be empty"),
-        ([CARTPOLE, "--baseline", ""], "`baseline` must not be empty"),
         ([CARTPOLE, "--alpha", "1.5"], "`alpha` must be a number from 0 to 1. Received 1.5"),
-        ([CARTPOLE, "--alpha", "nan"], "`alpha` must be a number from 0 to 1. Received nan"),
         ([CARTPOLE, "--alpha", "0", "0.5", "0"], "Each `alpha` must be a different one. Received 0.0, 0.5, 0.0"),
-        ([CARTPOLE, "--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one"),
-        ([CARTPOLE, "--model", "tiny", "tiny"], "Each `model` must be a different one"),
         ([CARTPOLE, "--model", "tiny", "tinny"], "`model` must be .* Received 'tinny'. Nearest architectures: tiny"),
-        ([CARTPOLE, "--model", "local-dir:no/such/folder"], "`model`: a local-dir must be a folder"),
         ([CARTPOLE, "--device", "gpu"], "`device` must be .* Received 'gpu'"),
         ([CARTPOLE, "--effort", "0"], "`effort` must be an integer of at least 1. Received 0"),
         ([CARTPOLE, "--seed", "-1"], "`seed` must be from 0 to .* Received -1"),
-        ([CARTPOLE, "--seed", "4294967296"], "`seed` must be from 0 to"),
         ([CARTPOLE, "--textured", "both"], "`textured` is for tasks with two looks. Received 'both'"),
         ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments. Received 'side'"),
         ([CARTPOLE, "--combine-views", "mean"], "`combine_views` is for several views. Received 'mean'"),
@@ -353,35 +314,14 @@ def fails(capsys, *arguments):
         ),
         ([CARTPOLE, "--rollouts", "a", "--run", "b"], "`run` and `rollouts` cannot both be passed"),
         ([STANDING, "--camera", "sid"], "`camera`: this model has no camera 'sid'.*Named sets: 'paper', 'side'"),
-        ([STANDING, "--camera", "paper", "sid"], "`camera`: this model has no camera 'sid'"),
-        ([STANDING, "--camera", "{azimut: 90}"], "`camera` has no field 'azimut'"),
-        ([STANDING, "--camera", "{azimuth: 90"], "`camera` cannot be read"),
-        ([STANDING, "--camera", "[]"], "`camera` must be a camera, or a list of at least one"),
-        ([STANDING, "--camera", "[side, side]"], "`camera` must have different cameras"),
-        ([STANDING, "--camera", "side", "side"], "Each `camera` must be a different one"),
         ([STANDING, "--camera", "front-side", "--combine-views", "max"], "`combine_views` must be one of"),
-        (
-            [STANDING, "--camera", "front-side", "--combine-views", "check_subjects:middle"],
-            "`combine_views` must map the rewards of views.*which returned float32 of shape",
-        ),
         ([*PENDULUM, "--success", "is_upright"], '`success` must be "package.module:attribute"'),
-        ([*PENDULUM, "--success", "no_such_module:f"], "`success` must name a module that can be imported here"),
-        ([*PENDULUM, "--success", "check_subjects:is_uprigt"], "`success` must exist.*Did you mean 'is_upright'"),
         ([*PENDULUM, "--success", "check_subjects:of_all_states"], r"returned bool \(\) for states \(2, 2\)"),
-        ([*PENDULUM, "--success", "check_subjects:of_numbers"], r"returned float64 \(2,\)"),
         ([*PENDULUM, "--success", "check_subjects:of_each_value"], r"returned bool \(2, 2\)"),
         ([*PENDULUM, "--success", "check_subjects:raises"], "raised KeyError: 'no such state'"),
         (
             ["--env", "check_subjects:one_step", "--prompt", "a", "--success", "check_subjects:is_upright"],
             "`success` is for MuJoCo environments",
-        ),
-        (
-            ["--env", "check_subjects:with_other_actions", "--prompt", "a", "--trajectory-search"],
-            "`trajectory_search` needs actions that are a bounded Box or Discrete",
-        ),
-        (
-            ["--env", "check_subjects:one_step", "--prompt", "a", "--trajectory-search"],
-            "there is no search for those. Leave it out",
         ),
     ],
 )
@@ -389,14 +329,6 @@ def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, mes
     monkeypatch.chdir(tmp_path)
     assert re.search(message, fails(capsys, *arguments))
     assert list(tmp_path.iterdir()) == []  # nothing that a second try would have to overwrite
-
-
-def test_a_combination_whose_module_raises_is_refused(capsys, tmp_path, monkeypatch):
-    (tmp_path / "faulty_to_check.py").write_text("no_such_name")
-    monkeypatch.syspath_prepend(tmp_path)
-    output = fails(capsys, STANDING, "--camera", "front-side", "--combine-views", "faulty_to_check:f")
-    rule = "`combine_views` must be importable. Received 'faulty_to_check:f', which raised NameError("
-    assert output.startswith(rule)
 
 
 def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):
@@ -442,7 +374,7 @@ def test_labels_that_do_not_match_are_named(dataset, capsys, tmp_path):
     labels.write_text("\n".join(lines[:-2]))
     assert "2 of 120 lack one: step 38 of episode 2, step 39 of episode 2" in fails(capsys, *flags)
     labels.write_text("\n".join([*lines, "3,0,1"]))
-    assert "line 122: the dataset has no episode 3" in fails(capsys, *flags)
+    assert "line 122: the dataset has no step 0 of an episode 3" in fails(capsys, *flags)
 
 
 def test_a_dataset_of_another_environment_is_refused(dataset, capsys, tmp_path):

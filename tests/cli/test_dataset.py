@@ -4,9 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +11,6 @@ import changing_env
 import gymnasium as gym
 import imageio.v3 as iio
 import minari
-import mujoco
 import numpy as np
 import pytest
 from conftest import TASK_PROMPT
@@ -158,25 +154,6 @@ def test_after_ctrl_c_the_same_command_goes_on(poles, tmp_path, monkeypatch, cap
     before = kept.stat().st_mtime_ns
     main([*POLES, "--frames", "--out", str(out), "--overwrite"])  # which would replace a complete one only
     assert kept.stat().st_mtime_ns == before
-    assert_same_data(out, poles)
-    assert names(out) == names(poles)
-
-
-@pytest.mark.slow
-def test_after_sigkill_the_same_command_goes_on(poles, tmp_path):
-    out = tmp_path / "poles-v0"
-    flags = [*POLES, "--frames", "--out", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vlmrm_gym.cli", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 60
-    while not any(path.suffix == "" for path in out.glob("episodes/*")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    main(flags)
     assert_same_data(out, poles)
     assert names(out) == names(poles)
 
@@ -325,16 +302,6 @@ def make_changing():
     return changing_env.make("geom recoloured", "step")
 
 
-class ChangingModel(changing_env.ChangingEnv):
-    """Has a second body from the second episode on."""
-
-    def reset_model(self):
-        if self.np_random_seed == 1:
-            self.model = changing_env.ChangingEnv(extra='<geom size=".1"/>').model
-            self.data = mujoco.MjData(self.model)
-        return super().reset_model()
-
-
 def test_changes_of_the_scene_are_kept(tmp_path):
     flags = ["--env", f"{__name__}:make_changing", "--episodes", "2", "--steps", "3", "--frames"]
     record(tmp_path / "out", *flags)
@@ -352,7 +319,7 @@ def test_changes_of_the_scene_are_kept(tmp_path):
 
 def test_an_environment_with_another_model_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit, match="2"):
-        record(tmp_path / "out", "--env", f"{__name__}:ChangingModel", "--episodes", "2", "--steps", "2")
+        record(tmp_path / "out", "--env", "check_subjects:OtherModel", "--episodes", "2", "--steps", "2")
     assert "changed to a model or an appearance" in capsys.readouterr().err
 
 
@@ -369,26 +336,15 @@ def test_a_run_plays_and_with_other_weights_does_not_go_on(cart_pole_run, tmp_pa
     assert "has a dataset with another `policy_weights`" in capsys.readouterr().err
 
 
-def test_a_run_of_another_environment_is_refused(cart_pole_run, tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        record(tmp_path / "out", "VLMRM/MountainCarContinuous-v0", "--policy", str(cart_pole_run))
-    assert "must be of VLMRM/MountainCarContinuous-v0. Received one of 'VLMRM/CartPole-v1'" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ([], "Either an ID or `env` must be given. Received neither"),
         ([CARTPOLE, "--env", "a:b"], "Either an ID or `env` must be given. Received both"),
         (["VLMRM/CartPole-v2"], "Did you mean 'VLMRM/CartPole-v1'?"),
-        (["no_such_module:Pole-v0"], "No module named 'no_such_module'"),
         (["Dark-v0"], 'must have the render mode "rgb_array"'),
         (["--env", "test_dataset:Dark", "--steps", "2"], "`env` must be made with render_mode"),
-        (["--env", "test_dataset:Drak"], "Did you mean 'Dark'?"),
         (["--env", "test_dataset:broken"], "cannot be used: its own bug"),
-        (["--env", "test_dataset:POLES"], "`env` must be a callable"),
-        (["--env", "builtins:dict"], "`env` must be a gymnasium.Env"),
         (["--env", "test_dataset:Nested"], "`steps` must be given"),
         (["--env", "test_dataset:Listing", "--steps", "2"], "Minari cannot store the observations"),
         ([CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
@@ -396,22 +352,13 @@ def test_a_run_of_another_environment_is_refused(cart_pole_run, tmp_path, capsys
         ([CARTPOLE, "--seed", "-1"], "`seed` must be from 0"),
         ([CARTPOLE, "--policy", "clever"], "`policy` must be random, constant or the folder of a run."),
         ([CARTPOLE, "--policy", "taken"], "taken is not the folder of a run: it has no config.yaml"),
-        ([CARTPOLE, "--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one"),
-        ([CARTPOLE, "--alpha", "2"], "`alpha` must be a number from 0 to 1"),
-        (["CartPole-v1", "--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
-        ([CARTPOLE, "--model", "huge"], "`model`"),
-        ([CARTPOLE, "--device", "abacus"], "`device` must be"),
         ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments"),
-        ([CARTPOLE, "--camera", "{"], "`camera` cannot be read"),
-        ([CARTPOLE, "--combine-views", "max"], "`combine_views` must be one of"),
         (
             ["VLMRM/Humanoid-kneel-v0", "--camera", "front-side", "--combine-views", "random"],
             '`combine_views` must be "min", "mean" or a function here. Received \'random\'',
         ),
         ([CARTPOLE, "--out", "taken"], "has other contents. Choose another --out"),
         ([CARTPOLE, "--out", "taken", "--overwrite"], "has other contents. Choose another --out"),
-        ([CARTPOLE, "--out", "taken/file"], "`out` must be a folder"),
-        ([CARTPOLE, "--out", "taken/file/out"], "cannot be written to: Not a directory"),
     ],
 )
 def test_bad_input_ends_with_a_sentence(flags, message, tmp_path, monkeypatch, capsys):
@@ -427,17 +374,6 @@ def test_bad_input_ends_with_a_sentence(flags, message, tmp_path, monkeypatch, c
     assert names(Path("taken")) == ["file"]
 
 
-def test_a_combination_whose_module_raises_is_refused(tmp_path, monkeypatch, capsys):
-    (tmp_path / "faulty_to_record.py").write_text("no_such_name")
-    monkeypatch.syspath_prepend(tmp_path)
-    flags = ["VLMRM/Humanoid-kneel-v0", "--camera", "front-side", "--combine-views", "faulty_to_record:f"]
-    with pytest.raises(SystemExit, match="2"):
-        main(["dataset", "--out", str(tmp_path / "out"), *flags])
-    rule = "`combine_views` must be importable. Received 'faulty_to_record:f', which raised NameError("
-    assert capsys.readouterr().err.startswith(rule)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_folder_is_written_by_one_process_at_a_time(tmp_path, capsys):
     from filelock import FileLock
 
@@ -445,10 +381,3 @@ def test_a_folder_is_written_by_one_process_at_a_time(tmp_path, capsys):
     with FileLock(tmp_path / "out" / ".lock"), pytest.raises(SystemExit, match="2"):
         record(tmp_path / "out", "CartPole-v1", "--episodes", "1", "--steps", "2")
     assert "Another process writes to" in capsys.readouterr().err
-
-
-def test_the_commands_help_has_its_options(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        main(["dataset", "--help"])
-    output = " ".join(capsys.readouterr().out.split())
-    assert all(flag in output for flag in ("--policy", "--frames", "--combine-views", "--env", "module:ID"))

@@ -122,23 +122,12 @@ def test_a_video_whose_strip_was_scaled_is_scored_whole_with_a_note(frames, tmp_
     np.testing.assert_allclose(scores, CLIPReward(prompt=TASK_PROMPT)(iio.imread(small)), atol=1e-5)
 
 
-def test_a_part_of_our_video_is_scored_without_its_strip(frames, tmp_path):
-    path, part = tmp_path / "agent.mp4", tmp_path / "part.mp4"
-    save_video(path, list(frames), [0.9, 0.1, 0.5])
-    run_ffmpeg("-i", path, "-frames:v", "2", part)
-    assert [frame.shape for frame in open_frames(part).frames()] == [(100, 150, 3)] * 2
-
-
 @pytest.mark.parametrize(
     "comment",
     [
         "a holiday",
-        "[]",
-        '{"vlmrm_gym": 1}',
         '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 101]}}',
         '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 0]}}',
-        '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 50.5]}}',
-        "[" * 100_000,
     ],
 )
 def test_videos_of_others_are_scored_whole(comment, video, tmp_path):
@@ -219,17 +208,11 @@ def test_a_damaged_picture_is_named_and_those_before_it_stay(batch_size, picture
         ([], "`prompt` must be given"),
         (["--prompt", " "], "`prompt` must not be empty"),
         (["--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one. Received 'a', 'a'"),
-        (["--prompt", "a", "--alpha", "0", "0"], "Each `alpha` must be a different one"),
         (["--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
-        (["--prompt", "a", "--alpha", "2"], "`alpha` must be a number from 0 to 1"),
         (["--prompt", "a", "--fps", "0"], "`fps` must be a finite number above 0"),
-        (["--prompt", "a", "--batch-size", "0"], "`batch_size` must be an integer of at least 1"),
-        (["--prompt", "a", "--model", "huge"], "`model`"),
-        (["--prompt", "a", "--device", "abacus"], "`device` must be"),
         (["--prompt", "a", "--out", "taken"], "Pass --overwrite"),
         (["--prompt", "a", "--out", "file"], "`out` must be a folder"),
         (["--prompt", "a", "--out", "pictures", "--overwrite"], "`out` must be a folder of its own"),
-        (["--prompt", TASK_PROMPT, "--out", "file/out"], "cannot be written to: Not a directory"),
     ],
 )
 def test_bad_settings_end_with_a_sentence(flags, message, pictures, tmp_path, monkeypatch, capsys):

@@ -10,10 +10,10 @@ from counting_env import Counting
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
-from vlmrm_gym.rollouts.environments import time_limit
 from vlmrm_gym.rollouts.play import constant_actions, play, random_actions, run_actions, stack_values
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.run_folder import RunError
+from vlmrm_gym.validation import find_time_limit
 
 
 @pytest.fixture
@@ -68,23 +68,8 @@ def test_the_time_limit_of_a_function_is_that_of_its_wrappers(around):
     """`spec` is None for an environment that `gym.make` did not make."""
     env = around(gym.wrappers.TimeLimit(Counting(), 12))
     assert env.spec is None
-    assert time_limit(None, env) == 12
-
-
-@pytest.mark.parametrize(("outer", "expected"), [(50, 50), (700, 500)])
-def test_of_two_time_limits_the_shorter_one_counts(outer, expected):
-    env = gym.wrappers.TimeLimit(gym.make("CartPole-v1"), outer)
-    assert time_limit(None, env) == expected
-
-
-def test_without_a_time_limit_there_is_none():
-    assert time_limit(None, Counting()) is None
-
-
-def test_the_view_draws_the_recorded_states_as_the_environment_rendered_them(cartpole):
-    env, view = cartpole
-    rollout = play_held(env, view, 0, steps=5)
-    np.testing.assert_array_equal(view.draw(rollout.states.rows, rollout.states.changes)[-1], env.render())
+    assert find_time_limit(env) == 12
+    assert find_time_limit(gym.wrappers.TimeLimit(gym.make("CartPole-v1"), 700)) == 500  # of two, the shorter one
 
 
 @pytest.mark.parametrize(
@@ -99,16 +84,6 @@ def test_an_episode_ends_with_the_environment_or_is_truncated(length, steps, exp
     assert bool(rollout.terminated[-1]) is terminates
     assert rollout.success is None
     assert rollout.states.rows.shape == (expected, 2, 2, 3)  # frames, as it cannot be drawn from its states
-
-
-def test_a_short_episode_of_gymnasium_terminates():
-    env = make_external_env("CartPole-v1")
-    with closing(env), closing(StateView(env)) as view:
-        rollout = play_held(env, view, 1, steps=100)
-    assert 5 < len(rollout) < 30
-    assert rollout.terminated[-1]
-    assert not rollout.truncated.any()
-    assert rollout.success is None
 
 
 def test_seeds_decide_the_episode_and_the_actions(cartpole):
@@ -164,17 +139,6 @@ def test_values_of_nested_spaces_are_stacked_leaf_by_leaf():
     numbers, texts = stacked["pair"]
     assert numbers.shape == (6,)
     assert isinstance(texts, list)
-
-
-@pytest.mark.parametrize("steps", [0, -1, 2.5])
-def test_a_rollout_has_at_least_one_step(steps, cartpole):
-    with pytest.raises(ValueError, match="`steps` must be an integer of at least 1"):
-        play_held(*cartpole, 0, steps=steps)
-
-
-def test_an_action_is_held_for_at_least_one_step():
-    with pytest.raises(ValueError, match="`hold` must be an integer of at least 1"):
-        constant_actions(gym.spaces.Discrete(2), np.random.default_rng(0), 0)
 
 
 def test_a_run_plays_its_deterministic_policy(cart_pole_run, cartpole):

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit import exploits, pipeline, samples
+from vlmrm_gym.audit import exploits, samples
 from vlmrm_gym.envs import CartPole
 
 
@@ -16,7 +16,6 @@ from vlmrm_gym.envs import CartPole
 def few_states(steps=25, evaluations=110):
     """Checks take seconds in this context."""
     sizes = {
-        pipeline: {"STEPS": steps, "TRAJECTORIES": 20},
         samples: {"ROLLOUTS": 2, "STEPS": steps, "AROUND": 60, "GOALS": 12},
         exploits: {"STARTS": 16, "EVALUATIONS": evaluations},
     }
@@ -98,13 +97,6 @@ def silent_env():
     return gym.make("CartPole-v1")
 
 
-def with_other_actions():
-    """Cart-pole whose actions no search can vary."""
-    env = gym.make("CartPole-v1", render_mode="rgb_array")
-    env.action_space = gym.spaces.MultiDiscrete([2])
-    return env
-
-
 def is_low(states):
     """Ant-v5: the torso is lower than it is at the beginning."""
     return states[:, 2] < 0.6
@@ -123,18 +115,9 @@ def of_all_states(states):
     return True
 
 
-def of_numbers(states):
-    return states[:, 0]
-
-
 def of_each_value(states):
     return states > 0
 
 
 def raises(states):
     raise KeyError("no such state")
-
-
-def middle(rewards):
-    """A combination of views of the wrong shape."""
-    return rewards[:, :1]

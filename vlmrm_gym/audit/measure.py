@@ -6,13 +6,14 @@ import numpy as np
 
 from vlmrm_gym.audit.measures.agreement import Agreement, measure_agreement
 from vlmrm_gym.audit.measures.bootstrap import Interval
-from vlmrm_gym.audit.measures.controls import Control, best_control, measure_control
+from vlmrm_gym.audit.measures.controls import Control, best_control, chance_limit
 from vlmrm_gym.audit.measures.signal import measure_signal
 from vlmrm_gym.audit.results import AdversarialSearch, ContactSheet, Landscape, Measures, SignalCurves
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Samples
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.envs.states import TaskStates
+from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.renderer import side_by_side
 from vlmrm_gym.rewards.heads import Features
 
@@ -51,15 +52,17 @@ def controls(
     groups = samples.groups if labelled is visited else np.arange(len(labelled))
     unrelated = "An unrelated prompt should not separate successes from failures this well."
     rewards = [(name, unrelated, other(features), success, groups) for name, other in prompts.items()]
-    black_explanation = "A black frame should not score above failures as reliably as a success does."
+    explanation = "A black frame should not score above failures as reliably as a success does."
     blackened = np.where(success, reward(black)[0], reward(features))
-    rewards.append(("successes replaced by a black frame", black_explanation, blackened, success, groups))
+    rewards.append(("successes replaced by a black frame", explanation, blackened, success, groups))
     if visited.success is not None and visited.has_both:
-        frozen_explanation = "Frozen frames should carry no information about when a rollout succeeds."
+        explanation = "Frozen frames should carry no information about when a rollout succeeds."
         frozen = reward(samples.first)[samples.groups]
-        name = "rollouts frozen at their first frame"
-        rewards.append((name, frozen_explanation, frozen, visited.success, samples.groups))
-    return [measure_control(*one, comparisons=len(rewards)) for one in rewards]
+        rewards.append(("rollouts frozen at their first frame", explanation, frozen, visited.success, samples.groups))
+    return [
+        Control(name=name, explanation=why, auc=auc(values, labels), chance=chance_limit(labels, own, len(rewards)))
+        for name, why, values, labels, own in rewards
+    ]
 
 
 def signal_curves(samples: Samples, reward: RewardView) -> SignalCurves:

@@ -78,9 +78,6 @@ class Exploit:
     failed: Mapping[str, float]
     """The conditions that the state fails, with how far, in units of each condition's margin (above 0); the worst
     first. Empty if success has no conditions."""
-    reached: float | None = None
-    """The highest reward of the failing states, closest to this one, that a search over actions reached from an initial
-    state. None: there was no such search, or it reached no failing state."""
 
 
 @dataclass(frozen=True, kw_only=True)

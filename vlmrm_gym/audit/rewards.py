@@ -56,7 +56,7 @@ class EncodedRewards:
     """Rewards that share an encoder, and their heads. What loading them warns of is printed, once.
 
     Args:
-        specs: The rewards that are compared, as `group_by_encoder` groups them.
+        specs: The rewards that are compared, with one `encoder_key`.
         device: Where the model runs.
 
     Raises:
@@ -94,13 +94,9 @@ class EncodedRewards:
         return RewardView(next(head for own, head in self._heads if own == spec), combine)
 
 
-def group_by_encoder(specs: Sequence[RewardSpec]) -> list[list[RewardSpec]]:
-    """Group rewards that share an encoder: those of prompts by one model. Any other one is alone."""
-    groups: dict[object, list[RewardSpec]] = {}
-    for number, spec in enumerate(specs):
-        tower = (spec.model, spec.precision, spec.resize_mode, spec.batch_size) if isinstance(spec, CLIP) else number
-        groups.setdefault(tower, []).append(spec)
-    return list(groups.values())
+def encoder_key(spec: RewardSpec) -> object:
+    """Equal for rewards that share an encoder: those of prompts by one model. Any other one has its own."""
+    return (spec.model, spec.precision, spec.resize_mode, spec.batch_size) if isinstance(spec, CLIP) else id(spec)
 
 
 def alpha_curves(spec: RewardSpec) -> dict[str, RewardSpec]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.audit.scene import Scene
-from vlmrm_gym.audit.target import AuditSettings, AuditTarget
+from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rendering import States
@@ -88,35 +88,23 @@ class Samples:
         return np.split(rewards, np.cumsum([len(rollout) for rollout in self.rollouts])[:-1])
 
 
-def collect(
-    scene: Scene,
-    task: TaskStates | None,
-    rollouts: Sequence[Rollout],
-    visited: States,
-    success: NDArray[np.bool_] | None,
-    *,
-    knows_success: bool = True,
-    passed: bool = False,
-    seed: int,
-) -> Samples:
+def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, rollouts: Sequence[Rollout]) -> Samples:
     """Encode the states that a check looks at.
 
     Args:
+        settings: What is audited, and how.
         scene: Encodes them.
         task: The states of the task; None if states cannot be made.
         rollouts: The rollouts.
-        visited: Their N states, one after the other.
-        success: bool (N,): which of them succeed; None if that is not known.
-        knows_success: Whether the task says which other states succeed.
-        passed: Whether the user passed the rollouts.
-        seed: Of the states around the goal.
     """
-    initial = States.concatenate([rollout.initial for rollout in rollouts])
-    rng = np.random.default_rng(seed)
+    visited = States.concatenate([rollout.states for rollout in rollouts])
+    success = find_success(settings, task, rollouts, visited.rows)
+    rng = np.random.default_rng(settings.seed)
     around = None
     goals = visited[:0]
     if task is not None:
         rows = task.sample(AROUND, rng)
+        knows_success = task.has_success_fn and settings.labels is None
         around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if knows_success else None)
         goals = States(task.goals(GOALS, rng)) if knows_success else goals
     if not len(goals) and success is not None:
@@ -124,15 +112,15 @@ def collect(
     return Samples(
         rollouts=rollouts,
         visited=Sample(visited, scene.features(visited), success),
-        first=scene.features(initial),
+        first=scene.features(States.concatenate([rollout.initial for rollout in rollouts])),
         around=around,
         goals=Sample(goals, scene.features(goals), np.ones(len(goals), dtype=bool)) if len(goals) else None,
-        passed=passed,
+        passed=settings.rollouts is not None,
     )
 
 
-def play_rollouts(target: AuditTarget, settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
-    """The rollouts that were passed; else of random actions, of constant actions and of the target's policies."""
+def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
+    """The rollouts that were passed; else of random actions, of constant actions and of the policies."""
     env, seed = scene.env, settings.seed
     if settings.rollouts is not None:
         env.reset(seed=seed)
@@ -149,34 +137,24 @@ def play_rollouts(target: AuditTarget, settings: AuditSettings, scene: Scene) ->
         behaviour, policy = ("constant", constant_actions) if i % 2 else ("random", random_actions)
         act = policy(env.action_space, np.random.default_rng((seed, i)))
         played.append(play(env, scene.view, act, seed=seed + i, steps=STEPS, behaviour=behaviour))
-    for name, make_policy in target.policies.items():
+    for name, make_policy in settings.policies.items():
         act = make_policy(env)
         for i in range(ROLLOUTS // 2):
             played.append(play(env, scene.view, act, seed=seed + 10_000 + i, steps=STEPS, behaviour=name))
     return played
 
 
-def changes_scene(rollouts: Sequence[Rollout]) -> bool:
-    """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
-    parts = [states for rollout in rollouts for states in (rollout.initial, rollout.states)]
-    return any(change is not None for states in parts for change in states.changes or ())
-
-
 def find_success(
-    target: AuditTarget,
-    settings: AuditSettings,
-    task: TaskStates | None,
-    rollouts: Sequence[Rollout],
-    seen: NDArray[Any],
+    settings: AuditSettings, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
     """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
     if settings.labels is not None:
         return settings.labels
     if task is not None and task.has_success_fn:
         return task.succeeds(seen)
-    if target.success_fn is not None:
-        return target.success_fn(seen)
-    if target.task is not None and target.task.success_threshold is None:
+    if settings.success_fn is not None:
+        return settings.success_fn(seen)
+    if settings.task is not None and settings.task.success_threshold is None:
         return None  # such as the humanoid without a task, which never succeeds
     parts = [rollout.success for rollout in rollouts if rollout.success is not None]
     return np.concatenate(parts) if len(parts) == len(rollouts) else None

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.validation import check_positive_integer
-
 Rows = NDArray[np.float64]
 """States, float64 (N, S)."""
 Seed = int | np.random.SeedSequence
@@ -73,26 +71,19 @@ def search(
     Args:
         score: States, float64 (N, S), to numbers (N,): the reward.
         is_failure: States, float64 (N, S), to bool (N,): whether they fail the task.
-        starts: float64 (P, S), failing or not.
+        starts: float64 (P, S), finite, P at least 1; failing or not.
         perturb: `(states, offsets)`, float64 (N, S) and (N, D), to changed states, float64 (N, S); must not write to
             its arguments.
         dimensions: D, at least 1.
-        evaluations: How many states are looked at, the starts among them: no more than this.
+        evaluations: How many states are looked at, the starts among them: no more than this, at least 1.
         seed: The same seed gives the same result.
 
     Returns:
         Every failing state that was scored. Empty if there was none.
-
-    Raises:
-        ValueError: `starts` is empty, not two-dimensional or not finite, or `dimensions` or `evaluations` is below 1.
     """
-    check_positive_integer("dimensions", dimensions)
-    check_positive_integer("evaluations", evaluations)
+    import cma  # pyright: ignore[reportMissingImports] (extra "train")
+
     states = np.array(starts, dtype=np.float64)
-    if states.ndim != 2 or 0 in states.shape or not np.isfinite(states).all():
-        raise ValueError(
-            f"`starts` must be finite numbers of shape (P, S), with at least one state. Received shape {states.shape}."
-        )
     rng = np.random.default_rng(seed)
     seen: list[tuple[Rows, NDArray[np.float64]]] = []
 
@@ -107,61 +98,26 @@ def search(
     states = states[:evaluations]
     look_at(states)
     left = evaluations - len(states)
-    share = max(left // RUNS, population_size(dimensions))
+    population = 4 + int(3 * np.log(max(2, dimensions)))  # Hansen's formula
+    share = max(left // RUNS, population)
+    # The covariance is diagonal: a full one would take longer to adapt than a run lasts. Without a seed and with these
+    # numbers NumPy's global generator stays as it is.
+    options = {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size)}
+    options |= {"CMA_diagonal": True, "popsize": population, "verbose": -9}
     begun: list[NDArray[np.float64]] = []
     runs = 0
-    while left >= population_size(dimensions):
+    while left >= population:
         start = _next_start(*_join(seen if runs % 2 else seen[:1]), begun)
-        left -= minimize(
-            lambda offsets, start=start: look_at(perturb(np.repeat(start[None], len(offsets), axis=0), offsets)),
-            dimensions,
-            deviation=STEPS[runs % len(STEPS)],
-            evaluations=min(share, left),
-            rng=rng,
-        )
+        # CMA-ES refuses one dimension; a second one that changes nothing costs little.
+        strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), STEPS[runs % len(STEPS)], options)
+        end = max(left - share, 0)
+        while left - population >= end and not strategy.stop():
+            asked = strategy.ask()
+            offsets = np.stack(asked)[:, :dimensions]
+            strategy.tell(asked, list(look_at(perturb(np.repeat(start[None], population, axis=0), offsets))))
+            left -= population
         runs += 1
     return Failures.best_first(*_join(seen))
-
-
-def minimize(
-    losses: Callable[[NDArray[np.float64]], ArrayLike],
-    dimensions: int,
-    *,
-    deviation: float,
-    evaluations: int,
-    rng: np.random.Generator,
-) -> int:
-    """One run of CMA-ES (Hansen 2016, arXiv 1604.00772) from 0, until it converges.
-
-    The covariance is diagonal: a full one would take longer to adapt than a run lasts.
-
-    Args:
-        losses: Points, float64 (N, D), to numbers (N,): what is minimised.
-        dimensions: D.
-        deviation: Standard deviation of the first points.
-        evaluations: The most points.
-        rng: Draws them. NumPy's global generator stays as it is.
-
-    Returns:
-        How many points there were.
-    """
-    import cma  # pyright: ignore[reportMissingImports] (extra "train")
-
-    drawn = {"seed": np.nan, "randn": lambda *size: rng.standard_normal(size)}
-    options = {**drawn, "CMA_diagonal": True, "popsize": population_size(dimensions), "verbose": -9}
-    # CMA-ES refuses one dimension; a second one that changes nothing costs little.
-    strategy = cma.CMAEvolutionStrategy(np.zeros(max(2, dimensions)), deviation, options)
-    used = 0
-    while used + strategy.popsize <= evaluations and not strategy.stop():
-        asked = strategy.ask()
-        strategy.tell(asked, list(np.asarray(losses(np.stack(asked)[:, :dimensions]))))
-        used += strategy.popsize
-    return used
-
-
-def population_size(dimensions: int) -> int:
-    """How many points a generation of CMA-ES has, by Hansen's formula."""
-    return 4 + int(3 * np.log(max(2, dimensions)))
 
 
 def stream(seed: int, part: str) -> np.random.SeedSequence:

@@ -12,7 +12,7 @@ import numpy as np
 import tyro
 
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
-from vlmrm_gym.errors import InputError, as_input_error, check_values
+from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.folders import output_folder
 from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.specification import RewardSpec
@@ -67,8 +67,6 @@ class Check(RewardFlags):
     its labels.csv. Without --rollouts: those of the dataset whose folder the file is in"""
     run: Path | None = None
     """the folder of a trained run, whose policy is played as well"""
-    trajectory_search: bool = False
-    """search for actions that lead from the initial state to each exploit (minutes)"""
     effort: int = 1
     """how long the search is: 1,700 states times this, for each combination"""
     seed: int = 0
@@ -105,53 +103,42 @@ def _check(command: Check, made_by: str) -> "Report":
 
     from vlmrm_gym.audit.pipeline import audit
     from vlmrm_gym.audit.report import write_report
+    from vlmrm_gym.audit.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.audit.summary import print_summary
-    from vlmrm_gym.audit.target import AuditSettings, AuditTarget, find_candidates, find_success_fn
     from vlmrm_gym.cli.tasks import console
     from vlmrm_gym.files import atomic_write
-    from vlmrm_gym.rewards.devices import resolve_device
-    from vlmrm_gym.rewards.sources import parse_model_name
     from vlmrm_gym.rollouts.play import run_actions
 
-    with as_input_error(OSError):
-        resolve_device(command.device)
-        for model in command.model:
-            parse_model_name(model)
     command = _find_rollouts(command)
     policies, run = {}, command.run
     if run is not None:
         policies[run.name] = lambda env: run_actions(run, env, command.id, trust_code=command.trust_code)
-    target = AuditTarget(
+    settings = AuditSettings(
         name=command.id or str(command.env),
         make_env=lambda textured: make_unscored_env(command.id, command.env, textured=textured),
         task=task,
         success_fn=None if command.success is None else find_success_fn(command.success),
         policies=policies,
+        effort=command.effort,
+        seed=command.seed,
+        device=command.device,
     )
     own = {} if command.camera else {"own": None if task is None else task.camera}
     candidates = find_candidates(
-        target,
+        settings,
         rewards,
         cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
         combine_views=command.combine_views or ("min",),
         textured=_textured(command, task),
-        trajectory_search=command.trajectory_search,
-        seed=command.seed,
     )
     if not candidates:
         raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
-    name = target.name.split("/")[-1].replace(":", ".")
+    name = settings.name.split("/")[-1].replace(":", ".")
     folder = Path(f"{name}_check") if command.out is None else command.out
     with output_folder(folder, overwrite=command.overwrite):
-        settings = AuditSettings(
-            **_read_rollouts(command),
-            trajectory_search=command.trajectory_search,
-            effort=command.effort,
-            seed=command.seed,
-            device=command.device,
-        )
+        settings = replace(settings, **_read_rollouts(command))
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
-            report = audit(target, candidates, settings, progress=progress, command=made_by)
+            report = audit(settings, candidates, progress=progress, command=made_by)
         page, table = (folder / name for name in FILES)
         try:
             atomic_write(page, lambda path: write_report(report, path))
@@ -164,8 +151,6 @@ def _check(command: Check, made_by: str) -> "Report":
 
 
 def _check_settings(command: Check) -> None:
-    if (command.id is None) == (command.env is None):
-        raise InputError("Pass an ID or --env, one of the two, such as: vlmrm-gym check VLMRM/CartPole-v1")
     if command.labels is not None and command.success is not None:
         raise InputError("`labels` and `success` cannot both be passed: both say which states succeed. Pass one.")
     if command.rollouts is not None and command.run is not None:
@@ -233,8 +218,7 @@ def _write_measures(report: "Report", path: Path) -> None:
             for row in report.table
         ],
         "exploits": [
-            {"reward": exploit.reward, "failed": dict(exploit.failed), "reached": exploit.reached}
-            for exploit in report.exploits.exploits
+            {"reward": exploit.reward, "failed": dict(exploit.failed)} for exploit in report.exploits.exploits
         ],
         "median_success": report.exploits.median_success,
         "seconds": report.seconds,

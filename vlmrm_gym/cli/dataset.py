@@ -26,10 +26,11 @@ from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env, time_limit
+from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions, run_actions
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.run_folder import RunError, RunFolder
+from vlmrm_gym.validation import find_time_limit
 
 DEFAULT_FPS = 30
 """Frames per second of the videos, if the environment does not say."""
@@ -109,7 +110,7 @@ def _record(command: Dataset) -> Path:
     with ExitStack() as opened:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
-        steps = command.steps or time_limit(command.id, env)
+        steps = command.steps or find_time_limit(env)
         if steps is None:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
@@ -144,27 +145,24 @@ def _record(command: Dataset) -> Path:
                 folder.write_video(episode, partial(save_numbered_video, view, rollout.states, episode, fps))
             folder.add(episode, to_buffer(rollout, seed, rewards), env)
 
+        from tqdm import tqdm
+
         with folder.locked():
             folder.begin(settings, overwrite=command.overwrite)
-            _record_missing(folder, command.episodes, record)
+            missing = folder.missing(command.episodes)
+            done = command.episodes - len(missing)
+            try:
+                with tqdm(total=command.episodes, initial=done, unit=" episodes") as progress:
+                    for episode in missing:
+                        record(episode)
+                        progress.update()
+            except (KeyboardInterrupt, OSError):
+                done = command.episodes - len(folder.missing(command.episodes))
+                say(f"{done} of {command.episodes} episodes are done. The same command records the others.", error=True)
+                raise
             folder.finish(env, _describe_env(command, env, settings), _metadata(folder, settings), command.seed)
     print_summary(folder)
     return folder.path
-
-
-def _record_missing(folder: DatasetFolder, episodes: int, record: Callable[[int], None]) -> None:
-    from tqdm import tqdm
-
-    missing = folder.missing(episodes)
-    try:
-        with tqdm(total=episodes, initial=episodes - len(missing), unit=" episodes") as progress:
-            for episode in missing:
-                record(episode)
-                progress.update()
-    except (KeyboardInterrupt, OSError):
-        done = episodes - len(folder.missing(episodes))
-        say(f"{done} of {episodes} episodes are done. The same command records the others.", error=True)
-        raise
 
 
 def _check_numbers(command: Dataset) -> None:

@@ -8,7 +8,7 @@ from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.cli.settings import RewardFlags, load_rewards, parse
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.folders import check_folder, output_folder
-from vlmrm_gym.media.frames import Pictures, Video, batch, open_frames
+from vlmrm_gym.media.frames import Pictures, batch, open_frames
 from vlmrm_gym.terminal import say
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
@@ -92,6 +92,7 @@ def _score(command: Score) -> Path:
     from vlmrm_gym.rendering.stored import FrameStore
 
     labels = list(specs)
+    names = [as_cell(path.name) for path in source.paths] if isinstance(source, Pictures) else []
     scorer = load_rewards(specs.values(), command.device)
     batches = batch(source.frames(), scorer.microbatch_size)
     first = next(batches, None)
@@ -115,10 +116,14 @@ def _score(command: Score) -> Path:
                 drawing as drawn,
             ):
                 scorer.open(lambda render_size: FrameStore())
-                rows = _TableWriter(file, source, labels)
+                writer = csv.writer(file)
+                writer.writerow(["frame", "seconds", *(["file"] if names else []), *map(as_cell, labels)])
                 for frames in chain([first], batches):
                     scored = scorer(States(frames))
-                    rows.add(scored)
+                    for number, row in enumerate(scored, len(rewards)):
+                        seconds = "" if source.fps is None else round(number / source.fps, 6)
+                        writer.writerow([number, seconds, *names[number : number + 1], *map(str, row)])
+                    file.flush()  # what was scored outlives an interruption
                     rewards.extend(scored)
                     if drawn is not None:
                         for frame, values in zip(frames, scored, strict=True):
@@ -146,25 +151,6 @@ def _choose_folder(command: Score) -> Path:
 def as_cell(text: str) -> str:
     """A text as a cell of a table, with an apostrophe before it where a spreadsheet would take it for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-class _TableWriter:
-    """Writes the table, row by row, so that what was scored outlives an interruption."""
-
-    def __init__(self, file: TextIO, source: Video | Pictures, columns: Sequence[str]) -> None:
-        self._file, self._fps, self._count = file, source.fps, 0
-        self._names = [as_cell(path.name) for path in source.paths] if isinstance(source, Pictures) else None
-        self._writer = csv.writer(file)
-        self._writer.writerow(["frame", "seconds", *(["file"] if self._names else []), *map(as_cell, columns)])
-
-    def add(self, rewards: NDArray[np.float32]) -> None:
-        """Append rows, (B, C)."""
-        for row in rewards:
-            seconds = "" if self._fps is None else round(self._count / self._fps, 6)
-            name = [self._names[self._count]] if self._names else []
-            self._writer.writerow([self._count, seconds, *name, *map(str, row)])
-            self._count += 1
-        self._file.flush()
 
 
 def _print_summary(columns: Sequence[str], rewards: NDArray[np.float32], fps: float | None) -> None:

@@ -50,30 +50,17 @@ class DatasetFolder:
 
     Args:
         path: The folder.
+
+    Attributes:
+        data: The folder of the Minari dataset. It exists if the dataset is complete.
+        labels: The table of labels.
+        videos: The folder of the videos.
+        dataset_id: The folder's name, if Minari can load the dataset by it; else None.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def data(self) -> Path:
-        """The folder of the Minari dataset. It exists if the dataset is complete."""
-        return self.path / "data"
-
-    @property
-    def labels(self) -> Path:
-        """The table of labels."""
-        return self.path / "labels.csv"
-
-    @property
-    def videos(self) -> Path:
-        """The folder of the videos."""
-        return self.path / "videos"
-
-    @property
-    def dataset_id(self) -> str | None:
-        """The folder's name, if Minari can load the dataset by it."""
-        return self.path.name if re.fullmatch(r"[-_a-zA-Z0-9]+-v\d+", self.path.name) else None
+        self.path, self.data, self.labels, self.videos = path, path / "data", path / "labels.csv", path / "videos"
+        self.dataset_id = path.name if re.fullmatch(r"[-_a-zA-Z0-9]+-v\d+", path.name) else None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -136,14 +123,13 @@ class DatasetFolder:
         is_same = self.settings() == _as_json(settings)
         if not is_same or (overwrite and self.data.exists()):
             for name in _OWN:
-                path = self.path / name
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                _remove(self.path / name)
             text = json.dumps(_as_json(settings), indent=2)
             atomic_write(self.path / "settings.json", lambda path: path.write_text(text, encoding="utf-8"))
-        for unfinished in (*self.path.glob("data.partial"), *self.path.glob("episodes/*.partial")):
-            shutil.rmtree(unfinished)
-        for unfinished in (*self.path.glob("videos/*.partial.mp4"), *self.path.glob("scenes/*.partial.npz")):
-            unfinished.unlink()
+        _remove(self.path / "data.partial")
+        for name in ("episodes", "videos", "scenes"):
+            for unfinished in self.path.glob(f"{name}/*.partial*"):
+                _remove(unfinished)
         if self.data.exists():
             shutil.rmtree(self.path / "episodes", ignore_errors=True)
 
@@ -265,6 +251,11 @@ def check_spaces(env: gym.Env[Any, Any]) -> None:
                 f"Minari cannot store the {name} of this environment: {space}. It stores Box, Discrete, MultiDiscrete, "
                 "MultiBinary, Text, and Dict and Tuple of such. Wrap the environment."
             ) from error
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder, if there is one."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,13 +138,8 @@ def read_labels(path: Path, rollouts: Sequence[Rollout]) -> list[NDArray[np.bool
     for line, row in _rows(path):
         where = f"{path}, line {line}"
         episode, step = (_number(row[name], name, where) for name in ("episode", "step"))
-        if episode >= len(labels):
-            raise InputError(f"{where}: the dataset has no episode {episode}. Remove the line.")
-        if step >= len(labels[episode]):
-            raise InputError(
-                f"{where}: the dataset has no step {step} in episode {episode}, whose last step is "
-                f"{len(labels[episode]) - 1}. Remove the line."
-            )
+        if episode >= len(labels) or step >= len(labels[episode]):
+            raise InputError(f"{where}: the dataset has no step {step} of an episode {episode}. Remove the line.")
         if (before := lines.setdefault((episode, step), line)) != line:
             raise InputError(f"{where}: episode {episode}, step {step} is in line {before}, too. Leave one.")
         if text := (row["success"] or "").strip().lower():
@@ -170,15 +165,9 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
             reader = csv.DictReader(file)
-            names = reader.fieldnames
-            if not names:
-                raise InputError(f"{path} is empty. It must have the columns {', '.join(LABELS)}.")
-            for name in LABELS:
-                if name not in names:
-                    raise InputError(
-                        f"{path} must have the columns {', '.join(LABELS)}. There is no {name!r}. Received "
-                        f"{short_repr(list(names))}."
-                    )
+            names = list(reader.fieldnames or [])
+            if not set(LABELS) <= set(names):
+                raise InputError(f"{path} must have the columns {', '.join(LABELS)}. Received {short_repr(names)}.")
             yield from ((reader.line_num, row) for row in reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a table (CSV): {error}.") from error

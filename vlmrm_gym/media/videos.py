@@ -5,6 +5,7 @@ The videos say in their metadata what is frame and what is strip: see `Layout`.
 
 import errno
 import json
+import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,8 +25,8 @@ WINDOW = 300
 """The most frames whose rewards the curves of a `RewardVideo` show, up to the current one."""
 _CHUNK = 32
 """Frames that are drawn from states at once."""
-_MAX_COMMENT = 300
-"""The longest comment that is read as a layout, in characters."""
+_COMMENT = re.compile(r'\{"vlmrm_gym": \{"video_size": \[(\d+), (\d+)\], "frame_size": \[(\d+), (\d+)\]\}\}', re.ASCII)
+"""What `Layout.comment` is."""
 
 
 class Layout(NamedTuple):
@@ -47,15 +48,12 @@ class Layout(NamedTuple):
     @classmethod
     def from_comment(cls, comment: str) -> "Layout | None":
         """Read a comment; None if it is not a layout."""
-        try:
-            sizes = json.loads(comment)["vlmrm_gym"] if len(comment) <= _MAX_COMMENT else {}
-            layout = cls(*(tuple(sizes[name]) for name in cls._fields))
-        except (ValueError, TypeError, KeyError):
+        found = _COMMENT.fullmatch(comment)
+        if found is None:
             return None
-        if not all(len(size) == 2 and all(type(side) is int for side in size) for size in layout):
-            return None
-        is_part = all(0 < part <= whole for part, whole in zip(layout.frame_size, layout.video_size, strict=True))
-        return layout if is_part else None
+        video_width, video_height, width, height = map(int, found.groups())
+        is_part = 0 < width <= video_width and 0 < height <= video_height
+        return cls((video_width, video_height), (width, height)) if is_part else None
 
 
 def read_layout(path: str | Path) -> Layout | None:

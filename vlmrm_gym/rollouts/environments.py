@@ -11,7 +11,7 @@ from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_ext
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.training.external_envs import read_traits
-from vlmrm_gym.validation import check_env, find_time_limit, short_repr, truncate
+from vlmrm_gym.validation import check_env, short_repr, truncate
 
 
 def make_unscored_env(
@@ -68,10 +68,3 @@ def find_named_task(id: str) -> Task | None:
             f"The ID must be a registered one, or module:ID. Received {short_repr(id)}.{reason} {advice}"
         ) from error
     return task
-
-
-def time_limit(id: str | None, env: gym.Env[Any, Any]) -> int | None:
-    """Steps after which the environment truncates an episode, as far as its ID, spec or `TimeLimit` wrappers say."""
-    if id is not None and (task := find_task(id)) is not None:
-        return task.episode_length
-    return find_time_limit(env)

@@ -15,7 +15,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.validation import check_positive_integer, short_repr
+from vlmrm_gym.validation import short_repr
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""
@@ -56,15 +56,13 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         view: The environment's view.
         act: Chooses the actions.
         seed: Seed of the reset.
-        steps: Maximum number of steps. The rollout is shorter if the environment ends the episode.
+        steps: Maximum number of steps, at least 1. The rollout is shorter if the environment ends the episode.
         behaviour: What chooses the actions.
 
     Raises:
         InputError: The environment changed to a model or an appearance that its states cannot describe, or its frames
             are not uint8 (H, W, 3).
-        ValueError: `steps` is not an integer of at least 1.
     """
-    check_positive_integer("steps", steps)
     observation, _ = env.reset(seed=seed)
     view.reset()
     observations, captured = [copy.deepcopy(observation)], [capture_state(view)]
@@ -157,13 +155,8 @@ def constant_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int 
     Args:
         space: The actions. The space itself is not changed.
         rng: Draws the actions.
-        hold: Number of steps for which an action is repeated; None: the whole episode.
-
-    Raises:
-        ValueError: `hold` is neither None nor an integer of at least 1.
+        hold: Number of steps, at least 1, for which an action is repeated; None: the whole episode.
     """
-    if hold is not None:
-        check_positive_integer("hold", hold)
     space, action, num_acted = _seeded_copy(space, rng), None, 0
 
     def act(observation: Any) -> Any:
@@ -207,13 +200,10 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
         )
     if not trust_code:
         problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
-    try:
+    with file.locating():
         if problems:
             raise ConfigError(problems)
         config = complete(config)
-    except ConfigError as error:
-        message = error.problems[0].message
-        raise InputError(f"The run {folder} cannot be used. {run.config_file}: {message}") from error
     model = load_policy(config, run.policy("best"))
     for name in ("observation_space", "action_space"):
         theirs, ours = getattr(model, name), getattr(env, name)

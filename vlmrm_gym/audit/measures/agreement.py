@@ -1,25 +1,12 @@
-"""How well a reward agrees with labels of success: AUC, EPIC distance, histograms, the best threshold."""
+"""How well a reward agrees with labels of success: AUC, EPIC distance, histograms."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.audit.measures.bootstrap import Interval, auc_interval, epic_interval
+from vlmrm_gym.audit.measures.bootstrap import Interval, measure_intervals
 from vlmrm_gym.metrics import all_alike, check_labelled
-
-
-@dataclass(frozen=True, kw_only=True)
-class Threshold:
-    """The threshold that separates successes from failures best."""
-
-    reward: float
-    """The lowest reward that counts as success."""
-    balanced_accuracy: float
-    """Mean of the fractions of successes and of failures that are told right, from 0.5 to 1.
-
-    On the same rewards that the threshold was chosen on, and so somewhat better than on others.
-    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +36,6 @@ class Agreement:
     """How often a success has a higher reward than a failure, from 0 to 1; chance is 0.5."""
     epic: Interval | None = None
     """EPIC distance to the labels, of rewards of states alone, from 0 to 1; sqrt(1/2) is uncorrelated."""
-    threshold: Threshold | None = None
-    """What separates the classes best."""
 
 
 def measure_agreement(
@@ -67,10 +52,10 @@ def measure_agreement(
     Args:
         reward: float (N,), finite, not empty.
         success: bool (N,).
-        groups: int (N,), the rollout that each state is from, if they are from rollouts: see `auc_interval`.
+        groups: int (N,), the rollout that each state is from, if they are from rollouts: see `measure_intervals`.
         bins: How many bins the histograms have.
-        resamples: Of the intervals: see `auc_interval`.
-        seed: Of the intervals: see `auc_interval`.
+        resamples: Of the intervals: see `measure_intervals`.
+        seed: Of the intervals: see `measure_intervals`.
 
     Returns:
         Without measures and with a `problem` if the labels are all the same, or the rewards all alike.
@@ -86,30 +71,8 @@ def measure_agreement(
     }
     if problem := _problem(rewards, successes):
         return Agreement(problem=problem, **counted)
-    return Agreement(
-        problem=None,
-        auc=auc_interval(rewards, successes, groups=groups, resamples=resamples, seed=seed),
-        epic=epic_interval(rewards, successes, groups=groups, resamples=resamples, seed=seed),
-        threshold=best_threshold(rewards, successes),
-        **counted,
-    )
-
-
-def best_threshold(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> Threshold:
-    """The threshold with the highest balanced accuracy; the lowest of them if several have it.
-
-    Args:
-        rewards: float (N,), finite.
-        successes: bool (N,), with both True and False.
-    """
-    levels, level = np.unique(rewards, return_inverse=True)
-    passed, wrongly_passed = (  # fractions of a class with at least this reward, float64 (different rewards,)
-        np.cumsum(np.bincount(level, of_class, len(levels))[::-1])[::-1] / of_class.sum()
-        for of_class in (successes, ~successes)
-    )
-    accuracy = (passed + 1 - wrongly_passed) / 2
-    best = int(np.argmax(accuracy))
-    return Threshold(reward=float(levels[best]), balanced_accuracy=float(accuracy[best]))
+    auc, epic = measure_intervals(rewards, successes, groups=groups, resamples=resamples, seed=seed)
+    return Agreement(problem=None, auc=auc, epic=epic, **counted)
 
 
 def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str | None:

@@ -5,13 +5,13 @@ interval that takes them for independent is too narrow: pass `groups`, and whole
 few successes is too narrow as well; where successes and failures are separated perfectly, AUC is 1 in every resample.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.metrics import auc, pearson_distance
+from vlmrm_gym.metrics import auc, epic_distance
 
 LEVEL = 0.95
 """Fraction of the resamples that an interval holds."""
@@ -31,109 +31,72 @@ class Interval:
     """The percentile (1 + `LEVEL`) / 2."""
 
 
-def auc_interval(
+def measure_intervals(
     reward: ArrayLike,
     success: ArrayLike,
     *,
     groups: ArrayLike | None = None,
     resamples: int = 1000,
     seed: int = 0,
-) -> Interval:
-    """AUC with a bootstrap interval.
+) -> tuple[Interval, Interval]:
+    """AUC, and the EPIC distance of a reward of states alone to success labels, with bootstrap intervals.
 
     Every resample has as many groups as the original with successes only, with failures only, and with both. So it has
-    successes and failures, and with `groups=None` as many of each.
+    successes and failures, and with `groups=None` as many of each. A resample in which the reward is constant counts as
+    uncorrelated: its distance is sqrt(1/2).
 
     Args:
-        reward: float (N,), finite.
+        reward: float (N,), finite, not all alike.
         success: bool (N,), with both True and False.
         groups: int (N,): rows of one number are drawn together. Every row for itself if None.
         resamples: How many.
-        seed: The same seed gives the same interval.
+        seed: The same seed gives the same intervals.
 
     Returns:
-        `value` is `vlmrm_gym.metrics.auc`; all from 0 to 1.
+        The values are `vlmrm_gym.metrics.auc` and `vlmrm_gym.metrics.epic_distance`; all from 0 to 1.
 
     Raises:
-        ValueError: What `vlmrm_gym.metrics.auc` refuses, or `groups` are not integers (N,).
+        ValueError: What `vlmrm_gym.metrics.epic_distance` refuses; or `groups` are not integers (N,).
     """
-    value = auc(reward, success)
+    values = auc(reward, success), epic_distance(reward, success)
     rewards, successes = np.asarray(reward, dtype=np.float64), np.asarray(success)
+    rows = np.arange(len(successes)) if groups is None else np.asarray(groups)
+    if rows.shape != successes.shape or rows.dtype.kind not in "iu":
+        raise ValueError(f"`groups` must be integers of shape {successes.shape}. Received {rows.dtype}, {rows.shape}.")
+    blocks = [
+        [measure(counts, rewards, successes) for measure in (_aucs, _distances)]
+        for counts in _draw(successes, rows, resamples, seed)
+    ]
+    ends = np.quantile(np.concatenate(blocks, axis=1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1).T
+    of_auc, of_epic = (Interval(value, *map(float, own)) for value, own in zip(values, ends, strict=True))
+    return of_auc, of_epic
+
+
+def _aucs(
+    counts: NDArray[np.float64], rewards: NDArray[np.float64], successes: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """AUC (B,) of rows that were drawn `counts` times, float64 (B, N)."""
     order = np.argsort(rewards, kind="stable")
     first_of_level = np.flatnonzero(np.diff(rewards[order], prepend=-np.inf))
-
-    def measure(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        positives, negatives = (
-            np.add.reduceat(counts[:, order] * of_class[order], first_of_level, axis=1)
-            for of_class in (successes, ~successes)
-        )  # (B, different rewards)
-        beaten = np.cumsum(negatives, axis=1) - negatives / 2  # ties count half
-        return (positives * beaten).sum(axis=1) / (positives.sum(axis=1) * negatives.sum(axis=1))
-
-    return _interval(value, measure, successes, groups, resamples=resamples, seed=seed)
+    positives, negatives = (
+        np.add.reduceat(counts[:, order] * of_class[order], first_of_level, axis=1)
+        for of_class in (successes, ~successes)
+    )  # (B, different rewards)
+    beaten = np.cumsum(negatives, axis=1) - negatives / 2  # ties count half
+    return (positives * beaten).sum(axis=1) / (positives.sum(axis=1) * negatives.sum(axis=1))
 
 
-def epic_interval(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    groups: ArrayLike | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> Interval:
-    """The Pearson distance of two canonical rewards, which is their EPIC distance, with a bootstrap interval.
-
-    A resample in which a reward is constant counts as uncorrelated: sqrt(1/2).
-
-    Args:
-        first: float (N,), finite, not all alike: `canonical_samples` of a reward, or rewards of states alone.
-        second: float (N,), likewise; or success labels, bool (N,), which are drawn as in `auc_interval`.
-        groups: As in `auc_interval`.
-        resamples: As in `auc_interval`.
-        seed: As in `auc_interval`.
-
-    Returns:
-        `value` is `vlmrm_gym.metrics.pearson_distance`; all from 0 to 1.
-
-    Raises:
-        ValueError: What `vlmrm_gym.metrics.pearson_distance` refuses; an argument is not of shape (N,); or `groups` are
-            not integers (N,).
-    """
-    value = pearson_distance(first, second)
-    if np.ndim(first) != 1:
-        raise ValueError(f"`first` and `second` must have the shape (N,). Received {np.shape(first)}.")
-    labels = np.asarray(second)
-    labels = labels if labels.dtype == bool else np.ones(len(labels), dtype=bool)
-    x, y = (np.asarray(array, dtype=np.float64) for array in (first, second))
-    x, y = ((array - array.mean()) / array.std() for array in (x, y))
+def _distances(
+    counts: NDArray[np.float64], rewards: NDArray[np.float64], successes: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """EPIC distance (B,) of rows that were drawn `counts` times, float64 (B, N)."""
+    x, y = ((array - array.mean()) / array.std() for array in (rewards, successes.astype(np.float64)))
     moments = np.stack([x, y, x * x, y * y, x * y], axis=1)  # (N, 5)
-
-    def measure(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        mean_x, mean_y, xx, yy, xy = (counts @ moments / counts.sum(axis=1, keepdims=True)).T
-        variances = (xx - mean_x**2) * (yy - mean_y**2)
-        varies = variances > 1e-12
-        rho = np.where(varies, xy - mean_x * mean_y, 0) / np.sqrt(np.where(varies, variances, 1))
-        return np.sqrt((1 - np.clip(rho, -1, 1)) / 2)
-
-    return _interval(value, measure, labels, groups, resamples=resamples, seed=seed)
-
-
-def _interval(
-    value: float,
-    measure: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    labels: NDArray[np.bool_],
-    groups: ArrayLike | None,
-    *,
-    resamples: int,
-    seed: int,
-) -> Interval:
-    """The interval of `measure`, a function of how often each row was drawn, float64 (B, N), to numbers (B,)."""
-    rows = np.arange(len(labels)) if groups is None else np.asarray(groups)
-    if rows.shape != labels.shape or rows.dtype.kind not in "iu":
-        raise ValueError(f"`groups` must be integers of shape {labels.shape}. Received {rows.dtype}, {rows.shape}.")
-    measured = np.concatenate([measure(counts) for counts in _draw(labels, rows, resamples, seed)])
-    low, high = np.quantile(measured, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(value, float(low), float(high))
+    mean_x, mean_y, xx, yy, xy = (counts @ moments / counts.sum(axis=1, keepdims=True)).T
+    variances = (xx - mean_x**2) * (yy - mean_y**2)
+    varies = variances > 1e-12
+    rho = np.where(varies, xy - mean_x * mean_y, 0) / np.sqrt(np.where(varies, variances, 1))
+    return np.sqrt((1 - np.clip(rho, -1, 1)) / 2)
 
 
 def _draw(labels: NDArray[np.bool_], groups: NDArray, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:

@@ -7,8 +7,6 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.metrics import auc
-
 SIGNIFICANCE = 0.05
 """How often, at most, chance alone makes any of the controls of a reward count."""
 
@@ -24,28 +22,6 @@ class Control:
     """The highest AUC that chance explains, given how few the states are: see `chance_limit`."""
     explanation: str
     """What it would mean if this did as well as the reward."""
-
-
-def measure_control(
-    name: str,
-    explanation: str,
-    rewards: NDArray[np.float64],
-    success: NDArray[np.bool_],
-    groups: NDArray[np.int64],
-    comparisons: int,
-) -> Control:
-    """Measure one control.
-
-    Args:
-        name: What it is called.
-        explanation: What it would mean if it did as well as the reward.
-        rewards: float64 (N,).
-        success: bool (N,), with both True and False.
-        groups: See `chance_limit`.
-        comparisons: See `chance_limit`.
-    """
-    limit = chance_limit(success, groups, comparisons)
-    return Control(name=name, auc=auc(rewards, success), chance=limit, explanation=explanation)
 
 
 def best_control(controls: Sequence[Control]) -> float | None:

@@ -47,21 +47,10 @@ def measure_signal(rewards: NDArray[Any] | Sequence[ArrayLike], goal: ArrayLike)
 
     Returns:
         With a `problem` if the rewards of the rollouts and the goal's are all alike.
-
-    Raises:
-        ValueError: Shapes differ from those above, or numbers are not finite.
     """
     along = [np.asarray(own, dtype=np.float64) for own in rewards]
-    goals = np.atleast_1d(np.asarray(goal, dtype=np.float64))
-    if not along or any(own.ndim != 1 or len(own) < 2 or not np.isfinite(own).all() for own in along):
-        raise ValueError(
-            "`rewards` must be finite numbers of shape (N, T), with N at least 1 and T at least 2. "
-            f"Received {len(along)} rollouts of the shapes {[own.shape for own in along]}."
-        )
-    if goals.ndim != 1 or not len(goals) or not np.isfinite(goals).all():
-        raise ValueError(f"`goal` must be one finite number or several, (G,). Received {goal!r}.")
     every, changes = np.concatenate(along), np.concatenate([np.diff(own) for own in along])
-    low, high, target = float(every.min()), float(every.max()), float(np.median(goals))
+    low, high, target = float(every.min()), float(every.max()), float(np.median(np.asarray(goal, dtype=np.float64)))
     noise = 0.0 if all_alike(every) else float(np.abs(changes).mean() / (high - low))
     problem, gap = None, None
     if all_alike([low, high, target]):

@@ -13,7 +13,7 @@ from vlmrm_gym.audit.results import AdversarialSearch, Landscape, SignalCurves
 
 SUCCESSES, FAILURES = (Style(name, filled=True, opacity=0.75) for name in ("success", "failure"))
 GOAL = Style("goal", filled=True, opacity=0.2)
-MEDIAN, THRESHOLD = Style("success", dashes=(5, 3)), Style("text", 1.5, dashes=(5, 3))
+MEDIAN = Style("success", dashes=(5, 3))
 EXPLOIT, ROLLOUT = Style("exploit", 3), Style("series-6", 1, opacity=0.65)
 MAX_LINES = 20
 """How many rollouts of one behaviour are drawn."""
@@ -52,10 +52,6 @@ def draw_histograms(source: str, agreement: Agreement) -> Chart:
     if agreement.failures:
         legend.append((FAILURES, f"{agreement.failures:,} failures (below the line)"))
     description = f"Histograms of the rewards of {agreement.successes} successes and {agreement.failures} failures."
-    if agreement.threshold is not None:
-        axes.axvline(agreement.threshold.reward, **THRESHOLD.line)
-        legend.append((THRESHOLD, f"best threshold, {format_number(agreement.threshold.reward)}"))
-        description += f" The best threshold is {format_number(agreement.threshold.reward)}."
     return Chart(title=source, svg=to_svg(axes, description), axis="reward", legend=tuple(legend))
 
 

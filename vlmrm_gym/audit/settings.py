@@ -1,4 +1,4 @@
-"""What is audited: an environment, what is known of its success, and all combinations of rewards and views."""
+"""What is audited, and how: an environment, what is known of its success, and all combinations of rewards and views."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -12,7 +12,6 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from vlmrm_gym.audit.results import Candidate
-from vlmrm_gym.audit.trajectory_search import action_decoder
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.states import Rows, TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
@@ -28,8 +27,8 @@ SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AuditTarget:
-    """An environment, and what is known of its success."""
+class AuditSettings:
+    """An environment, what is known of its success, and how much is searched."""
 
     name: str
     """The environment's ID, or the path of the function that makes it."""
@@ -41,6 +40,17 @@ class AuditTarget:
     """In place of the task's own; for MuJoCo environments that are drawn from their states."""
     policies: Mapping[str, Callable[[gym.Env[Any, Any]], Policy]] = field(default_factory=dict)
     """By name: policies that are played as well, made from the environment."""
+    rollouts: Sequence[Rollout] | None = None
+    """In place of new ones; the headline measures are then of them."""
+    labels: NDArray[np.bool_] | None = None
+    """bool (N,): which states of these rollouts succeed, one rollout after the other; None: as the task or
+    `success_fn` says."""
+    effort: int = 1
+    """How long the searches are: 1,700 states times this, for each candidate."""
+    seed: int = 0
+    """Of everything that is drawn."""
+    device: str = "auto"
+    """Where models run."""
 
     def task_states(self, env: gym.Env[Any, Any], seen: Rows) -> TaskStates | None:
         """What is known of the states, from those of rollouts, float64 (N, S); None if they cannot be made."""
@@ -54,58 +64,29 @@ class AuditTarget:
         return MuJoCoStates(model, seen, self.success_fn)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AuditSettings:
-    """How much is searched, and on which rollouts."""
-
-    rollouts: Sequence[Rollout] | None = None
-    """In place of new ones; the headline measures are then of them."""
-    labels: NDArray[np.bool_] | None = None
-    """bool (N,): which states of these rollouts succeed, one rollout after the other; None: as the target says."""
-    trajectory_search: bool = False
-    """Whether to search for actions that lead to each exploit."""
-    effort: int = 1
-    """How long the searches are: 1,700 states times this, for each candidate."""
-    seed: int = 0
-    """Of everything that is drawn."""
-    device: str = "auto"
-    """Where models run."""
-
-
 def find_candidates(
-    target: AuditTarget,
+    settings: AuditSettings,
     rewards: Mapping[str, RewardSpec],
     *,
     cameras: Mapping[str, Any],
     combine_views: Sequence[str] = ("min",),
     textured: Sequence[bool | None] = (None,),
-    trajectory_search: bool = False,
-    seed: int = 0,
 ) -> Sequence[Candidate]:
     """All combinations to compare, those of the first values first. The environment is made once, and nothing scored.
 
     Args:
-        target: What is audited. Its success function is called with the environment's initial state.
+        settings: What is audited. Its success function is called with the environment's initial state.
         rewards: At least one, by the names that tables show.
         cameras: Values of `camera`, by the names that tables show.
         combine_views: See `vlmrm_gym.VLMReward`. A camera with one view has no combinations.
         textured: Values of `textured`; None: the environment has one look.
-        trajectory_search: Whether actions that lead to exploits will be searched for.
-        seed: Of the environment's reset.
 
     Raises:
         InputError: The environment, a camera, `combine_views` or the success function cannot be used.
     """
-    with closing(target.make_env(textured[0])) as env:
-        if target.success_fn is not None:
-            _try_success_fn(target.success_fn, env, target.name, seed)
-        if trajectory_search:
-            action_decoder(env.action_space)
-            if target.task is None and _drawn_model(env) is None:
-                raise InputError(
-                    "`trajectory_search` leads to exploits, and for this environment there is no search for those. "
-                    "Leave it out."
-                )
+    with closing(settings.make_env(textured[0])) as env:
+        if settings.success_fn is not None:
+            _try_success_fn(settings.success_fn, env, settings.name, settings.seed)
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
     if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
         raise InputError(
