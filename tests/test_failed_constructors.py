@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from functools import partial
+from functools import cache, partial
 
 import gymnasium as gym
 import numpy as np
@@ -175,31 +175,34 @@ class Closing(Counting):
         super().close()
 
 
-def test_environments_made_before_a_function_raised_are_closed():
+def broken():
+    raise ArithmeticError("this environment cannot be made")
+
+
+@pytest.mark.parametrize(
+    ("functions", "options", "message"),
+    [
+        (lambda make: [make, make, broken], {}, "this environment cannot be made"),
+        (lambda make: [make, lambda: 3], {}, "One made 3"),
+        (lambda make: [cache(make)] * 2, {}, "different object for each"),
+        (lambda make: [make] * 3, {"camera": "front-side"}, "`camera` is for MuJoCo environments"),
+    ],
+)
+def test_environments_of_functions_that_cannot_be_scored_are_closed(functions, options, message):
     made, closed = [], []
-
-    def make():
-        if len(made) == 2:
-            raise ArithmeticError("this environment cannot be made")
-        made.append(Closing(closed))
-        return made[-1]
-
-    with pytest.raises(ArithmeticError):
-        vlmrm_gym.VLMRewardVectorEnv([make] * 3, TASK_PROMPT)
-    assert closed == made
-    assert len(made) == 2
+    make = lambda: made.append(Closing(closed)) or made[-1]  # noqa: E731
+    with pytest.raises((ArithmeticError, ValueError), match=message) as raised:
+        vlmrm_gym.VLMRewardVectorEnv(functions(make), TASK_PROMPT, **options)
+    assert set(closed) == set(made) != set()
+    del raised
 
 
-def test_environments_that_a_list_of_functions_cannot_be_made_of_are_closed():
-    """The last one is none, or one that another function has made."""
+def test_environments_that_the_caller_passed_in_stay_open():
     closed = []
-    env = Closing(closed)
-    with pytest.raises(ValueError, match="One made 3"):
-        vlmrm_gym.VLMRewardVectorEnv([lambda: env, lambda: 3], TASK_PROMPT)
-    assert closed == [env]
-    with pytest.raises(ValueError, match="different object for each"):
-        vlmrm_gym.VLMRewardVectorEnv([lambda: env, lambda: env], TASK_PROMPT)
-    assert set(closed[1:]) == {env}
+    given = gym.vector.SyncVectorEnv([lambda: Closing(closed)])
+    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
+        vlmrm_gym.VLMRewardVectorEnv(given, TASK_PROMPT, camera="front-side")
+    assert not closed
 
 
 def test_an_environment_that_cannot_be_closed_does_not_hide_the_first_error():
@@ -236,21 +239,6 @@ def test_scoring_stops_if_stable_baselines_cannot_take_the_environments(monkeypa
     with pytest.raises(ValueError, match=r"space` must be a box or discrete space.*Tuple") as raised:
         make_vec_env("Blackjack-v1", 2, reward="reward_models:PixelReward")
     assert len(closed) == 1
-    del raised
-
-
-def test_environments_of_functions_that_cannot_be_scored_are_closed():
-    made, closed = [], []
-    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
-        vlmrm_gym.VLMRewardVectorEnv(
-            [lambda: made.append(Closing(closed)) or made[-1]] * 3, TASK_PROMPT, camera="front-side"
-        )
-    assert closed == made
-    assert len(made) == 3
-    given = gym.vector.SyncVectorEnv([lambda: Closing(closed)])
-    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
-        vlmrm_gym.VLMRewardVectorEnv(given, TASK_PROMPT, camera="front-side")
-    assert closed == made, "what the caller passed in stays open"
     del raised
 
 

@@ -102,20 +102,6 @@ def test_where_rewards_are_scored_never_changes_what_is_interpolated(options, ho
         np.testing.assert_array_equal(first, second)
 
 
-def test_a_tolerance_scores_where_the_reward_bends():
-    """Its fall at once is found, and what is left is within twice the tolerance: see the tests of `Refinement`."""
-    base = Counting([60])
-    envs = make([base], score_tolerance=1.0)
-    (arrived,) = play(envs, 60)
-    envs.close()
-    (infos,) = arrived
-    scored, error = infos["vlm_scored"], np.abs(infos["vlm_rewards"] - wavy(base.expected_rewards))
-    assert (error[scored] == 0).all()
-    assert error.max() <= 2
-    assert scored.mean() < 0.5
-    assert scored[[0, -1]].all()
-
-
 def test_without_it_nothing_changes():
     WavyReward.scored.clear()
     envs = make([Counting([9])], score_every=1, score_tolerance=None)
@@ -178,20 +164,18 @@ def test_before_the_first_head_the_grid_is_scored():
         ),
         ({"reward": "EventReward", "score_tolerance": 3}, "`score_tolerance` is not for this reward: .* Received 3"),
         ({"reward": "ClipsOfTwo", "score_every": 3}, "`score_every` is not for this reward: it is of clips"),
-        ({"score_every": 0}, "`score_every` must be an integer of at least 1"),
-        ({"score_tolerance": -1}, "`score_tolerance` must be a finite number above 0"),
+        ({"score_every": 0}, "`score_every` must be an integer of at least 1. Received 0."),
+        ({"score_every": 2.0}, "`score_every` must be an integer of at least 1. Received 2.0."),
+        ({"score_tolerance": -1}, "`score_tolerance` must be a finite number above 0. Received -1."),
+        ({"score_tolerance": float("nan")}, "`score_tolerance` must be a finite number above 0. Received nan."),
+        ({"score_tolerance": "0.1"}, "`score_tolerance` must be a finite number above 0. Received '0.1'."),
+        ({"score_every": 2, "score_tolerance": 0.1}, "`score_every` must be at least 3 with a `score_tolerance`"),
     ],
     ids=str,
 )
 def test_what_cannot_be_interpolated_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         make([Counting([9])], **options)
-
-
-def test_rewards_that_cannot_be_interpolated_are_scored_without_it():
-    envs = make([Counting([9])], "EventReward")
-    assert joined(play(envs, 9), "vlm_rewards")[0].tolist() == list(range(2, 11))
-    envs.close()
 
 
 def test_episodes_of_which_only_the_ends_are_scored_are_warned_of_once():

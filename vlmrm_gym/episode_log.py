@@ -3,7 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.scene_changes import SceneChange, pack_changes, unpack_changes
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import StateList, States
 from vlmrm_gym.validation import check_positive_integer
 
 
@@ -196,32 +196,29 @@ class _Recording:
 
     def __init__(self, env_index: int, episode_index: int, start: int) -> None:
         self._numbers = {"env_index": env_index, "episode_index": episode_index, "start": start}
-        self.start, self.nbytes = start, 0
-        self._steps: list[tuple[NDArray[Any], SceneChange | None, int | None, float, float]] = []
+        self.start = start
+        self._states = StateList()
+        self._steps: list[tuple[int | None, float, float]] = []
         self.rewards: list[float] = []
         self.versions: list[int] = []
 
     def add(self, row: NDArray[Any], change: SceneChange | None, view: int | None, *values: float) -> int:
         """Add a step. Returns its memory in bytes."""
-        known = self._steps[-1][1] if self._steps else None
-        self._steps.append((row.copy(), change, view, *values))  # pyright: ignore[reportArgumentType]
+        before = self.nbytes
+        self._states.append(row, change)
+        self._steps.append((view, *values))  # pyright: ignore[reportArgumentType]
         self.rewards.append(np.nan)
         self.versions.append(0)
-        nbytes = row.nbytes + 32
-        if change is not None and change is not known:
-            shared = set() if known is None else {id(array) for array in known.arrays()}
-            nbytes += sum(array.nbytes for array in change.arrays() if id(array) not in shared)
-        self.nbytes += nbytes
-        return nbytes
+        return self.nbytes - before
+
+    @property
+    def nbytes(self) -> int:
+        return self._states.nbytes + 32 * len(self.rewards)
 
     def finish(self) -> LoggedEpisode:
-        rows, changes, views, task_rewards, success = zip(*self._steps, strict=True)
+        views, task_rewards, success = zip(*self._steps, strict=True)
         return LoggedEpisode(
-            states=States(
-                np.stack(rows),
-                changes if any(change is not None for change in changes) else None,
-                None if views[0] is None else np.array(views, dtype=np.int64),
-            ),
+            states=replace(self._states.states(), views=None if views[0] is None else np.array(views, dtype=np.int64)),
             rewards=np.array(self.rewards, dtype=np.float32),
             versions=np.array(self.versions, dtype=np.int64),
             task_rewards=np.array(task_rewards, dtype=np.float64),

@@ -201,8 +201,8 @@ def make_external_env(
     """An environment of another package's ID, with its own reward.
 
     Raises:
-        ValueError: `episode_length` is not an integer of at least 1, or `env_kwargs` has a name that is set here.
-        TypeError: `env_kwargs` is not a mapping.
+        ValueError: `episode_length` is not an integer of at least 1.
+        ValueError, TypeError: As `check_env_kwargs`.
         gymnasium.error.Error: The ID is unknown.
     """
     if episode_length is not None:
@@ -238,13 +238,7 @@ def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str
 def make_base_env(
     task: Task, episode_length: int, render_mode: str | None = None, /, **env_kwargs: Any
 ) -> gym.Env[Any, Any]:
-    """An environment of a task with its time limit and its own reward.
-
-    Args:
-        task: The record.
-        episode_length: Steps after which an episode is truncated.
-        render_mode: None is "rgb_array".
-        env_kwargs: Keyword arguments of the environment class, instead of the task's own.
+    """An environment of a task with its time limit and its own reward; `env_kwargs` go before the task's own.
 
     Raises:
         ValueError: `episode_length` is not an integer of at least 1.

@@ -67,10 +67,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
     Args:
         env: A vector environment whose environments were made with `render_mode="rgb_array"`, or a list of functions
-            that make such environments. The environments of a `SyncVectorEnv` are wrapped in
-            `vlmrm_gym.CaptureState`. Wrap those of an `AsyncVectorEnv` in it yourself, so that states, and not frames,
-            leave its processes. The frames of any other vector environment are stored, which needs next-step autoreset
-            or none.
+            that make such environments. Those of a `SyncVectorEnv` are wrapped in `CaptureState`. Wrap those of an
+            `AsyncVectorEnv` in it yourself, so that states, and not frames, leave its processes. The frames of any
+            other vector environment are stored, which needs next-step autoreset or none.
         prompt: The goal prompt: a text or a list of texts. Short for `reward=CLIP(prompt=...)`.
         reward: Another reward; see `VLMReward`.
         reward_kwargs: Keyword arguments of a reward that is a callable or a class.
@@ -80,8 +79,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         quality: MuJoCo environments only; see `VLMReward`.
         task_reward_weight: Weight of the environments' own rewards, which are added to the model's.
         scoring: "episode" or "step".
-        score_every: Draw and encode the first, every so manyth and the last state of an episode (or of each part that
-            is scored for itself), and interpolate the rewards of the others. Needs `scoring="episode"`.
+        score_every: Score the first, every so manyth and the last state of an episode (or of each part that is scored
+            for itself), and interpolate the rewards of the others. Needs `scoring="episode"`.
         score_tolerance: Begin with every 8th state, or `score_every`, and halve the intervals whose middle is off by
             more than this, in units of the reward. Also scored are the states next to changes of the scene.
         num_workers: Number of workers that draw and score. 0: this process.
@@ -199,8 +198,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 if sparse is not None:
                     sparse.check(queue.info)
             self._sparse = sparse
-            features = queue.info.features
-            self.feature_shape = None if features is None else features.shape
+            self.feature_shape = None if queue.info.features is None else queue.info.features.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(
                 queue,
@@ -263,9 +261,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, rewards, terminations, truncations, infos | own
 
     def flush(self) -> dict[str, Any]:
-        """Score all pending states, those of unfinished episodes too, and wait for their rewards.
-
-        For learners that need rewards in the middle of an episode, and for the end of training.
+        """Score all pending states, those of unfinished episodes too, and wait: as learners on parts of episodes need.
 
         Returns:
             Infos; see `vlmrm_gym.infos`. Where several episodes of an environment were pending, `vlm_rewards` has

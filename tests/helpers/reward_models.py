@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+import warnings
 import zlib
 from pathlib import Path
 from typing import ClassVar
@@ -147,6 +148,16 @@ class FaultyWavyReward(FaultyReward):
 
     def __call__(self, frames):
         return wavy(super().__call__(frames))
+
+
+class WarningReward(PixelReward):
+    """Warns of a frame that encodes 7."""
+
+    def __call__(self, frames):
+        rewards = super().__call__(frames)
+        if 7 in rewards:
+            warnings.warn("seven is odd", stacklevel=2)
+        return rewards
 
 
 class ExitingReward(PixelReward):

@@ -101,17 +101,3 @@ def test_exceptions_at_any_moment_change_no_reward_that_is_delivered(alarm, opti
             assert len(own.keys() & rewards.keys()) > 200
     assert raised > 50
     envs.close()
-
-
-def test_environments_that_were_interrupted_close(alarm):
-    envs = make([Counting([40])] * 1, "SlowReward", num_workers=1)
-    envs.reset(seed=0)
-    for _ in range(39):
-        envs.step(NOTHING[:1])
-    alarm(0.1)
-    with pytest.raises(KeyboardInterrupt):
-        envs.flush()
-    begun = time.monotonic()
-    envs.close()
-    envs.close()
-    assert time.monotonic() - begun < 2

@@ -2,10 +2,7 @@
 
 import gc
 import os
-import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,13 +12,11 @@ import numpy as np
 import pytest
 from backends import check_scored, children, frames_of, request_for, request_of, start
 from counting_env import Counting
-from reward_models import HangingLoad, PixelReward, SlowReward
+from reward_models import PixelReward, SlowReward
 
 import vlmrm_gym
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.stored import FrameStore
-from vlmrm_gym.scoring import Timeouts, WorkerDied, process
-from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring import Timeouts, process
 
 HELPERS = Path(__file__).parents[1] / "helpers"
 QUICK = Timeouts(draw=1.5, encode=1.5)
@@ -89,16 +84,6 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
     queue.close()
 
 
-def test_neither_shared_memory_nor_semaphores_are_used():
-    """So none can be leaked."""
-    queue = start(PixelReward, 1)
-    queue.rewards(frames_of(range(100)))
-    mapped = [Path(f"/proc/{pid}/maps").read_text() for pid in processes()]
-    queue.close()
-    assert len(mapped) == 1
-    assert "/dev/shm/" not in mapped[0]
-
-
 def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced():
     queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
     os.kill(*processes(), signal.SIGSTOP)
@@ -129,11 +114,6 @@ def test_a_slow_worker_that_makes_progress_is_not_replaced():
     queue.close()
 
 
-def test_loading_that_hangs_is_an_error():
-    with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
-        start(HangingLoad, 1, timeouts=Timeouts(load=1))
-
-
 @pytest.mark.parametrize(
     "wrong", [3, {"encode": 0}, {"load": "1"}, {"draw": float("nan")}, {"score": 1}, {"load": True}]
 )
@@ -145,82 +125,6 @@ def test_invalid_timeouts_are_refused(wrong):
 
 def test_make_vec_accepts_worker_timeouts():
     gym.make_vec("VLMRM/CartPole-v1", worker_timeouts={"load": None, "draw": 5}, episode_length=3).close()
-
-
-SCRIPT = """
-import sys, time
-import numpy as np
-sys.path.insert(0, sys.argv[1])
-import vlmrm_gym
-from counting_env import Counting
-
-# Without the guard that multiprocessing's spawn would need.
-envs = vlmrm_gym.VLMRewardVectorEnv(
-    [lambda: Counting([2000])] * 2,
-    reward=sys.argv[3],
-    reward_kwargs={"batch_size": 500},
-    num_workers=int(sys.argv[4]),
-    overlap=True,
-)
-envs.reset(seed=0)
-for _ in range(1500):
-    envs.step(np.zeros(2, dtype=int))
-print("busy", flush=True)
-if sys.argv[2] == "end":
-    sys.exit()
-envs.flush()
-"""
-
-
-@pytest.mark.parametrize(
-    ("how", "reward", "num_workers"),
-    [
-        ("end", "SlowReward", 2),
-        ("end", "TorchReward", 0),  # a thread inside torch at interpreter exit would abort the program
-        ("SIGINT", "SlowReward", 2),
-        ("SIGKILL", "SlowReward", 2),
-    ],
-)
-def test_workers_end_with_the_program(how, reward, num_workers, tmp_path):
-    """Within 5 s, even in the middle of a 10 s batch."""
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    program = subprocess.Popen(
-        [sys.executable, str(script), str(HELPERS), how, f"reward_models:{reward}", str(num_workers)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stdout is not None
-    try:
-        assert program.stdout.readline() == "busy\n"
-        children = {int(pid) for pid in Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()}
-        begun = time.perf_counter()
-        if how != "end":
-            assert len(children) == num_workers
-            os.kill(program.pid, getattr(signal, how))
-        while any(Path(f"/proc/{child}").exists() for child in children):
-            assert time.perf_counter() - begun < 5
-            time.sleep(0.05)
-        _, errors = program.communicate(timeout=20)
-    finally:
-        program.kill()
-    assert ("KeyboardInterrupt" in errors) == (how == "SIGINT")
-    if how == "end":
-        assert program.returncode == 0, errors
-
-
-def test_a_reward_model_that_cannot_be_pickled_starts_no_process():
-    lock = threading.Lock()
-    with pytest.raises((TypeError, pickle.PicklingError), match="pickle"):
-        make_scoring_queue(
-            lambda device: PixelReward(prompt=lock),
-            lambda render_size: FrameStore(),
-            num_workers=1,
-            devices=None,
-            device="cpu",
-            max_pending_bytes=1,
-        )
 
 
 def test_scoring_in_a_fork_is_an_error():

@@ -3,26 +3,20 @@
 import gc
 import os
 import re
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from backends import actors, check_scored, request_of, start, wait_until
 from counting_env import Counting
 from gymnasium.error import DependencyNotInstalled
-from reward_models import HangingLoad, PixelReward, SlowReward
+from reward_models import SlowReward
 
 import vlmrm_gym
-from vlmrm_gym.cli import main
-from vlmrm_gym.scoring import Timeouts, WorkerDied
 from vlmrm_gym.scoring.ray_actor import compare_versions, versions
-from vlmrm_gym.training.run_folder import RunFolder
 
 pytest.importorskip("ray")
 HELPERS = Path(__file__).parents[1] / "helpers"
@@ -55,28 +49,6 @@ def run_script(text, *arguments, env=None, timeout=120):
         timeout=timeout,
         env={**os.environ, **(env or {})},
     )
-
-
-@pytest.mark.slow
-def test_states_and_rewards_stay_out_of_the_object_store(ray_cluster):
-    """Batches of humanoid states, 19 kB each, are arguments of calls, also while they wait for a slow model."""
-    envs = gym.make_vec(
-        "VLMRM/Humanoid-v0", num_envs=2, reward="reward_models:SlowReward", reward_kwargs={"batch_size": 100},
-        episode_length=100, num_workers=1, backend="ray", overlap=True,
-    )  # fmt: skip
-    envs.reset(seed=0)
-    envs.step(np.zeros((2, 17), dtype=np.float32))
-    envs.flush()
-    before = ray_cluster.available_resources()["object_store_memory"]  # the renderer with its textures is there
-    for _ in range(99):
-        envs.step(np.zeros((2, 17), dtype=np.float32))
-    for _ in range(10):
-        assert ray_cluster.available_resources()["object_store_memory"] == before
-        time.sleep(0.1)
-    infos = envs.flush()
-    assert [len(rewards) for rewards in infos["vlm_rewards"]] == [99, 99]
-    assert ray_cluster.available_resources()["object_store_memory"] == before
-    envs.close()
 
 
 def test_two_vectors_share_the_cluster_of_the_user(ray_cluster):
@@ -121,11 +93,6 @@ def test_a_cluster_without_room_is_an_error_after_a_while(ray_cluster):
     with pytest.raises(RuntimeError, match=r"no room for a scoring actor for 1 seconds\. Free resources"):
         vector([Counting()], worker_timeouts={"schedule": 1})
     first.close()
-
-
-def test_loading_that_hangs_is_an_error(ray_cluster):
-    with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
-        start(HangingLoad, 1, backend="ray", timeouts=Timeouts(load=1))
 
 
 @pytest.mark.parametrize(
@@ -189,23 +156,6 @@ def test_a_cluster_that_cannot_be_reached_is_named():
     assert "True The Ray cluster at RAY_ADDRESS='127.0.0.1:9' cannot be reached" in done.stdout, done.stderr
 
 
-def test_closing_a_queue_from_another_thread(ray_cluster):
-    queue = start(PixelReward, 1, backend="ray")
-    thread = threading.Thread(target=queue.close)
-    thread.start()
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-@pytest.mark.slow
-def test_training_and_resuming(ray_cluster, tmp_path):
-    flags = ["--reward.backend", "ray", "--reward.num-workers", "1", "--reward.overlap", "--rl.n-steps", "120"]
-    flags += ["--rl.episode-length", "10", "--logging.checkpoint-freq", "120", "--logging.video-freq", "0"]
-    main(["train", "--env-name", "VLMRM/CartPole-v1", *flags, "--base-path", str(tmp_path), "--run-name", "run"])
-    main(["train", "--resume", str(tmp_path / "run"), "--rl.n-steps", "240"])
-    assert max(RunFolder(tmp_path / "run").checkpoints) == 240
-
-
 SHARED = """
 import numpy as np, ray, vlmrm_gym
 from counting_env import Counting
@@ -241,53 +191,6 @@ def test_a_local_cluster_ends_with_the_last_vector():
     lines = ["[2.0, 3.0, 4.0]", "True [102.0, 103.0, 104.0]", "False", "[202.0, 203.0, 204.0]", "False"]
     assert (done.returncode, done.stdout.splitlines()) == (0, lines), done.stderr
     assert done.stderr == ""
-
-
-ENDS = """
-import os, signal, sys, time
-import numpy as np, vlmrm_gym
-from counting_env import Counting
-
-envs = vlmrm_gym.VLMRewardVectorEnv(
-    [lambda: Counting([2000])] * 2, reward="reward_models:SlowReward", reward_kwargs={"batch_size": 500},
-    num_workers=2, backend="ray", overlap=True,
-)
-envs.reset(seed=0)
-for _ in range(1500):
-    envs.step(np.zeros(2, dtype=int))
-print("busy", flush=True)
-if sys.argv[1] == "end":
-    sys.exit()
-envs.flush()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["end", "SIGINT", "SIGKILL"])
-def test_however_a_program_ends_its_actors_end(how):
-    """In the middle of a batch of 10 s; and with them the local cluster."""
-    program = subprocess.Popen(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HELPERS)!r})\n{ENDS}", how],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert program.stdout is not None
-    try:
-        assert program.stdout.readline() == "busy\n"
-        running = actors(program.pid)
-        assert len(running) == 2
-        servers = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
-        if how != "end":
-            os.kill(program.pid, getattr(signal, how))
-        assert wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in running), 15)
-        _, errors = program.communicate(timeout=30)
-        assert wait_until(lambda: not any(Path(f"/proc/{pid}/exe").exists() for pid in servers), 15)
-    finally:
-        program.kill()
-    assert ("KeyboardInterrupt" in errors) == (how == "SIGINT"), errors
-    if how == "end":
-        assert program.returncode == 0, errors
 
 
 NODES = """

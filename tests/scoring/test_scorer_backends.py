@@ -25,15 +25,17 @@ from counting_env import Counting
 from reward_models import (
     ExitingReward,
     HangingFrames,
+    HangingLoad,
     HangingReward,
     MortalReward,
     PixelReward,
     SlowReward,
     TwoFeatures,
+    WarningReward,
 )
 
 import vlmrm_gym
-from vlmrm_gym.scoring import Request, Timeouts, WorkerDied, transition_keys
+from vlmrm_gym.scoring import Timeouts, WorkerDied, transition_keys
 from vlmrm_gym.scoring.local import LocalScorer
 
 earlier: set[int] = set()
@@ -90,29 +92,15 @@ def test_requests_of_any_size_are_scored_in_order(backend, rng):
 
 def test_rewards_of_the_bundled_model_are_those_of_this_process(backend):
     rewards = []
-    for name in ("local", backend):
-        rewards.append(_episode(_cartpoles(name)))
+    for options in ({}, {} if backend == "local" else {"num_workers": 2, "backend": backend}):
+        envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=3, episode_length=7, **options)
+        envs.reset(seed=0)
+        envs.action_space.seed(0)
+        for _ in range(7):
+            infos = envs.step(envs.action_space.sample())[4]
+        envs.close()
+        rewards.append(np.stack(infos["vlm_rewards"]))
     np.testing.assert_allclose(rewards[0], rewards[1], rtol=0, atol=1e-5)
-
-
-def _cartpoles(name):
-    return gym.make_vec(
-        "VLMRM/CartPole-v1",
-        num_envs=3,
-        episode_length=7,
-        num_workers=0 if name == "local" else 2,
-        backend="process" if name == "local" else name,
-    )
-
-
-def _episode(envs):
-    envs.reset(seed=0)
-    envs.action_space.seed(0)
-    for _ in range(7):
-        infos = envs.step(envs.action_space.sample())[4]
-    envs.close()
-    assert infos["_vlm_rewards"].all()
-    return np.stack(infos["vlm_rewards"])
 
 
 def test_rewards_features_and_frames_of_the_same_states(backend):
@@ -177,33 +165,6 @@ def test_keys_travel_with_their_states(monkeypatch):
     assert not seen
 
 
-@pytest.mark.parametrize(
-    "keys", [np.arange(2), np.arange(3.0), np.arange(3, dtype=np.int32), np.zeros((3, 1), dtype=np.int64)]
-)
-def test_keys_are_one_int64_a_state(keys):
-    with pytest.raises(ValueError, match=r"`keys` must be int64 \(3,\)\. Received"):
-        Request(frames_of([1, 2, 3]), keys)
-
-
-def test_transitions_have_distinct_keys():
-    keys = [transition_keys(env, step) for env in (0, 1, 2**23 - 1) for step in (0, 1, 2**40 - 1)]
-    assert len({int(key) for key in keys}) == 9
-    assert min(keys) >= 0
-
-
-def test_a_queue_holds_no_more_than_it_may(backend):
-    queue = start(SlowReward, 1, backend=backend, max_pending_bytes=30)  # ten frames
-    requests = [request_of(range(5)) for _ in range(6)]
-    for request in requests:
-        queue.submit(request)
-        assert queue.pending_bytes <= 30
-    huge = request_of(range(50))
-    queue.submit(huge)  # more than the limit by itself: waits until all others are scored
-    assert all(request.done() for request in requests)
-    check_scored(huge, range(50))
-    queue.close()
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, backend, overlap):
     cure = tmp_path / "cure"
@@ -266,20 +227,6 @@ def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, wo
     queue.close()
 
 
-def test_killed_workers_are_replaced_and_every_reward_arrives_once(worker_backend):
-    queue = start(SlowReward, 2, backend=worker_backend, batch_size=4)
-    requests = [request_of(range(100 * i, 100 * i + 12)) for i in range(20)]
-    for request in requests[:10]:
-        queue.submit(request)
-    time.sleep(0.3)
-    os.kill(min(workers()), signal.SIGKILL)
-    for request in requests[10:]:
-        queue.submit(request)
-    for i, request in enumerate(requests):
-        check_scored(request, range(100 * i, 100 * i + 12))
-    queue.close()
-
-
 def test_a_stopped_worker_is_replaced(worker_backend):
     """SIGSTOP: it neither ends nor answers."""
     queue = start(SlowReward, 2, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
@@ -317,6 +264,11 @@ def test_work_that_hangs_three_workers_is_an_error(worker_backend):
     queue.close()
 
 
+def test_loading_that_hangs_is_an_error(worker_backend):
+    with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
+        start(HangingLoad, 1, backend=worker_backend, timeouts=Timeouts(load=1))
+
+
 def test_closing_in_the_middle_of_work(backend):
     queue = start(SlowReward, 2, backend=backend)
     requests = [request_of(range(400)) for _ in range(3)]
@@ -349,6 +301,15 @@ def test_warnings_arrive_once(worker_backend):
             [Counting], "a bowl of soup on the moon", num_workers=2, backend=worker_backend
         ).close()
     assert len(caught) == 1
+
+
+def test_warnings_of_scoring_arrive_once(worker_backend):
+    """From two workers, each of which warns in several batches, in the process of the user."""
+    queue = start(WarningReward, 2, backend=worker_backend)
+    with pytest.warns(UserWarning, match="seven is odd") as caught:
+        queue.rewards(frames_of([7] * 40))
+    assert len(caught) == 1
+    queue.close()
 
 
 def test_a_model_that_exits_is_an_error(backend):

@@ -2,6 +2,6 @@
 
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, Renderer
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import StateList, States
 
-__all__ = ["EnvRenderer", "Quality", "Renderer", "SceneChange", "States"]
+__all__ = ["EnvRenderer", "Quality", "Renderer", "SceneChange", "StateList", "States"]

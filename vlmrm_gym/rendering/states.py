@@ -106,3 +106,29 @@ class States:
         if self.views is None:
             return renderer.render(self.rows, self.changes)
         return cast(Any, renderer).render(self.rows, self.changes, self.views)  # it has several cameras
+
+
+class StateList:
+    """Collects successive states of one environment."""
+
+    def __init__(self) -> None:
+        self._rows, self._like = bytearray(), np.empty(0)
+        self._changes: list[SceneChange | None] = []
+        self.nbytes = 0
+        """Memory in bytes; arrays that successive scene changes share count once."""
+
+    def append(self, row: NDArray[Any], change: SceneChange | None) -> None:
+        """Add a copy of a state, and its scene change. All states are of one shape and dtype."""
+        before = self._changes[-1] if self._changes else None
+        self._like = row
+        self._rows += row.tobytes()
+        self._changes.append(change)
+        self.nbytes += row.nbytes
+        if change is not None and change is not before:
+            shared = set() if before is None else {id(array) for array in before.arrays()}
+            self.nbytes += sum(array.nbytes for array in change.arrays() if id(array) not in shared)
+
+    def states(self) -> States:
+        """The states, at least one. They own the memory: nothing can be added any more."""
+        rows = np.frombuffer(self._rows, self._like.dtype).reshape(-1, *self._like.shape)
+        return States(rows, self._changes if any(change is not None for change in self._changes) else None)

@@ -2,7 +2,6 @@
 
 from vlmrm_gym.scoring.backends import check_backend as check_backend
 from vlmrm_gym.scoring.backends import make_scoring_queue as make_scoring_queue
-from vlmrm_gym.scoring.pending_episodes import PendingEpisodes as PendingEpisodes
 from vlmrm_gym.scoring.queue import ScoringQueue as ScoringQueue
 from vlmrm_gym.scoring.requests import Request as Request
 from vlmrm_gym.scoring.scorer import WorkerDied as WorkerDied

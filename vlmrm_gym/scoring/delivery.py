@@ -1,8 +1,10 @@
 """The rewards of a vector environment: scores its states, and delivers each reward once."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,28 +62,21 @@ class RewardDelivery:
         self._failure: BaseException | None = None
         self.is_interrupted = False
         """Whether an exception has left what is kept here half changed: then only `reset` may be called, for all."""
-        self._max_bytes, self._chunk_size = max(1, max_bytes // num_envs), None
-        if overlap:
-            self._chunk_size = queue.batch_size * (1 if sparse is None else sparse.every)
-        self._pending = [self._begin_pending(index) for index in range(num_envs)]
-
-    def _begin_pending(self, index: int, episode: int = 0) -> PendingEpisodes:
-        return PendingEpisodes(
-            index,
-            self._max_bytes,
-            self._chunk_size,
-            self._random_views,
-            self._output,
-            self._queue.info.clip,
-            self._sparse,
-            num_steps=int(self._num_stepped[index]),
-            episode=episode,
+        self._make_pending = partial(
+            PendingEpisodes,
+            max_bytes=max(1, max_bytes // num_envs),
+            chunk_size=queue.batch_size * (1 if sparse is None else sparse.every) if overlap else sys.maxsize,
+            random_views=self._random_views,
+            output=self._output,
+            clip=queue.info.clip,
+            sparse=sparse,
         )
+        self._pending = [self._make_pending(i) for i in range(num_envs)]
 
     @property
     def nbytes(self) -> int:
         """Memory of all states without rewards, in bytes."""
-        return self._queue.pending_bytes + sum(pending.nbytes + pending.kept_nbytes for pending in self._pending)
+        return self._queue.pending_bytes + sum(pending.nbytes for pending in self._pending)
 
     @property
     def view_state(self) -> ViewState | None:
@@ -130,7 +125,10 @@ class RewardDelivery:
         """Forget the states that have no rewards. What is delivered next says that these rewards will not come."""
         self._num_stepped += 1  # the step that was interrupted may have been recorded
         self._num_delivered = self._num_stepped.copy()
-        self._pending = [self._begin_pending(i, own.num_episodes) for i, own in enumerate(self._pending)]
+        self._pending = [
+            self._make_pending(i, num_steps=count, episode=self._pending[i].num_episodes)
+            for i, count in enumerate(self._num_stepped.tolist())
+        ]
         self._failure, self.is_interrupted = None, False
 
     def _end_episodes(self, mask: Mask) -> None:

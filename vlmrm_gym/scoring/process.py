@@ -8,12 +8,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import ExitStack
 from functools import partial
 from typing import IO, Any
 
 import cloudpickle
 
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.scoring.devices import choose_devices, worker_env
 from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, RemoteScorer, finish_start
@@ -36,20 +36,15 @@ def start(options: ScorerOptions) -> StartedScorers:
     """Start the workers, and wait until their models are loaded."""
     devices = choose_devices(options.num_workers, options.devices, options.device)
     threads = max(1, usable_cores() // options.num_workers)
-    with ExitStack() as undo:
-        scorers = []
+    scorers, shown = list[RemoteScorer](), dict[str, object]()
+    with close_on_error(scorers):
         for number in range(options.num_workers):
             device = devices[number % len(devices)]
             # Pickled first, so that an error starts no process.
             make_reward = cloudpickle.dumps(partial(options.make_reward, device=device.partition(":")[0]))
             environment = {**os.environ, **worker_env(device, threads)}
-            scorer = RemoteScorer(partial(ProcessChannel, environment), make_reward, options.timeouts)
-            undo.callback(scorer.close)
-            scorers.append(scorer)
-        infos = [scorer.wait_until_ready() for scorer in scorers]
-        started = finish_start(scorers, infos, options.make_renderer)
-        undo.pop_all()
-    return started
+            scorers.append(RemoteScorer(partial(ProcessChannel, environment), make_reward, options.timeouts, shown))
+        return finish_start(scorers, scorers, options.make_renderer)
 
 
 class ProcessChannel:

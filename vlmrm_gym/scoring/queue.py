@@ -263,10 +263,8 @@ class ScoringQueue:
                 dispatch.num_crashes += 1
                 if dispatch.num_crashes < MAX_CRASHES:
                     self._returned.appendleft(dispatch)
-                    continue
-                for part in dispatch.parts:
-                    if part.is_live:
-                        self._end(part.request, died)
+                else:
+                    self._answer(dispatch, None, died, idle=False)
             self._changed.notify_all()
 
     def _end(self, request: Request, failure: BaseException | None = None) -> None:

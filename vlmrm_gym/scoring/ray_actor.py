@@ -78,8 +78,9 @@ class ScoringActor:
             self._replies.put((kind, payload))
 
         try:
-            differing = compare_versions(driver_versions, versions())
-            serve(lambda: pickle.loads(self._messages.get()), reply, differing)
+            for difference in compare_versions(driver_versions, versions()):
+                reply("warning", difference)
+            serve(lambda: pickle.loads(self._messages.get()), reply)
         except BaseException as error:
             reply("error", picklable(_explain(error)))
         reply("end", "has ended.")

@@ -2,21 +2,18 @@
 
 import logging
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
-from vlmrm_gym.closing import close_on_error
+from vlmrm_gym.closing import Closable, close_on_error
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.scoring.devices import thread_env
 from vlmrm_gym.scoring.ray_channel import RayChannel, actor_class
 from vlmrm_gym.scoring.ray_cluster import Cluster
 from vlmrm_gym.scoring.remote import TICK, RemoteScorer, finish_start
 from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
-from vlmrm_gym.scoring.timeouts import Timeouts
 
 logger = logging.getLogger(__name__)
 
@@ -29,23 +26,24 @@ _RESERVED = (*_RESERVED, "namespace", "get_if_exists")
 
 def start(options: ScorerOptions) -> StartedScorers:
     """Start the actors; wait for the models of those that the cluster has room for."""
-    with ExitStack() as undo:
-        cluster = Cluster()
-        undo.callback(cluster.close)
+    cluster = Cluster()
+    made: list[Closable] = [cluster]  # the newest first
+    with close_on_error(made):
         actor_options = _actor_options(cluster, options)
         actor_class(cluster.ray, actor_options)  # Ray checks them
         device = _choose_device(options, actor_options)
         cluster.check_resources(actor_options)
         environment = thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {}
         make_reward = cloudpickle.dumps(partial(options.make_reward, device=device))
-        scorers = []
+        start_worker = partial(RayChannel, cluster, actor_options, environment)
+        scorers, shown = list[RemoteScorer](), dict[str, object]()
         for _ in range(options.num_workers):
-            scorer = RayScorer(partial(RayChannel, cluster, actor_options, environment), make_reward, options.timeouts)
-            undo.callback(scorer.close)
-            scorers.append(scorer)
-        infos = [scorer.wait_until_ready() for scorer in _wait_for_places(scorers, options.timeouts.schedule)]
-        started = finish_start(scorers, infos, options.make_renderer)
-        undo.pop_all()
+            made.insert(0, share := Cluster())
+            scorers.append(RemoteScorer(start_worker, make_reward, options.timeouts, shown, share))
+            made.insert(0, scorers[-1])
+            Cluster.scorers.add(scorers[-1])
+        placed = _wait_for_places(scorers, options.timeouts.schedule)
+        started = finish_start(scorers, placed, options.make_renderer)
     cluster.close()  # each scorer holds its own share
     return started
 
@@ -85,7 +83,7 @@ def _choose_device(options: ScorerOptions, actor_options: dict[str, Any]) -> str
     return "cuda" if num_gpus else "cpu"
 
 
-def _wait_for_places(scorers: "list[RayScorer]", limit: float | None) -> "list[RayScorer]":
+def _wait_for_places(scorers: list[RemoteScorer], limit: float | None) -> list[RemoteScorer]:
     """Wait for actors to be placed; returns the scorers that are, at least one."""
     begun, warned = time.monotonic(), False
     while True:
@@ -107,18 +105,3 @@ def _wait_for_places(scorers: "list[RayScorer]", limit: float | None) -> "list[R
                 f"The Ray cluster had no room for a scoring actor for {limit:g} seconds. Free resources, ask for less "
                 'in `ray_options`, or pass worker_timeouts={"schedule": seconds}.'
             )
-
-
-class RayScorer(RemoteScorer):
-    """A `RemoteScorer` that keeps the connection to the cluster open."""
-
-    def __init__(self, start_worker: Callable[[], RayChannel], make_reward: bytes, timeouts: Timeouts) -> None:
-        self._cluster = Cluster()
-        with close_on_error([self._cluster]):
-            super().__init__(start_worker, make_reward, timeouts)
-        self._cluster.closes_first(self)
-
-    def close(self) -> None:
-        """Kill the actor and release the cluster share."""
-        super().close()
-        self._cluster.close()

@@ -65,7 +65,7 @@ class Cluster:
     """
 
     scorers: ClassVar["weakref.WeakSet[Any]"] = weakref.WeakSet()
-    """Scorers that are aborted when the interpreter exits."""
+    """Scorers that are aborted when the interpreter exits, before the connection ends."""
     num_shares = 0
     """Number of shares currently held."""
     _lock = threading.RLock()
@@ -92,10 +92,6 @@ class Cluster:
     def is_connected(self) -> bool:
         """Whether Ray is connected. Most Ray calls would otherwise start a new cluster."""
         return self.ray.is_initialized() and self._connection == Cluster._connection
-
-    def closes_first(self, scorer: Any) -> None:
-        """Abort a scorer when the interpreter exits, before the connection ends."""
-        Cluster.scorers.add(scorer)
 
     def close(self) -> None:
         """Release the share."""

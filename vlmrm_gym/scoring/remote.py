@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from vlmrm_gym.closing import Closable
 from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, StartedScorers, Values, WorkerDied
 from vlmrm_gym.scoring.timeouts import Timeouts, Watchdog
 from vlmrm_gym.scoring.worker import WorkerInfo
@@ -61,14 +62,22 @@ class RemoteScorer:
         start_worker: Starts a worker.
         make_reward: A pickled function that makes the reward: the first message to each worker.
         timeouts: Time without progress after which a worker is replaced.
+        shown: Warnings of workers that have been shown; one for all scorers.
+        connection: What workers need, closed with the scorer.
     """
 
-    def __init__(self, start_worker: Callable[[], Channel], make_reward: bytes, timeouts: Timeouts) -> None:
+    def __init__(
+        self,
+        start_worker: Callable[[], Channel],
+        make_reward: bytes,
+        timeouts: Timeouts,
+        shown: dict[str, object],
+        connection: Closable | None = None,
+    ) -> None:
         self._start_worker, self._make_reward, self._timeouts = start_worker, make_reward, timeouts
+        self._shown, self._connection = shown, connection
         self._renderer: bytes | None = None
         self._closed, self._replacing = False, threading.RLock()  # reentrant: garbage collection may close it here
-        self.shown_warnings: dict[str, object] = {}
-        """Warnings of workers that have been shown; one for all scorers. See `_show`."""
         self._connect()
 
     def _connect(self) -> None:
@@ -116,12 +125,10 @@ class RemoteScorer:
             Exception: Raised by scoring, with the worker's traceback as a note.
         """
         try:
-            answer = self._read("answer")
+            return self._read("answer")
         except WorkerDied:
             self._replace()
             raise
-        self._show(answer.warnings)
-        return answer.values
 
     def _read(self, wanted: str) -> Any:
         """Wait for the next message of a kind; raise any error received instead."""
@@ -135,6 +142,8 @@ class RemoteScorer:
                 if not self._closed:
                     text = f"{text} The end of its log: {self._channel.log_tail() or '(empty)'}"
                 raise WorkerDied(text)
+            if kind == "warning":
+                self._show(payload)
             if kind == "error":
                 raise payload
             if kind == wanted:
@@ -153,12 +162,11 @@ class RemoteScorer:
         if self._renderer is not None:
             self._channel.put(self._renderer)
 
-    def _show(self, messages: Sequence[str]) -> None:
-        """Warn of what a worker has warned of, unless another worker has, too."""
-        for message in messages:
-            mark = object()
-            if self.shown_warnings.setdefault(message, mark) is mark:
-                warnings.warn(message, stacklevel=2)
+    def _show(self, message: str) -> None:
+        """Warn of what a worker has warned of, unless a worker has before."""
+        mark = object()
+        if self._shown.setdefault(message, mark) is mark:
+            warnings.warn(message, stacklevel=8)  # while loading: the caller of VLMRewardVectorEnv
 
     def abort(self) -> None:
         """Kill the worker; `receive` raises soon."""
@@ -170,23 +178,25 @@ class RemoteScorer:
         """Kill the worker and wait for it to end."""
         self.abort()
         self._channel.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 def finish_start(
-    scorers: Sequence[RemoteScorer], infos: Sequence[WorkerInfo], make_renderer: MakeRenderer
+    scorers: Sequence[RemoteScorer], placed: Sequence[RemoteScorer], make_renderer: MakeRenderer
 ) -> StartedScorers:
-    """Send the renderer to all workers, and show each warning from loading once.
+    """Wait for models, and send the renderer to all workers.
 
     Args:
         scorers: All scorers.
-        infos: What the workers reported that have loaded their models; at least one.
+        placed: Those whose models to wait for; at least one.
         make_renderer: See `make_scoring_queue`.
+
+    Raises:
+        Exception: As `RemoteScorer.wait_until_ready`.
     """
+    infos = [scorer.wait_until_ready() for scorer in placed]
     renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
-    shown: dict[str, object] = {message: info for info in infos for message in info.warnings}
     for scorer in scorers:
-        scorer.shown_warnings = shown
         scorer.set_renderer(renderer)
-    for message in tuple(shown):
-        warnings.warn(message, stacklevel=6)
     return StartedScorers(scorers, min(info.batch_size for info in infos), pickle.loads(infos[0].info))

@@ -20,14 +20,9 @@ class Request:
         keys: int64 (N,): identify the transitions that led to the states, see `transition_keys`.
         output: What is made of the states.
         kept_bytes: Memory of other states that are kept until these are scored.
-
-    Raises:
-        ValueError: Keys of another shape or dtype.
     """
 
     def __init__(self, states: States, keys: Keys, output: Output = "rewards", kept_bytes: int = 0) -> None:
-        if keys.shape != (len(states),) or keys.dtype != np.int64:
-            raise ValueError(f"`keys` must be int64 ({len(states)},). Received {keys.dtype} {keys.shape}.")
         self.states: States | None = states
         self.keys = keys
         self.output: Output = output

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.heads import ViewsHead, apply_head
@@ -55,12 +56,9 @@ class SeveralRewards:
         Raises:
             ValueError: `combine` is for a reward that sees all views, or draws one view of clips.
         """
-        try:
+        with close_on_error([self]):
             for models in self._models:
                 self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
-        except BaseException:
-            self.close()
-            raise
 
     def __call__(self, states: States) -> NDArray[np.float32]:
         """The rewards of the next B states of an episode, float32 (B, number of rewards)."""

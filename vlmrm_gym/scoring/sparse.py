@@ -52,6 +52,8 @@ class SparseScoring:
                 f"Received 2. Leave it out: it is then {FIRST_GRID}."
             )
         self.tolerance = tolerance
+        self.parameter = "score_every" if tolerance is None else "score_tolerance"
+        """The one that was passed."""
         self.every = FIRST_GRID if tolerance is not None and every == 1 else int(every)
         self._left, self._first = (deque[float](maxlen=_NUM_RECENT) for _ in range(2))
         self._warned = False
@@ -69,18 +71,9 @@ class SparseScoring:
             reason = "is of clips, which overlap"
         if reason is not None:
             raise ValueError(
-                f"`{self.parameter}` is not for this reward: it {reason}. Received {getattr(self, self._field)!r}. "
+                f"`{self.parameter}` is not for this reward: it {reason}. Received {self.tolerance or self.every!r}. "
                 "Leave it out."
             )
-
-    @property
-    def _field(self) -> str:
-        return "every" if self.tolerance is None else "tolerance"
-
-    @property
-    def parameter(self) -> str:
-        """The one that was passed."""
-        return f"score_{self._field}"
 
     @property
     def error(self) -> float:
@@ -145,66 +138,10 @@ def middles(knots: Indices) -> tuple[Indices, Indices]:
     return long, (knots[long] + knots[long + 1]) // 2
 
 
-class Refinement:
-    """Halves the intervals between knots until their middles are where they are expected.
-
-    Args:
-        knots: Increasing indices of nodes, with the first and the last.
-        tolerance: Of the rewards of the middles; None: the knots only.
-    """
-
-    def __init__(self, knots: Indices, tolerance: float | None) -> None:
-        self._knots, self._tolerance = knots, tolerance
-        self._known = np.empty(0, dtype=np.int64)
-        self._values: Values | None = None
-        self.wanted = knots if tolerance is None else np.union1d(knots, middles(knots)[1])
-        """Nodes to score next; empty once nothing is wanted."""
-        self.first_errors = self.left_errors = np.empty(0, dtype=np.float32)
-        """float32: by how much the first middles were off; and those of the intervals that are not halved."""
-
-    def add(self, values: Values, make_rewards: MakeRewards) -> None:
-        """Add what was made of the wanted nodes, (N, ...), and halve intervals."""
-        nodes = np.append(self._known, self.wanted)
-        every = values if self._values is None else np.concatenate([self._values, values])
-        order = np.argsort(nodes)
-        is_first, self._known, self._values = self._values is None, nodes[order], every[order]
-        self.wanted = np.empty(0, dtype=np.int64)
-        if self._tolerance is None:
-            return
-        errors = self._middle_errors(make_rewards)
-        if is_first:
-            self.first_errors = errors[np.isfinite(errors)]
-        off = errors > self._tolerance
-        beside = np.append(off[1:], False) | np.insert(off[:-1], 0, False)
-        halved = off | (beside & (errors > self._tolerance / 2))
-        self.left_errors = errors[~halved & np.isfinite(errors)]
-        halves = (self._knots[:-1] + self._knots[1:]) // 2
-        self._knots = np.union1d(self._knots, halves[halved])
-        self.wanted = np.setdiff1d(middles(self._knots)[1], self._known)
-
-    def _middle_errors(self, make_rewards: MakeRewards) -> Rewards:
-        """By how much the middle of each interval is off its ends' line; NaN where there is none."""
-        assert self._values is not None
-        errors = np.full(max(0, len(self._knots) - 1), np.nan, dtype=np.float32)
-        long, middle = middles(self._knots)
-        if len(long):
-            of_knots = self._values[np.searchsorted(self._known, self._knots)]
-            expected = interpolate(self._knots, of_knots, middle)
-            of_middles = self._values[np.searchsorted(self._known, middle)]
-            errors[long] = np.abs(make_rewards(of_middles) - make_rewards(expected))
-        return errors
-
-    def result(self) -> tuple[Values, NDArray[np.bool_]]:
-        """The values of all nodes, and which were scored."""
-        assert self._values is not None
-        count = int(self._known[-1]) + 1
-        scored = np.zeros(count, dtype=np.bool_)
-        scored[self._known] = True
-        return interpolate(self._known, self._values, np.arange(count)), scored
-
-
 class SparseChunk:
     """T successive states of an episode, of which some are scored.
+
+    With a tolerance, intervals between knots are halved until their middles are where they are expected.
 
     Args:
         states: The states, without views or clips.
@@ -232,7 +169,16 @@ class SparseChunk:
         self._run = np.cumsum(~repeats) - 1
         """The run of equal nodes that each node is in. Nodes are scored, and interpolated, once for a run."""
         self._first_of_run = np.flatnonzero(~repeats)
-        self._refinement = Refinement(np.unique(self._run[fixed]), sparse.tolerance)
+        self._knots: Indices = np.unique(self._run[fixed])
+        self._known = np.empty(0, dtype=np.int64)
+        self._values: Values | None = None
+        """Of the known runs."""
+        self._wanted: Indices = (
+            self._knots if sparse.tolerance is None else np.union1d(self._knots, middles(self._knots)[1])
+        )
+        """Runs to score next; empty once nothing is wanted."""
+        self._first_errors = np.empty(0, dtype=np.float32)
+        """float32: by how much the first middles were off."""
 
     def _compare(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Where nothing is interpolated between a node and the one before it, and where the two are equal."""
@@ -255,7 +201,7 @@ class SparseChunk:
 
     def wanted(self) -> tuple[States, Keys] | None:
         """The states to score next, and their keys; None once all is known."""
-        nodes = self._first_of_run[self._refinement.wanted]
+        nodes = self._first_of_run[self._wanted]
         if not len(nodes):
             return None
         chosen = replace(self._states[self._at[nodes]], views=None if self._views is None else self._views[nodes])
@@ -264,15 +210,41 @@ class SparseChunk:
         return chosen, self._keys[self._at[nodes]]
 
     def add(self, values: Values, make_rewards: MakeRewards) -> None:
-        """Add what was made of the wanted states."""
-        self._refinement.add(values, make_rewards)
-        if not len(self._refinement.wanted):
-            self._sparse.report(self._refinement.first_errors, self._refinement.left_errors)
+        """Add what was made of the wanted states, (N, ...), and halve intervals."""
+        is_first, runs = self._values is None, np.append(self._known, self._wanted)
+        every = values if self._values is None else np.concatenate([self._values, values])
+        order = np.argsort(runs)
+        self._known, self._values, self._wanted = runs[order], every[order], np.empty(0, dtype=np.int64)
+        if self._sparse.tolerance is None:
+            return
+        errors = self._middle_errors(self._values, make_rewards)
+        if is_first:
+            self._first_errors = errors[np.isfinite(errors)]
+        off = errors > self._sparse.tolerance
+        beside = np.append(off[1:], False) | np.insert(off[:-1], 0, False)
+        halved = off | (beside & (errors > self._sparse.tolerance / 2))
+        left = errors[~halved & np.isfinite(errors)]
+        halves = (self._knots[:-1] + self._knots[1:]) // 2
+        self._knots = np.union1d(self._knots, halves[halved])
+        self._wanted = np.setdiff1d(middles(self._knots)[1], self._known)
+        if not len(self._wanted):
+            self._sparse.report(self._first_errors, left)
+
+    def _middle_errors(self, values: Values, make_rewards: MakeRewards) -> Rewards:
+        """By how much the middle of each interval is off its ends' line; NaN where there is none."""
+        errors = np.full(len(self._knots) - 1, np.nan, dtype=np.float32)
+        long, middle = middles(self._knots)
+        if len(long):
+            expected = interpolate(self._knots, values[np.searchsorted(self._known, self._knots)], middle)
+            of_middles = values[np.searchsorted(self._known, middle)]
+            errors[long] = np.abs(make_rewards(of_middles) - make_rewards(expected))
+        return errors
 
     def result(self) -> tuple[Values, NDArray[np.bool_]]:
         """What was made of the T states, (T, ...); and bool (T,): of which it was made, or of an equal neighbour."""
-        values, scored = self._refinement.result()
-        return values[self._run[self._own]], scored[self._run[self._own]]
+        assert self._values is not None
+        runs = self._run[self._own]
+        return interpolate(self._known, self._values, runs), np.isin(runs, self._known)
 
 
 def _is_same_scene(before: SceneChange | None, now: SceneChange | None) -> bool:

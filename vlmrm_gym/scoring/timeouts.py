@@ -60,13 +60,13 @@ class Watchdog:
         """Batches that the worker has been sent."""
         self._num_drawn = self._num_answered = 0
 
-    def advance(self, seconds: float, kind: str = "", stage: Any = None) -> str | None:
+    def advance(self, seconds: float, kind: str = "", payload: Any = None) -> str | None:
         """Account for time, and for the message of the worker that ended it.
 
         Args:
             seconds: The time.
             kind: Of the message, see `worker`; "" if none has arrived.
-            stage: The one that a message of "progress" names.
+            payload: Of the message: the stage that one of "progress" names.
 
         Returns:
             What the worker has done for too long; None if all is well.
@@ -80,8 +80,9 @@ class Watchdog:
             "encode": self._num_drawn > self._num_answered,
         }
         wrong = None
+        progressing = payload if kind == "progress" else None
         for own, is_working in working.items():
-            self._silent[own] = self._silent[own] + seconds if is_working and own != stage else 0.0
+            self._silent[own] = self._silent[own] + seconds if is_working and own != progressing else 0.0
             if not kind and self._silent[own] > self._limits[own]:
                 wrong = (
                     f"did not respond for {self._limits[own]:g} seconds ({_DOING[own]}). If it needs longer, "

@@ -1,8 +1,8 @@
 """What a worker does, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
 
 It receives a function that makes the reward, the renderer, then the fields of batches. It replies ("ready",
-`WorkerInfo`), then for each batch ("drawn", None), and ("answer", `Answer`) or ("error", exception). In between,
-("progress", "draw" or "encode") reports progress.
+`WorkerInfo`), then for each batch ("drawn", None), and ("answer", values) or ("error", exception). In between,
+("progress", "draw" or "encode") reports progress, and ("warning", text) what the user is warned of.
 """
 
 import faulthandler
@@ -14,8 +14,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -37,19 +36,8 @@ class WorkerInfo:
     render_size: bytes
     """Pickled by value: a worker knows the user's script under another module name than the process that started it."""
     batch_size: int
-    warnings: list[str]
     info: bytes
     """The pickled `StateReward.info`."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a worker returns for a batch."""
-
-    values: Values
-    """What it made of the states."""
-    warnings: Sequence[str]
-    """What it has warned of since the answer before."""
 
 
 def main(parent: int) -> None:
@@ -66,9 +54,10 @@ def main(parent: int) -> None:
     replying = threading.Lock()
 
     def reply(kind: str, payload: Any) -> None:
+        message = pickle.dumps((kind, payload))
         try:
             with replying:
-                pickle.dump((kind, payload), replies)
+                replies.write(message)
                 replies.flush()
         except BrokenPipeError:  # the parent is gone
             os._exit(0)
@@ -82,39 +71,29 @@ def main(parent: int) -> None:
     os._exit(0)  # a normal exit would wait for the batch in progress
 
 
-def serve(receive: Callable[[], Any], reply: Reply, warned: Sequence[str] = ()) -> None:
+def serve(receive: Callable[[], Any], reply: Reply) -> None:
     """Make the reward, then answer batches until an exception.
 
     Args:
         receive: Waits for a message, and returns it.
-        reply: Sends a kind and a payload. Called from two threads.
-        warned: What to warn of besides what loading the model warns of.
+        reply: Sends a kind and a payload. Called from any thread.
     """
-    reward, info = load_reward(receive(), warned)
-    reply("ready", info)
-    collected = _collect_warnings()
+    _send_warnings(reply)
+    reward: StateReward = receive()()
+    render_size = _pickle_part("render_size", reward.render_size)
+    reply("ready", WorkerInfo(render_size, reward.batch_size, _pickle_part("head", reward.info)))
 
     def answer(future: Future[Values]) -> None:
         if error := future.exception():
             reply("error", picklable(error))
         else:
-            reply("answer", Answer(future.result(), [collected.popleft() for _ in range(len(collected))]))
+            reply("answer", future.result())
 
     scorer = LocalScorer(reward, receive(), partial(reply, "progress"))
     while True:
         future = scorer.submit(Batch(*receive()))
         reply("drawn", None)
         future.add_done_callback(answer)
-
-
-def load_reward(make_reward: Callable[[], StateReward], warned: Sequence[str]) -> tuple[StateReward, WorkerInfo]:
-    """Make the reward and record its warnings. Raise a ValueError if its `render_size` or `head` cannot be pickled."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        reward = make_reward()
-    messages = [*warned, *(str(warning.message) for warning in caught if warning.category is UserWarning)]
-    render_size = _pickle_part("render_size", reward.render_size)
-    return reward, WorkerInfo(render_size, reward.batch_size, messages, _pickle_part("head", reward.info))
 
 
 def _pickle_part(name: str, part: Any) -> bytes:
@@ -128,19 +107,17 @@ def _pickle_part(name: str, part: Any) -> bytes:
         ) from error
 
 
-def _collect_warnings() -> deque[str]:
-    """Collect the texts of warnings for the user, of all threads of this process, from now on."""
-    collected: deque[str] = deque()
+def _send_warnings(reply: Reply) -> None:
+    """Send the texts of warnings for the user, of all threads of this process, from now on. The log has the others."""
     show = warnings.showwarning
 
-    def collect(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def send(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if category is UserWarning:
-            collected.append(str(message))
+            reply("warning", str(message))
         else:
             show(message, category, *place)
 
-    warnings.showwarning = collect
-    return collected
+    warnings.showwarning = send
 
 
 def picklable(error: BaseException) -> BaseException:
