@@ -99,6 +99,28 @@ def browser():
         opened.close()
 
 
+@pytest.fixture
+def make_envs():
+    """`vlmrm_gym.sb3.make_vec_env`, of environments that are closed when the test ends."""
+    from vlmrm_gym.sb3 import make_vec_env
+
+    made = []
+    yield lambda *args, **kwargs: made.append(make_vec_env(*args, **kwargs)) or made[-1]
+    for envs in made:
+        envs.close()
+
+
+@pytest.fixture
+def counting():
+    """`sb3_helpers.make_counting`, of environments that are closed when the test ends."""
+    from sb3_helpers import make_counting
+
+    made = []
+    yield lambda *args, **kwargs: made.append(make_counting(*args, **kwargs)) or made[-1]
+    for envs, _ in made:
+        envs.close()
+
+
 RAY = pytest.param("ray", marks=pytest.mark.slow)
 """A cluster takes seconds to start, an actor another."""
 

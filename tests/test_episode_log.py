@@ -1,5 +1,7 @@
 """The memory of episodes: what was scored can be drawn again."""
 
+import io
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -42,12 +44,11 @@ def add(found, infos):
     [
         {},
         {"scoring": "step"},
-        {"num_workers": 2, "overlap": True},
-        {"max_pending_bytes": 100},
+        {"num_workers": 1, "overlap": True, "max_pending_bytes": 100},
         {"return_features": True, "task_reward_weight": 0.5},
         {"autoreset_mode": "SameStep"},
     ],
-    ids=["episode", "step", "overlap", "memory is full", "features", "same step"],
+    ids=["episode", "step", "memory is full, in a worker", "features", "same step"],
 )
 def test_every_delivered_reward_stands_in_the_log(options):
     """By environment and step, with what the environment said, whenever rewards arrive."""
@@ -93,8 +94,6 @@ def test_frames_of_the_log_are_those_that_were_scored():
 
 
 def read_again(log, other):
-    import io
-
     file = io.BytesIO()
     log.save(file)
     file.seek(0)

@@ -68,8 +68,7 @@ def test_a_reset_begins_statistics_anew():
     assert found == dict(enumerate(lengths))
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-@pytest.mark.parametrize("id", ["VLMRM/CartPole-v1", "VLMRM/Humanoid-stand-v0"])
+@pytest.mark.parametrize(("id", "mode"), [("VLMRM/CartPole-v1", "NextStep"), ("VLMRM/Humanoid-stand-v0", "SameStep")])
 def test_played_episodes_are_those_of_single_environments(id, mode):
     envs = gym.make_vec(id, 2, episode_length=6, autoreset_mode=mode)
     action = envs.single_action_space.sample()

@@ -33,6 +33,7 @@ class PendingTransitions:
     """
 
     def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
         self._pending: list[deque[tuple[int, Transition]]] = [deque() for _ in range(num_envs)]
 
     def __len__(self) -> int:

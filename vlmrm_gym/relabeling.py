@@ -3,7 +3,6 @@
 `RewardColumns` is the part of both replay buffers that knows of heads. Needs no RL library.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -12,7 +11,7 @@ from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.memory import available_memory
-from vlmrm_gym.rewards.heads import Features, Head, NewestHead, apply_head, check_fingerprint
+from vlmrm_gym.rewards.heads import Head, NewestHead, apply_head, check_fingerprint
 from vlmrm_gym.validation import check_choice
 
 FeaturesDtype = Literal["float32", "float16"]
@@ -51,13 +50,14 @@ class RewardColumns:
         expected: bool | None = None,
     ) -> None:
         check_choice("features_dtype", dtype, get_args(FeaturesDtype))
-        self._capacity, self._name, self._dtype = capacity, name, dtype
+        self._capacity, self._name = capacity, name
+        self.dtype: FeaturesDtype = dtype
+        """How features are kept."""
         self.fingerprint = fingerprint
         """Of the features."""
         self.expected = expected
         """Whether there are features; None if it is not known yet."""
         self._head: Head | None = None
-        self._head_name = ""
         self._version: int | None = None
         """Of the environments' head, when the stored rewards were made; None: that of the next rewards to arrive."""
         self._is_settled = True
@@ -81,19 +81,19 @@ class RewardColumns:
                 )
             return
         self.expected = True
-        needed = self._capacity * int(np.prod(shape)) * np.dtype(self._dtype).itemsize
+        needed = self._capacity * int(np.prod(shape)) * np.dtype(self.dtype).itemsize
         available = available_memory()
         if available is not None and needed > available:
             remedy = f"a lower `{self._name}`"
-            if self._dtype == "float32":
+            if self.dtype == "float32":
                 remedy = f'features_dtype="float16" ({needed / 2e9:.3g} GB), or {remedy}'
             raise ValueError(
                 f"`{self._name}` is too high for the memory: {self._capacity:,} transitions with features of shape "
-                f"{shape} in {self._dtype} take {needed / 1e9:.3g} GB. {available / 1e9:.3g} GB are available. "
+                f"{shape} in {self.dtype} take {needed / 1e9:.3g} GB. {available / 1e9:.3g} GB are available. "
                 f"Pass {remedy}."
             )
         self.columns = {
-            "features": np.empty((self._capacity, *shape), dtype=self._dtype),
+            "features": np.empty((self._capacity, *shape), dtype=self.dtype),
             "task_rewards": np.empty(self._capacity, dtype=np.float32),
         }
 
@@ -111,23 +111,22 @@ class RewardColumns:
                 after transitions without. Or the head cannot make rewards of them.
         """
         rewards = late["vlm_rewards"]
-        if "vlm_features" not in late:
+        has_features = "vlm_features" in late
+        if stored and has_features != bool(self.columns):
+            raise ValueError("`infos` must all have `vlm_features`, or none. Make another buffer for other ones.")
+        if not has_features:
             if not np.isfinite(rewards).all():
                 raise RuntimeError(f"Rewards of {of} are not finite: {rewards}.")
-            if self.columns:
-                raise ValueError("`infos` must have `vlm_features`, as those before. Received infos without them.")
             if self._head is not None:
                 raise _no_features()
             self.expected = False
             return (rewards,)
-        if not self.columns and stored:
-            raise ValueError("`infos` must have no `vlm_features`, as those before. Received infos with them.")
         self.allocate(late["vlm_features"].shape[1:])
         with np.errstate(over="ignore"):
-            features, task_rewards = late["vlm_features"].astype(self._dtype, copy=False), late["vlm_task_rewards"]
+            features, task_rewards = late["vlm_features"].astype(self.dtype, copy=False), late["vlm_task_rewards"]
         if not np.isfinite(features).all():
             raise ValueError(
-                f"`vlm_features` of {of} must be finite in {self._dtype}. Received "
+                f"`vlm_features` of {of} must be finite in {self.dtype}. Received "
                 f"{np.abs(late['vlm_features']).max()} among them."
             )
         if not len(rewards):
@@ -139,7 +138,7 @@ class RewardColumns:
         if newest > self._version or (self._head is None and versions.min() < self._version):
             self._is_settled = False
         elif self._head is not None:
-            rewards = self._make(features, task_rewards, of)
+            rewards = apply_head(self._head, features, of=of) + task_rewards
         self._is_settled &= bool(np.isfinite(rewards).all())
         return rewards, features, task_rewards
 
@@ -170,21 +169,17 @@ class RewardColumns:
         if self.expected is False or (stored and not self.columns):
             raise _no_features()
         check_fingerprint(head, self.fingerprint)
-        before = self._head, self._head_name
         version = None
         if isinstance(head, NewestHead):
             if head.head is None:
                 raise RuntimeError("`head` must have a first version: call head.replace(...) before. It has none yet.")
             head, version = head.head, head.version
-        self._head, self._head_name = head, "" if version is None else f"version {version}"
         rewards = np.empty(0, dtype=np.float32)
         if self.columns:
-            try:
-                rewards = self._make(*(column[:stored] for column in self.columns.values()), of="this buffer")
-            except ValueError:
-                self._head, self._head_name = before
-                raise
-        self._version, self._is_settled = version, True
+            features, task_rewards = (column[:stored] for column in self.columns.values())
+            name = "" if version is None else f"version {version}"
+            rewards = apply_head(head, features, name, "this buffer") + task_rewards
+        self._head, self._version, self._is_settled = head, version, True
         return rewards
 
     def check_settled(self) -> None:
@@ -212,27 +207,8 @@ class RewardColumns:
         """
         self.check_fingerprint(str(state["fingerprint"]) if "fingerprint" in state else "")
         version = int(state["reward_version"]) if "reward_version" in state else 0
-        self._head, self._head_name = None, ""
+        self._head = None
         self._version, self._is_settled = max(0, version) or None, version != _NEEDS_RELABEL
-
-    def _make(self, features: Features, task_rewards: NDArray[np.float32], of: str) -> NDArray[np.float32]:
-        assert self._head is not None
-        return apply_head(self._head, features, self._head_name, of) + task_rewards
-
-    def used(self, stored: int) -> "RewardColumns":
-        """A copy for a pickle: without the head, and with the used part of the columns only, which are views."""
-        other = copy.copy(self)
-        other._is_settled, other._head, other._head_name = self._is_settled and self._head is None, None, ""
-        other.columns = {name: column[:stored] for name, column in self.columns.items()}
-        return other
-
-    def extend(self) -> None:
-        """Make the columns as long as the capacity again, after `used`."""
-        used, self.columns = self.columns, {}
-        if used:
-            self.allocate(used["features"].shape[1:])
-        for name, column in used.items():
-            self.columns[name][: len(column)] = column
 
 
 def find_featured(envs: Any) -> Any:

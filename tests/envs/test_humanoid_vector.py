@@ -104,15 +104,14 @@ def test_starts_near_the_goal_are_bitwise_equal(rng):
         ended = check_step(reference, ours, actions_of(rng), ended)
 
 
-@pytest.mark.parametrize("textured", [True, False])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_everything_is_bitwise_equal_over_autoresets(mode, textured, rng):
+def test_everything_is_bitwise_equal_over_autoresets(mode, rng):
     """Episodes end together at first, and out of step after a reset of some."""
-    reference, ours = make_pair(mode, task="stand", textured=textured)
+    reference, ours = make_pair(mode, task="stand", textured=mode == AutoresetMode.SAME_STEP)
     check_same(reference.reset(seed=5), ours.reset(seed=5))
     assert ours.np_random_seed == reference.np_random_seed == (5, 6, 7)
     ended = np.zeros(N, dtype=bool)
-    for step in range(70):
+    for step in range(50):
         if step in (27, 33):
             mask = ALL_BUT_FIRST if step == 27 else LAST
             check_same(
@@ -128,7 +127,7 @@ def test_everything_is_bitwise_equal_without_autoresets(rng):
     reference, ours = make_pair(AutoresetMode.DISABLED)
     check_same(reference.reset(seed=[3, 1, 4]), ours.reset(seed=[3, 1, 4]))
     ended = np.zeros(N, dtype=bool)
-    for step in range(60):
+    for step in range(30):
         mask = ended | (step == 7) * LAST
         if mask.any():
             seed = [None, 9, None] if step == 20 else None
@@ -138,19 +137,21 @@ def test_everything_is_bitwise_equal_without_autoresets(rng):
         ended = check_step(reference, ours, actions_of(rng), np.zeros(N, dtype=bool))
 
 
-@pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_contacts_of_fallen_humanoids_are_bitwise_equal(strength, rng):
-    reference, ours = make_pair(episode_length=150)
+def test_contacts_and_success_of_falling_humanoids_are_bitwise_equal():
+    """Without torques a humanoid lands on its feet, stands for a while, then falls."""
+    reference, ours = make_pair(task="stand", episode_length=150)
     check_same(reference.reset(seed=0), ours.reset(seed=0))
-    contact_costs = []
+    still, contact_costs, successes = np.zeros((N, 17), dtype=np.float32), [], []
     for _ in range(125):
-        check_step(reference, ours, np.float32(strength) * actions_of(rng), np.zeros(N, dtype=bool))
+        check_step(reference, ours, still, np.zeros(N, dtype=bool))
         contact_costs.append([env.unwrapped.contact_cost for env in reference.envs])
+        successes.append(succeeds("stand", [env.unwrapped.led_to for env in reference.envs]))
     assert (np.array(contact_costs) > 0).any(axis=0).all()
-    assert all(env.unwrapped.data.qpos[2] < 0.5 for env in reference.envs)
+    assert np.any(successes, axis=0).all()
+    assert not np.any([successes[0], successes[-1]])
 
 
-@pytest.mark.parametrize(("num_envs", "threads"), [(1, 2), (2, 1), (5, 2), (5, None)])
+@pytest.mark.parametrize(("num_envs", "threads"), [(1, 2), (5, 2), (5, None)])
 def test_results_do_not_depend_on_the_numbers_of_environments_and_threads(num_envs, threads, rng):
     reference, ours = make_pair(num_envs=num_envs, threads=threads, episode_length=4)
     check_same(reference.reset(seed=1), ours.reset(seed=1))
@@ -165,19 +166,6 @@ def test_random_numbers_continue_over_resets_and_differ_without_a_seed():
     check_same(reference.reset(), ours.reset())
     assert not np.array_equal(HumanoidVectorEnv(2, textured=False).reset()[0], ours.reset()[0][:2])
     assert len(set(HumanoidVectorEnv(2, textured=False).np_random_seed)) == 2
-
-
-def test_success_is_in_the_infos():
-    """Without torques a humanoid lands on its feet, stands for a while, then falls."""
-    reference, ours = make_pair(task="stand", episode_length=60)
-    check_same(reference.reset(seed=0), ours.reset(seed=0))
-    still, successes = np.zeros((N, 17), dtype=np.float32), []
-    for _ in range(60):
-        check_step(reference, ours, still, np.zeros(N, dtype=bool))
-        successes.append(succeeds("stand", [env.unwrapped.led_to for env in reference.envs]))
-    assert (np.any(successes, axis=0) & ~np.all(successes, axis=0)).all()
-    assert not successes[0].any()
-    assert not successes[-1].any()
 
 
 def test_a_diverging_simulation_is_bitwise_equal_too(rng, tmp_path, monkeypatch):

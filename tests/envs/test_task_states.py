@@ -19,7 +19,7 @@ from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.rollouts.play import play, random_actions
 
-MUJOCO_IDS = ["Ant-v5", "HalfCheetah-v5", "InvertedPendulum-v5", "Reacher-v5", "Walker2d-v5"]
+MUJOCO_IDS = ["Ant-v5", "InvertedPendulum-v5", "Reacher-v5"]
 DEPTH = 0.05
 """How deep parts of a possible state are inside one another or inside the floor, in metres: contacts are soft."""
 SLACK = 0.1
@@ -87,12 +87,6 @@ def test_a_state_succeeds_if_no_margin_is_negative(name, rng):
     margins = task.margins(states)
     np.testing.assert_array_equal(np.all([own >= 0 for own in margins.values()], axis=0), task.succeeds(states))
     assert {own.shape for own in margins.values()} == {(60,)}
-
-
-def test_margins_have_the_names_of_conditions():
-    """Those of the humanoid are in success_limits.json."""
-    assert set(CartPoleStates().margins(np.zeros((1, 2)))) == {"pole upright", "cart on its track"}
-    assert set(MountainCarStates().margins(np.zeros((1, 1)))) == {"car at the flag"}
 
 
 @pytest.mark.parametrize("name", ["cart-pole", "mountain car", "arms-crossed"])

@@ -17,7 +17,6 @@ from gymnasium.envs.registration import EnvSpec
 from vlmrm_gym.cli import main
 from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.registration import find_task, make_base_env, make_vector_env
-from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task, register
 from vlmrm_gym.training.checks import complete
 from vlmrm_gym.training.config import Config, RLConfig
@@ -85,12 +84,6 @@ def test_make_vec_scores_whole_episodes(make):
     envs.close()
 
 
-def test_stable_baselines_gets_its_threshold_of_success():
-    envs = make_vec_env(ROD, 1, reward=redness)
-    assert envs.success_threshold == 0.5
-    envs.close()
-
-
 def test_defaults_of_its_training_are_those_of_its_record_and_others_of_its_kind_of_actions():
     rl = with_defaults(Config(env_name=ROD)).rl
     assert (rl.algorithm, rl.n_steps, rl.n_envs_per_worker, rl.episode_length) == ("SAC", 40, 2, 10)
@@ -111,7 +104,6 @@ def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
     [
         (["--reward.camera", "nowhere"], "this model has no camera 'nowhere'"),
         (["--reward.no-textured"], "`reward.textured` is not for Rod"),
-        (["--rl.start-near-goal", "0.5"], "`rl.start_near_goal` is not for Rod"),
         (["--rl.algorithm", "DQN"], "`rl.algorithm`: The algorithm only supports"),
     ],
 )

@@ -16,9 +16,9 @@ class Counting(gym.Env):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
     render_mode = "rgb_array"
 
-    def __init__(self, lengths=(3,), first=0, fails_at=None, size=2):
+    def __init__(self, lengths=(3,), first=0, fails_at=None, size=2, continuous=False):
         self.observation_space = gym.spaces.Box(0, 2**24, (1,), np.float64)
-        self.action_space = gym.spaces.Discrete(2)
+        self.action_space = gym.spaces.Box(-1, 1, (2,), np.float32) if continuous else gym.spaces.Discrete(2)
         self.lengths, self.count, self.fails_at, self.size = list(lengths), first, fails_at, size
         self.episode, self.step_of_episode, self.steps = -1, 0, 0
         self.expected_rewards = []
@@ -56,14 +56,12 @@ class CountingDict(Counting):
     """`Counting` whose observations are dictionaries: the count, a number, and an array of bits."""
 
     def __init__(self, lengths=(3,), first=0, continuous=False):
-        super().__init__(lengths, first)
+        super().__init__(lengths, first, continuous=continuous)
         self.observation_space = gym.spaces.Dict(
             count=gym.spaces.Box(0, 2**24, (1,), np.float32),
             phase=gym.spaces.Discrete(5),
             bits=gym.spaces.MultiBinary(3),
         )
-        if continuous:
-            self.action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
 
     def reset(self, *, seed=None, options=None):
         observation, info = super().reset(seed=seed, options=options)

@@ -8,7 +8,7 @@ import pygame
 import pytest
 
 from vlmrm_gym.envs.cartpole import CartPole
-from vlmrm_gym.rendering import mountain_background, mountain_scene
+from vlmrm_gym.rendering import mountain_background
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 
 KINDS = {
@@ -62,7 +62,7 @@ def test_a_cart_pole_frame_is_gymnasiums(cartpole):
     renderer = CartPoleRenderer(400, 600)
     rng = np.random.default_rng(1)
     corners = [(x, angle) for x in (-2.4, 0, 2.4) for angle in (-np.pi / 2, 0, np.pi / 2, np.pi)]
-    for x, angle in [*corners, *rng.uniform((-2.6, -np.pi), (2.6, np.pi), (150, 2))]:
+    for x, angle in [*corners, *rng.uniform((-2.6, -np.pi), (2.6, np.pi), (40, 2))]:
         cartpole.state = np.array((x, rng.normal(), angle, rng.normal()))
         np.testing.assert_array_equal(renderer.render([renderer.capture(cartpole)])[0], cartpole.render())
 
@@ -70,7 +70,7 @@ def test_a_cart_pole_frame_is_gymnasiums(cartpole):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["after a step", "after a reset"])
 def test_a_mountain_car_frame_is_gymnasiums(mountain_car, dtype):
     renderer = MountainCarRenderer(400, 600, textured=False)
-    for position in [-1.2, 0.45, 0.6, *np.random.default_rng(1).uniform(-1.25, 0.65, 150)]:
+    for position in [-1.2, 0.45, 0.6, *np.random.default_rng(1).uniform(-1.25, 0.65, 40)]:
         mountain_car.unwrapped.state = np.array((position, 0.01), dtype=dtype)
         np.testing.assert_array_equal(renderer.render([renderer.capture(mountain_car)])[0], mountain_car.render())
 
@@ -79,17 +79,6 @@ def test_a_mountain_car_frame_is_gymnasiums(mountain_car, dtype):
 def pairs(cartpole, mountain_car):
     """Environments, and renderers of their frames."""
     return (cartpole, CartPoleRenderer(400, 600)), (mountain_car, MountainCarRenderer(400, 600, textured=False))
-
-
-def test_an_episode_is_rendered_from_its_captured_states(pairs):
-    for env, renderer in pairs:
-        env.action_space.seed(0)
-        states, frames = [], []
-        for _ in range(40):
-            env.step(env.action_space.sample())
-            states.append(renderer.capture(env))
-            frames.append(env.render())
-        np.testing.assert_array_equal(renderer.render(states), frames)
 
 
 def test_a_captured_state_is_a_copy_in_float64(pairs):
@@ -101,7 +90,7 @@ def test_a_captured_state_is_a_copy_in_float64(pairs):
         np.testing.assert_array_equal(state, before)
 
 
-@pytest.mark.parametrize("size", [(192, 288), (224, 224), (400, 300), (101, 203)])
+@pytest.mark.parametrize("size", [(192, 288), (101, 203)])
 @pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
 def test_a_smaller_frame_is_the_large_one_with_areas_averaged(kind, size):
     large, small = KINDS[kind](400, 600), KINDS[kind](*size)
@@ -110,11 +99,6 @@ def test_a_smaller_frame_is_the_large_one_with_areas_averaged(kind, size):
         error = np.abs(frame - average_areas(of_large.astype(float), *size))
         assert error.mean() < 0.05
         assert error.max() <= 3
-
-
-def test_white_stays_white():
-    for size in ((192, 288), (96, 96), (1000, 1000)):
-        assert (CartPoleRenderer(*size).render([(0, 0)])[0, 0] == 255).all()
 
 
 @pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
@@ -164,7 +148,7 @@ def test_no_display_is_initialised(make):
     assert not pygame.display.get_init()
 
 
-@pytest.mark.parametrize("far", [5.0, -40.0, 1e6, 1e300])
+@pytest.mark.parametrize("far", [5.0, 1e300])
 def test_positions_far_outside_are_not_visible(make, far):
     renderer = make(96, 144)
     at, other = (np.full((1, renderer.state_size), sign * far) for sign in (1, -1))
@@ -206,32 +190,7 @@ def test_the_textured_car_is_at_its_position():
         assert 5 < distance < 20  # the body is above the wheels
 
 
-def test_only_the_car_is_red():
-    assert not red(mountain_background.background(400, 600)).any()
-
-
-@pytest.mark.parametrize("position", [-1.1, -0.9, -0.5236, -0.2, 0.2, 0.5236])
-def test_both_wheels_touch_the_track(position):
-    x, y, angle = mountain_scene.place_car((position + 1.2) / 0.003)
-    along = np.linspace(-100, 700, 400_001)
-    track = (np.sin(3 * (along * 0.003 - 1.2)) * 0.45 + 0.55) / 0.003
-    for side in (-0.5, 0.5):
-        axle = np.array((x, y)) + side * mountain_scene.WHEELBASE * np.array((np.cos(angle), np.sin(angle)))
-        nearest = np.hypot(along - axle[0], track - axle[1]).min()
-        assert nearest == pytest.approx(mountain_scene.WHEEL_RADIUS, abs=0.02)
-
-
-def test_the_outline_of_the_mountain_is_the_track():
-    """The far scenery is bluish down to the curve, where the brown path begins."""
-    scene = mountain_background.background(800, 1200).astype(int)
-    columns = np.delete(np.arange(1200), np.s_[1090:1110])  # without the flag's pole
-    curve = (np.sin(3 * ((columns + 0.5) / 1200 * 1.8 - 1.2)) * 0.45 + 0.55) / 1.8 * 1200
-    red_over_blue = scene[..., 0] - scene[..., 2]
-    assert (red_over_blue[np.floor(800 - curve - 1.5).astype(int), columns] < 0).all()
-    assert (red_over_blue[np.ceil(800 - curve + 1.5).astype(int), columns] > 0).all()
-
-
-@pytest.mark.parametrize("size", [(400, 600), (192, 288), (96, 96)])
+@pytest.mark.parametrize("size", [(400, 600), (96, 96)])
 def test_the_flag_is_yellow_at_the_goal(size):
     for position in (-0.5, 0.45):
         frame = MountainCarRenderer(*size, textured=True).render([(position,)])[0].astype(int)

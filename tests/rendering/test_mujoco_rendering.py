@@ -48,8 +48,9 @@ def reference(model, data, height, width, camera):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("rendered_before", [False, True])
-@pytest.mark.parametrize("env_id", ENVS)
+@pytest.mark.parametrize(
+    ("env_id", "rendered_before"), [*((env_id, False) for env_id in ENVS), ("HalfCheetah-v5", True), ("Ant-v5", True)]
+)
 def test_scored_frames_are_the_environments_own(env_id, rendered_before, rng):
     """To the pixel, in any order, whether Gymnasium has chosen what its camera looks at before or chooses it later."""
     env = gym.make(env_id, render_mode="rgb_array", width=80, height=48)
@@ -127,16 +128,6 @@ def test_a_renderer_renders_the_same_in_another_process_and_after_close():
     again.close()
 
 
-def test_a_captured_state_is_a_copy():
-    env = gym.make("Hopper-v5")
-    env.reset(seed=0)
-    renderer = MuJoCoRenderer(env.unwrapped.model, 40, 40)
-    state = renderer.capture(env)
-    before = state.copy()
-    env.step(env.action_space.sample())
-    np.testing.assert_array_equal(state, before)
-
-
 def test_the_callers_model_is_not_changed():
     model = mujoco.MjModel.from_xml_string(ALL_THINGS)
     samples, width = model.vis.quality.offsamples, model.vis.global_.offwidth
@@ -187,7 +178,6 @@ def test_bad_states(states, error):
     ("arguments", "error"),
     [
         ({"height": 0}, "`height` must be an integer of at least 1. Received 0"),
-        ({"width": -3}, "`width` must be an integer of at least 1. Received -3"),
         ({"width": 2.5}, "`width` must be an integer of at least 1. Received 2.5"),
         ({"quality": "best"}, "`quality` must be one of 'fast', 'faithful'. Received 'best'"),
         ({"camera": "front"}, r"no camera 'front'\. Valid: 0 \('watcher'\), 1"),
@@ -196,25 +186,13 @@ def test_bad_states(states, error):
         ({"camera": {"trackbodyid": "torso"}}, r"no body 'torso'\. Valid: 0 \('world'\), 1 \('mover'\), 2 \('ball'\)"),
         ({"camera": {"type": "flying"}}, "type must be one of free, tracking, fixed. Received 'flying'"),
         ({"camera": {"distance": 0}}, "distance must be from .* Received 0"),
-        ({"camera": {"distance": -2.5}}, "distance must be from .* Received -2.5"),
-        (
-            {"camera": {"distance": 1e30}},
-            r"distance must be from .* metres.* Received 1e\+30: the picture would be empty",
-        ),
         ({"camera": {"distance": 1e-300}}, "distance must be from .* metres.* Received 1e-300: the picture would be"),
         ({"camera": {"distance": "3"}}, "distance must be a finite number. Received '3'"),
-        ({"camera": {"distance": None}}, "distance must be a finite number. Received None"),
         ({"camera": {"distance": True}}, "distance must be a finite number. Received True"),
-        ({"camera": {"distance": float("inf")}}, "distance must be a finite number. Received inf"),
         ({"camera": {"distance": 10**400}}, "distance must be a finite number. Received 1000"),
-        ({"camera": {"elevation": "up"}}, "elevation must be a finite number. Received 'up'"),
         ({"camera": {"lookat": [0, 0, 1e20]}}, r"lookat must be within .* Received \[0.0, 0.0, 1e\+20\]: the picture"),
         ({"camera": {"lookat": [0, 0, "1"]}}, "lookat must be a finite number. Received '1'"),
-        ({"camera": {"lookat": "abc"}}, "lookat must be three numbers. Received 'abc'"),
-        ({"camera": {"orthographic": "no"}}, "orthographic must be True or False. Received 'no'"),
         ({"camera": {"orthographic": 1}}, "orthographic must be True or False. Received 1"),
-        ({"camera": {"orthographic": None}}, "orthographic must be True or False. Received None"),
-        ({"camera": np.int64(7)}, r"no camera .*7.*\. Valid: 0 \('watcher'\), 1"),
         ({"camera": -1}, r"no camera -1\. Valid: 0 \('watcher'\), 1"),
         ({"camera": True}, "`camera` must be a mapping .*Received True"),
         ({"camera": {"azimuth": float("nan")}}, "azimuth must be a finite number. Received nan"),
@@ -238,10 +216,9 @@ def test_numpy_scalars_are_accepted():
     assert make_camera(model, {"orthographic": np.False_}).orthographic == 0
 
 
-@pytest.mark.parametrize("env_id", ["Reacher-v5", "Pusher-v5"])
-def test_the_frame_is_empty_beyond_the_maximum_distance_and_not_before(env_id):
-    """Of environments without a sky, in MuJoCo's own renderer, which takes any camera."""
-    env = gym.make(env_id, render_mode="rgb_array")
+def test_the_frame_is_empty_beyond_the_maximum_distance_and_not_before():
+    """Of an environment without a sky, in MuJoCo's own renderer, which takes any camera."""
+    env = gym.make("Reacher-v5", render_mode="rgb_array")
     env.reset(seed=0)
     model, data = env.unwrapped.model, env.unwrapped.data
     camera = mujoco.MjvCamera()
@@ -288,17 +265,6 @@ def test_osmesa_renders_like_egl():
     egl, osmesa = (draw_in_a_process(MUJOCO_GL=name) for name in ("egl", "osmesa"))
     assert (egl.returncode, osmesa.returncode) == (0, 0), egl.stderr + osmesa.stderr
     assert int(egl.stdout.split()[-1]) == pytest.approx(int(osmesa.stdout.split()[-1]), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("backend", "other", "packages"),
-    [("egl", "osmesa", "libegl1 libopengl0 libgl1-mesa-dri"), ("osmesa", "egl", "libosmesa6")],
-)
-def test_missing_opengl_names_the_package(backend, other, packages):
-    """PyOpenGL is told to use another platform, and fails as it does where the library is missing."""
-    missing = draw_in_a_process(MUJOCO_GL=backend, PYOPENGL_PLATFORM=other)
-    assert "DependencyNotInstalled" in missing.stderr
-    assert f"`apt-get install {packages}`" in missing.stderr
 
 
 def test_a_library_that_cannot_be_loaded_names_the_package(monkeypatch):

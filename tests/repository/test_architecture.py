@@ -199,7 +199,6 @@ def plant(root, **files):
     "planted",
     [
         "import vlmrm_gym.high.b",
-        "from vlmrm_gym.high.b import y",
         "from vlmrm_gym.high import b",
         "from ..high import b",
         "def f():\n    from vlmrm_gym.high import b",

@@ -98,18 +98,6 @@ def test_blocks_share_a_namespace_and_only_marked_ones_do_not_run(tmp_path):
     assert failure.traceback[-1].lineno == 13  # from 0: errors show the page's own lines
 
 
-def test_blocks_that_do_not_run_are_compiled(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("<!-- not run: needs a GPU -->\n```python\nx =\n```\n")
-    with pytest.raises(SyntaxError):
-        run_page(page)
-
-
-def test_a_comment_elsewhere_does_not_mark_a_block():
-    text = "<!-- not run: needs a GPU -->\n\nText.\n\n```python\nx = 1\n```\n"
-    assert [block.runs for block in read_blocks(text)] == [True]
-
-
 CONFIGURATIONS = [
     pytest.param(block.code, id=f"{path.relative_to(ROOT)}:{block.line}")
     for path in PAGES

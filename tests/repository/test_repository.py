@@ -5,7 +5,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 
 import vlmrm_gym
@@ -52,11 +51,3 @@ def test_contributing_names_every_part():
     named = {name for row in rows for name in re.findall(r"`(\w+)/?`", row)}
     parts = {path.stem for path in (ROOT / "vlmrm_gym").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert named == {part for part in parts if not part.startswith("_")}
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.md")), ids=lambda path: path.stem)
-def test_issue_templates_have_a_name_and_a_purpose(path):
-    if path.parent.name == "ISSUE_TEMPLATE":
-        assert set(yaml.safe_load(path.read_text().split("---")[1])) == {"name", "about"}
-    else:
-        assert path.name == "pull_request_template.md"

@@ -94,11 +94,10 @@ def test_it_updates_the_actor_at_every_second_update_of_the_q_functions(finished
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know")
-@pytest.mark.parametrize("reward", [{"prompt": "an ant robot"}, OWN_REWARD], ids=["prompt", "own"])
-def test_it_takes_any_id_and_reward(reward, tmp_path):
+def test_it_takes_any_id_and_reward(tmp_path):
     """The ant falls: its episodes end at different times. Success is not known, and is not reported."""
     lengths = {"episode_length": 20, "learning_starts": 40, "total_timesteps": 60, "selection_frequency": 50}
-    folder = sac_continuous.main(short(tmp_path, env_id="Ant-v5", textured=True, **reward, **lengths))
+    folder = sac_continuous.main(short(tmp_path, env_id="Ant-v5", textured=True, **OWN_REWARD, **lengths))
     result = json.loads((folder / "result.json").read_text())
     assert result["timesteps"] == 60
     assert not {"success", "success_fraction"} & set(result)
@@ -153,7 +152,7 @@ def test_a_finished_run_is_lengthened_by_the_command(finished, tmp_path, monkeyp
     assert {"50", "100", "150", "200"} <= {row.split(",")[0] for row in curve}
 
 
-@pytest.mark.parametrize("contents", [None, b"", b"PK\x03\x04 cut off", {"args": {"alpha_of_old": 0.1}}, {"args": {1}}])
+@pytest.mark.parametrize("contents", [None, b"PK\x03\x04 cut off", {"args": {"alpha_of_old": 0.1}}])
 def test_a_missing_damaged_or_old_checkpoint_is_refused(contents, tmp_path):
     if isinstance(contents, dict):
         torch.save(contents, tmp_path / "checkpoint.pt")
@@ -188,18 +187,6 @@ def test_resuming_with_a_strangers_checkpoint_runs_nothing(tmp_path, monkeypatch
     assert not (tmp_path / "made").exists()
 
 
-def test_the_q_functions_are_independent_and_their_first_layers_see_observation_and_action():
-    args = sac_continuous.Args(hidden=8, bfloat16=False)
-    qf = sac_continuous.SoftQNetwork(3 + 2, args)
-    observations, actions = torch.randn(4, 3), torch.randn(4, 2)
-    for i in range(2):
-        weights = [value for name, value in qf.state_dict().items() if name.startswith(f"layers.{i}.")]
-        x = torch.cat((observations, actions), 1)
-        for weight, bias in ((weights[0], weights[1]), (weights[2], weights[3])):
-            x = (x @ weight.T + bias).clamp_min(0)
-        torch.testing.assert_close(qf(observations, actions)[:, i], (x @ weights[4].T + weights[5])[:, 0])
-
-
 def test_hidden_layers_in_bfloat16_are_close_to_those_in_float32():
     """Parameters, outputs and gradients stay float32; without the flag, nothing is rounded."""
     torch.manual_seed(0)
@@ -210,13 +197,6 @@ def test_hidden_layers_in_bfloat16_are_close_to_those_in_float32():
     low.sum().backward()
     assert {one.dtype for one in (low, *rounded.parameters(), rounded[0].weight.grad)} == {torch.float32}
     assert 0 < (low - high).abs().max() < 0.02
-
-
-@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the kernel does not list the CPU's features here")
-def test_bfloat16_is_the_default_where_the_cpu_multiplies_in_it():
-    features = set(Path("/proc/cpuinfo").read_text().split())
-    expected = bool({"avx512_bf16", "amx_bf16"} & features) and hasattr(torch.cpu, "get_capabilities")
-    assert sac_continuous.Args().bfloat16 == expected
 
 
 def test_losses_are_one_graph_for_a_gpu_and_train_the_q_functions_by_their_own_loss_only():

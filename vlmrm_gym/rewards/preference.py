@@ -4,13 +4,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.rewards.clip_options import CLIPFields, Precision, ResizeMode
-from vlmrm_gym.validation import check_positive_integer
-
-
-def _count(name: str, value: Any) -> int:
-    check_positive_integer(name, value)
-    return int(value)
+from vlmrm_gym.rewards.clip_options import CLIPFields, Precision, ResizeMode, check_count
 
 
 def _text_or_none(name: str, value: Any) -> str | None:
@@ -54,9 +48,9 @@ class Preference:
     """How a frame gets the model's input size; see `CLIP`."""
     batch_size: int | None = field(default=None, metadata=_CLIP["batch_size"].metadata)
     """Maximum number of frames encoded at once; None chooses. It does not affect rewards."""
-    ensemble: int = field(default=3, metadata={"check": _count})
+    ensemble: int = field(default=3, metadata={"check": check_count})
     """Number of networks. The reward is their mean; where they disagree, answers are worth most."""
-    hidden_size: int = field(default=64, metadata={"check": _count})
+    hidden_size: int = field(default=64, metadata={"check": check_count})
     """Width of the two hidden layers of each network."""
     head: str | None = field(default=None, metadata={"check": _text_or_none})
     """File of a head that has been learned. `ensemble` and `hidden_size` are then the file's. None: it is learned."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from vlmrm_gym.validation import truncate
 
-_WEIGHTS_SUFFIXES = (".safetensors", ".bin", ".pth", ".pt")
 NAME_FORMS = (
     '"tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", '
     '"hf-hub:organisation/repository" or "local-dir:folder"'
@@ -58,19 +57,16 @@ def parse_model_name(name: str) -> ModelSource:
     """Parse a model name; nothing is loaded.
 
     Raises:
-        TypeError: The name is not a string.
         ValueError: Unknown architecture or tag.
         FileNotFoundError: The file or folder does not exist.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"`model` must be a string: {NAME_FORMS}. Received {name!r}.")
     if name == "tiny":
         return ModelSource(name, f"local-dir:{Path(__file__).parents[1] / 'tiny'}")
     if name.startswith("hf-hub:"):
         _check_repository(name)
         return ModelSource(name, name)
     if name.startswith("local-dir:"):
-        folder = _absolute(name.removeprefix("local-dir:"))
+        folder = Path(name.removeprefix("local-dir:")).expanduser().absolute()
         if not (folder / "open_clip_config.json").is_file():
             raise FileNotFoundError(
                 f"`model`: a local-dir must be a folder with an open_clip_config.json and weights. Received {name!r}."
@@ -88,7 +84,7 @@ def parse_model_name(name: str) -> ModelSource:
     if cfg := open_clip.get_pretrained_cfg(architecture, pretrained):
         # open_clip only warns if the architecture's activation is not the one that the weights were trained with.
         return ModelSource(name, architecture, pretrained, quick_gelu=bool(cfg.get("quick_gelu")))
-    file = _absolute(pretrained)
+    file = Path(pretrained).expanduser().absolute()
     if pretrained and file.is_file():
         known = _published_preprocessing(architecture)
         if len(known) > 1:
@@ -106,13 +102,11 @@ def parse_model_name(name: str) -> ModelSource:
             version=_version(file),
             preprocessing=known[0] if len(known) == 1 else (),
         )
-    if pretrained and file.is_dir():
-        raise FileNotFoundError(
-            f"`model`: {pretrained!r} is a folder, not a checkpoint file. Received {name!r}. "
-            f'Pass model="local-dir:{pretrained}" if it has an open_clip_config.json, or the file in it.'
-        )
     if file.suffix or "/" in pretrained:
-        raise FileNotFoundError(f"`model`: the checkpoint file {pretrained!r} does not exist. Received {name!r}.")
+        raise FileNotFoundError(
+            f"`model`: the checkpoint file {pretrained!r} does not exist. Received {name!r}. "
+            'For a folder with an open_clip_config.json pass model="local-dir:that/folder".'
+        )
     raise ValueError(
         f"`model` must name weights of {architecture}: a pretrained tag or a checkpoint file. Received {name!r}. "
         f"{_nearest('tag', pretrained, open_clip.list_pretrained_tags_by_model(architecture))}"
@@ -144,20 +138,6 @@ def loading_error(source: ModelSource, error: Exception) -> Exception:
     return ValueError(
         f"`model`: the downloaded weights of {source.name!r} are damaged. Delete them from the cache, usually "
         f"~/.cache/huggingface, and try again. {_first_line(error)}"
-    )
-
-
-def weights_folder(local: Path) -> Path | None:
-    """A folder in a model's folder that has the name of a weights file; None if there is none."""
-    entries = sorted(local.iterdir()) if local.is_dir() else []
-    return next((entry for entry in entries if entry.is_dir() and entry.suffix in _WEIGHTS_SUFFIXES), None)
-
-
-def weights_are_a_folder(source: ModelSource, folder: Path) -> ValueError:
-    """The exception to raise when a folder has the name of a model's weights file."""
-    return ValueError(
-        f"`model`: the weights of {source.name!r} must be a file. Received the folder {folder}. "
-        "Put the weights file itself in its place."
     )
 
 
@@ -197,13 +177,6 @@ def _published_preprocessing(architecture: str) -> list[tuple[tuple[str, Any], .
     tags = open_clip.list_pretrained_tags_by_model(architecture)
     configs = (open_clip.get_pretrained_cfg(architecture, tag) for tag in tags)
     return list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in configs))
-
-
-def _absolute(path: str) -> Path:
-    try:
-        return Path(path).expanduser().absolute()
-    except RuntimeError as error:  # "~name" of a user without a home directory
-        raise FileNotFoundError(f"`model`: {path!r} does not exist. {error}") from error
 
 
 def _version(*files: Path) -> tuple[float, int]:

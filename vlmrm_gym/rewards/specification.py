@@ -6,7 +6,7 @@ Imports no torch.
 import difflib
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -83,7 +83,12 @@ def resolve_reward(
         raise TypeError(f"`reward` and `{given[0]}` cannot both be passed: `{given[0]}` is short for a field of CLIP.")
     kwargs = dict(reward_kwargs or {})
     if isinstance(reward, str):
-        _check_is_no_kind(reward)
+        near = difflib.get_close_matches(reward, KINDS, 1)
+        if near and ":" not in reward:
+            raise ValueError(
+                f'`reward` must be "package.module:attribute". Received {reward!r}. For the kind {near[0]!r} pass '
+                f"{KINDS[near[0]].__name__}(...), or its mapping form."
+            )
         named = ImportedReward(path=reward, kwargs=kwargs)
         found = named.find()
         check_kwargs(found, kwargs, reward)
@@ -108,30 +113,13 @@ def resolve_reward(
 def _completed(specification: Any) -> RewardSpec:
     """A specification whose `build` returns a reward model with all attributes."""
     if isinstance(specification, ImportedReward):
-        _check_imported(specification)
+        if not isinstance(specification.kwargs, Mapping):
+            rule = "`reward`: kwargs must be a mapping of names to values"
+            raise TypeError(f"{rule}. Received {specification.kwargs!r}.")
+        check_kwargs(specification.find(), specification.kwargs, specification.path, "`reward`: kwargs")
     if type(specification) in (CallableReward, OwnReward, *KINDS.values()):
         return specification
     return OwnReward(specification)
-
-
-def _check_is_no_kind(reward: str) -> None:
-    """Raise a ValueError if a text is the name of a kind, or nearly."""
-    near = difflib.get_close_matches(reward, KINDS, 1)
-    if near and ":" not in reward:
-        raise ValueError(
-            f'`reward` must be "package.module:attribute". Received {reward!r}. For the kind {near[0]!r} pass '
-            f"{KINDS[near[0]].__name__}(...), or its mapping form."
-        )
-
-
-def _check_imported(reward: ImportedReward) -> None:
-    """Raise an error as for "package.module:attribute", unless what a specification names takes its `kwargs`."""
-    if not isinstance(reward.kwargs, Mapping):
-        raise TypeError(f"`reward`: kwargs must be a mapping of names to values. Received {reward.kwargs!r}.")
-    try:
-        check_kwargs(reward.find(), reward.kwargs, reward.path)
-    except TypeError as error:
-        raise TypeError(str(error).replace("`reward_kwargs`", "`reward`: kwargs", 1)) from None
 
 
 def to_mapping(specification: RewardSpec) -> dict[str, Any]:
@@ -173,14 +161,8 @@ def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     settings = dict(values)
     kind = settings.pop("kind", None)
     own = _find_kind(kind)
-    known = {one.name: one for one in fields(own) if one.init and one.name != "kind"}
-    _check_names("a field", settings, list(known))
-    for name, one in known.items():
-        if name not in settings and one.default is MISSING and one.default_factory is MISSING:
-            raise TypeError(
-                f"`reward`: the kind {kind!r} needs a `{name}`. Received only {', '.join(settings) or 'the kind'}."
-            )
-    return own(**settings)
+    _check_names("a field", settings, [one.name for one in fields(own) if one.init and one.name != "kind"])
+    return own(**settings)  # a missing field is named by the class itself
 
 
 def _find_kind(kind: object) -> type[Any]:

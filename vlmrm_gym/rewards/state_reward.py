@@ -63,7 +63,11 @@ class StateReward:
         """States per interruptible call."""
         self.render_size: RenderSize = model.render_size
         if not return_features and getattr(model, "head", self) is None:
-            raise ValueError(NO_HEAD)
+            raise ValueError(
+                "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a "
+                "reward that scores at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been "
+                "learned."
+            )
         features = self._describe_features(per_state) if return_features else None
         interpolate = bool(getattr(model, "interpolate", True))
         self.info = RewardInfo(clip=clip, features=features, interpolate=interpolate)
@@ -123,22 +127,5 @@ def build_reward(
     *,
     return_features: bool = False,
 ) -> StateReward:
-    """Load the reward model of states.
-
-    Args:
-        build: Loads the reward model, on a device.
-        num_views: See `StateReward`, also for what follows.
-        combine: Combines the rewards of the views.
-        device: Where the model runs.
-        return_features: Whether features are asked for.
-
-    Raises:
-        ValueError: As `StateReward`.
-    """
+    """The `StateReward` of the model that `build` loads on a device."""
     return StateReward(build(device=device), num_views, combine, return_features=return_features)
-
-
-NO_HEAD = (
-    "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a reward that "
-    "scores at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been learned."
-)

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
-import cloudpickle
 import numpy as np
 
 from vlmrm_gym.rewards.base import Rewards
-from vlmrm_gym.rewards.custom import find_callable, pickle_by_value
+from vlmrm_gym.rewards.custom import ByValue, find_callable
 from vlmrm_gym.validation import as_float32, short_repr
 
 CombineName = Literal["min", "mean", "random"]
@@ -19,7 +18,7 @@ _REDUCTIONS: dict[str, CombineFunction] = {
 }
 
 
-class CombineViews:
+class CombineViews(ByValue):
     """How the rewards of a state's views make one reward.
 
     Args:
@@ -30,6 +29,8 @@ class CombineViews:
     Raises:
         ValueError: The name is unknown; or the function raises, does not return finite numbers (B,), or mixes rows.
     """
+
+    _parameter, _noun = "combine_views", "function"
 
     def __init__(self, how: CombineName | CombineFunction | str, num_views: int) -> None:
         is_random = isinstance(how, str) and how == "random"
@@ -56,18 +57,6 @@ class CombineViews:
                 f"{combined.dtype} of shape {combined.shape}: {short_repr(combined.tolist())}."
             )
         return result
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "CombineViews":
-        return self  # as Gymnasium copies constructor arguments; a function may hold locks
-
-    def __getstate__(self) -> tuple[bool, bytes]:
-        return self.is_random, b"" if self._function is None else pickle_by_value(
-            self._function, "combine_views", "function"
-        )
-
-    def __setstate__(self, state: tuple[bool, bytes]) -> None:
-        self.is_random, pickled = state
-        self._function = cloudpickle.loads(pickled) if pickled else None
 
 
 def _find_function(how: Any) -> CombineFunction:

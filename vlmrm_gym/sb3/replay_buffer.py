@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
-from vlmrm_gym.pending import LATE, PendingTransitions, Transition, flatten_field, unflatten_field
+from vlmrm_gym.pending import LATE, PendingTransitions, Transition, flatten_field
 from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns
 from vlmrm_gym.rewards.heads import Head
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
@@ -153,20 +153,18 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             )
         return super().sample(batch_size, env)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only the used part of the storage, and no head."""
-        used = {name: stored[: self.size()] for name, stored in self._own_storage.items()}
-        own = {name: unflatten_field(name, used) for name in _FIELDS}
-        return {**vars(self), **own, "_late": self._late.used(self.size())}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        storage = {}
-        for name, used in self._own_storage.items():
-            storage[name] = np.zeros((self.buffer_size, *used.shape[1:]), dtype=used.dtype)
-            storage[name][: len(used)] = used
-        vars(self).update({name: unflatten_field(name, storage) for name in _FIELDS})
-        self._late.extend()
+        arguments = {
+            "buffer_size": self.buffer_size,
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "device": self.device,
+            "n_envs": self._pending.num_envs,
+            "handle_timeout_termination": self.handle_timeout_termination,
+            "features_dtype": self._late.dtype,
+        }
+        return _rebuild, (type(self), arguments, self.state_dict())
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Stored and pending transitions as arrays without objects, for `np.savez`; views, not copies.
@@ -270,6 +268,15 @@ def _pieces(state: Mapping[str, NDArray[Any]], name: str) -> Iterator[NDArray[An
     while f"{name}[{number}]" in state:
         yield state[f"{name}[{number}]"]
         number += 1
+
+
+def _rebuild(
+    cls: type[DeferredReplayBuffer], arguments: Mapping[str, Any], state: Mapping[str, NDArray[Any]]
+) -> DeferredReplayBuffer:
+    """The buffer that was pickled."""
+    buffer = cls(**arguments)
+    buffer.load_state_dict(state)
+    return buffer
 
 
 class DeferredDictReplayBuffer(DeferredReplayBuffer, DictReplayBuffer):
