@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import dqn_cartpole
+import preference_sac
 import sac_continuous
 import sb3_sac
 
@@ -33,7 +34,10 @@ def test_an_example_imports_of_this_package_only_what_the_reference_documents(ex
     assert not {node.module for node in nodes} & {path.stem for path in EXAMPLES}
 
 
-@pytest.mark.parametrize("example", [dqn_cartpole, sac_continuous], ids=lambda example: example.__name__)
+TRACKED = [dqn_cartpole, preference_sac, sac_continuous]
+
+
+@pytest.mark.parametrize("example", TRACKED, ids=lambda example: example.__name__)
 def test_weights_and_biases_is_started_before_the_events_that_it_mirrors(example, tmp_path, monkeypatch):
     started = []
 

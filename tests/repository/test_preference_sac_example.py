@@ -1,0 +1,100 @@
+"""examples/preference_sac.py collects, asks, fits, relabels and learns, and leaves what it promises."""
+
+import json
+import sys
+from pathlib import Path
+
+import imageio.v3 as iio
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import preference_sac
+
+from vlmrm_gym.preferences import AnswersFile
+from vlmrm_gym.tasks import MOUNTAIN_CAR_TRAINING
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+def short(folder, **changes):
+    settings = {
+        "runs_folder": folder,
+        "num_envs": 2,
+        "episode_length": 25,
+        "total_timesteps": 200,
+        "learning_starts": 100,
+        "questions": 50,
+        "pairs": 30,
+        "session_frequency": 50,
+        "mistakes": 0.0,
+        "updates_per_step": 0.2,
+        "hidden": 8,
+        "batch_size": 16,
+        "selection_frequency": 130,
+        "selection_episodes": 1,
+        "eval_episodes": 2,
+        "capture_video": False,
+    }
+    return preference_sac.Args(**(settings | changes))
+
+
+def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypatch):
+    """The best agent is that of the candidate whose episode has the highest return by the newest head."""
+    played, rewards = [], []
+
+    def play_features(envs, agent, seed):
+        states = original(envs, agent, seed)
+        played.append((agent.state_dict()["actor.0.weight"].clone(), states))
+        return states
+
+    class Agent(preference_sac.Agent):
+        def losses(self, batch):
+            rewards.append(batch.rewards)
+            return super().losses(batch)
+
+    original = preference_sac.play_features
+    monkeypatch.setattr(preference_sac, "play_features", play_features)
+    monkeypatch.setattr(preference_sac, "Agent", Agent)
+    folder = preference_sac.main(short(tmp_path, capture_video=True))
+
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["timesteps"], result["questions"], result["sessions"]) == (200, 50, 2)
+    assert result["success"] in (0, 0.5, 1)
+    assert iio.imread(folder / "agent.mp4").shape == (25, 472, 600, 3)
+    assert [iio.imread(folder / f"session_00{number}.png").ndim for number in (1, 2)] == [3, 3]
+    with AnswersFile(folder / "answers.db") as file:
+        assert len(file.records()) == 50
+    events = EventAccumulator(str(folder)).Reload()
+    sessions = [(event.step, event.value) for event in events.Scalars("preferences/questions")]
+    assert sessions == [(100, 30), (150, 50)]
+    assert [event.value for event in events.Scalars("preferences/answer_accuracy")] == [1, 1]  # it knows the task
+    assert torch.isfinite(torch.stack(rewards)).all()
+
+    head = preference_sac.vlmrm_gym.rewards.PreferenceHead.load(folder / "head.safetensors")
+    returns = [float(head(torch.from_numpy(states)).sum()) for _, (states,) in played]
+    assert len(returns) == 2
+    best, _ = played[int(np.argmax(returns))]
+    assert torch.equal(torch.load(folder / "agent.pt")["actor.0.weight"], best)
+
+
+@pytest.mark.parametrize(("steps", "asked"), [(200, 30), (40, 0)], ids=["all pairs were skipped", "too short a run"])
+def test_without_a_reward_it_ends_with_an_error(steps, asked, tmp_path):
+    skips = json.dumps({"kind": "ground_truth", "skips": 1.0})
+    with pytest.raises(RuntimeError, match=f"There is no reward to learn from after {asked} questions"):
+        preference_sac.main(short(tmp_path, labeler=skips, questions=30, total_timesteps=steps))
+
+
+def test_settings_are_those_of_the_training_command():
+    args, rl = preference_sac.Args(), MOUNTAIN_CAR_TRAINING
+    assert (args.total_timesteps, args.num_envs) == (rl["n_steps"], rl["n_envs_per_worker"])
+    for name in ("batch_size", "learning_rate", "gamma", "learning_starts"):
+        assert getattr(args, name) == rl[name]
+    assert [args.hidden] * 2 == rl["policy_kwargs"]["net_arch"]
+    assert args.updates_per_step == rl["gradient_steps"] / rl["n_envs_per_worker"]
+    assert args.exploration_hold == rl["action_noise"]["hold"]
