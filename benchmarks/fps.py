@@ -72,8 +72,8 @@ from fps_stages import (
 import vlmrm_gym
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.training.versions import read_commit
 from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
+from vlmrm_gym.versions import read_commit
 
 ROUNDS = 3
 """Turns, where two ways are compared."""

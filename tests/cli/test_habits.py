@@ -197,6 +197,9 @@ def test_a_registered_kind_reaches_the_commands_and_their_help(redness, pictures
     assert kept == {"kind": "redness", "scale": 2}
     main(["check", CARTPOLE, *flags, "--out", str(tmp_path / "check")])
     assert "redness" in (tmp_path / "check" / "report.html").read_text()
+    capsys.readouterr()
+    main(["train", CARTPOLE, *flags, "--dry-run"])
+    assert "redness, scored by the process that trains" in capsys.readouterr().out
     for command in ("check", "score", "dataset", "train"):
         with pytest.raises(SystemExit):
             main([command, "--help"])

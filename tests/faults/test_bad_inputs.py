@@ -11,7 +11,6 @@ from counting_env import Counting
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.cli import main
 from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.sb3 import make_vec_env
 
@@ -71,95 +70,65 @@ def zeros(*shape, dtype=np.uint8):
 BAD = [
     # The door, what is passed, the error, the parameter, and the words about it.
     (clip, {"prompt": ""}, ValueError, "prompt", "must not be empty. Received ''"),
-    (clip, {"prompt": "  "}, ValueError, "prompt", "must not be empty. Received '  '"),
-    (clip, {"prompt": []}, ValueError, "prompt", "must not be empty. Received []"),
     (clip, {"prompt": ["a pole", ""]}, ValueError, "prompt", "must not be empty. Received ['a pole', '']"),
     (clip, {"prompt": 3}, TypeError, "prompt", "must be a text or a list of texts. Received 3"),
-    (clip, {"prompt": ["a pole", None]}, TypeError, "prompt", "a list of texts. Received ['a pole', None]"),
     (clip, {"prompt": "a pole " * 100}, ValueError, "prompt", "must have at most 77 tokens for 'tiny'. Received 202"),
-    (clip, {"baseline": ""}, ValueError, "baseline", "must not be empty. Received ''"),
     (clip, {"baseline": 1.5}, TypeError, "baseline", "must be a text or a list of texts. Received 1.5"),
     (clip, {"baseline": TASK_PROMPT}, ValueError, "baseline", "must differ from `prompt`. Received"),
     (clip, {"baseline": TASK_PROMPT.upper(), "alpha": 0.5}, ValueError, "baseline", "must differ from `prompt`"),
     (clip, {"baseline": "a pole " * 100}, ValueError, "baseline", "at most 77 tokens for 'tiny'. Received 202"),
-    (clip, {"alpha": -0.1, "baseline": BASELINE}, ValueError, "alpha", "a number from 0 to 1. Received -0.1"),
-    (clip, {"alpha": 1.5, "baseline": BASELINE}, ValueError, "alpha", "a number from 0 to 1. Received 1.5"),
     (clip, {"alpha": NAN, "baseline": BASELINE}, ValueError, "alpha", "a number from 0 to 1. Received nan"),
     (clip, {"alpha": "0.5", "baseline": BASELINE}, ValueError, "alpha", "a number from 0 to 1. Received '0.5'"),
     (clip, {"alpha": 0.5}, ValueError, "alpha", "above 0 needs a `baseline`"),
     (clip, {"batch_size": 0}, ValueError, "batch_size", "an integer of at least 1. Received 0"),
-    (clip, {"batch_size": True}, ValueError, "batch_size", "an integer of at least 1. Received True"),
-    (clip, {"batch_size": 2.0}, ValueError, "batch_size", "an integer of at least 1. Received 2.0"),
     (clip, {"resize_mode": "stretch"}, ValueError, "resize_mode", "squash, shortest, longest. Received 'stretch'"),
     (clip, {"precision": "int8"}, ValueError, "precision", "one of 'auto', 'fp32', 'bf16', 'fp16'. Received 'int8'"),
     (clip, {"device": "cuda:99"}, ValueError, "device", "of this machine (cpu"),
     (clip, {"device": "gpu"}, ValueError, "device", "Received 'gpu'"),
     (clip, {"model": 7}, TypeError, "model", "must be a string"),
     (clip, {"model": "tinny"}, ValueError, "model", "Received 'tinny'. Nearest architectures: tiny"),
-    (clip, {"model": "ViT-B-32"}, ValueError, "model", "must name weights of ViT-B-32"),
     (clip, {"model": "ViT-B-32/none.pt"}, FileNotFoundError, "model", "'none.pt' does not exist. Received"),
-    (clip, {"model": "local-dir:/nowhere"}, FileNotFoundError, "model", "Received 'local-dir:/nowhere'"),
     (score, zeros(2, 8, 8, 3, dtype=np.float32), TypeError, "frames", "Received dtype float32"),
     (score, torch.zeros(2, 8, 8, 3), TypeError, "frames", "Received dtype torch.float32"),
     (score, [[[0, 0, 0]]], TypeError, "frames", "NumPy or torch. Received list"),
     (score, zeros(8, 8, 3), ValueError, "frames", "Received shape (8, 8, 3). For one frame, pass frame[None]"),
-    (score, zeros(2, 8, 8), ValueError, "frames", "Received shape (2, 8, 8)"),
     (score, zeros(2, 8, 8, 4), ValueError, "frames", "Received shape (2, 8, 8, 4)"),
     (score, zeros(2, 3, 8, 8), ValueError, "frames", "Received shape (2, 3, 8, 8). Channels come last"),
     (score, zeros(0, 8, 8, 3), ValueError, "frames", "none of them 0. Received shape (0, 8, 8, 3)"),
-    (score, torch.zeros((1, 0, 8, 3), dtype=torch.uint8), ValueError, "frames", "none of them 0. Received shape"),
     (wrap, {"env": gym.make("CartPole-v1")}, ValueError, "env", "Received render_mode=None"),
     (wrap, {"prompt": None}, TypeError, "prompt", "Received None"),
     (wrap, {"task_reward_weight": INFINITY}, ValueError, "task_reward_weight", "a finite number. Received inf"),
-    (wrap, {"task_reward_weight": "a lot"}, ValueError, "task_reward_weight", "a finite number. Received 'a lot'"),
     (wrap, {"quality": "best"}, ValueError, "quality", "Received 'best'"),
     (wrap, {"camera": {"distance": 3}}, ValueError, "camera", "is for MuJoCo environments. Received {'distance': 3}"),
     (make, {"episode_length": 0}, ValueError, "episode_length", "an integer of at least 1. Received 0"),
-    (make, {"episode_length": None}, ValueError, "episode_length", "an integer of at least 1. Received None"),
     (make, {"alpha": 7}, ValueError, "alpha", "a number from 0 to 1. Received 7"),
     (make, {"textured": True}, ValueError, "textured", "is not for CartPole"),
     (make, {"env_id": "VLMRM/Humanoid-v0"}, TypeError, "prompt", "a list of texts. Received None"),
     (humanoid, "overhead", ValueError, "camera", "has no camera 'overhead'"),
-    (humanoid, 7.5, ValueError, "camera", "Received 7.5"),
     (humanoid, {"distnce": 3}, ValueError, "camera", "has no field 'distnce'"),
     (humanoid, {"distance": -1}, ValueError, "camera", "metres for this model. Received -1"),
     (humanoid, {"lookat": [0, 0]}, ValueError, "camera", "lookat must be three numbers. Received [0, 0]"),
-    (humanoid, {"azimuth": NAN}, ValueError, "camera", "azimuth must be a finite number. Received nan"),
-    (humanoid, {"type": "loose"}, ValueError, "camera", "type must be one of"),
-    (humanoid, {"trackbodyid": 99}, ValueError, "camera", "has no body 99"),
     (make_vec, {"num_envs": 0}, ValueError, "num_envs", "an integer of at least 1. Received 0"),
-    (make_vec, {"num_envs": -2}, ValueError, "num_envs", "an integer of at least 1. Received -2"),
     (make_vec, {"num_workers": -1}, ValueError, "num_workers", "an integer of at least 0. Received -1"),
-    (make_vec, {"num_workers": 1.5}, ValueError, "num_workers", "an integer of at least 0. Received 1.5"),
     (make_vec, {"scoring": "sometimes"}, ValueError, "scoring", "'episode', 'step'. Received 'sometimes'"),
     (make_vec, {"scoring": "step", "overlap": True}, ValueError, "overlap", 'needs scoring="episode"'),
     (make_vec, {"overlap": 1}, ValueError, "overlap", "must be True or False. Received 1"),
     (make_vec, {"devices": ["cuda:7"], "num_workers": 1}, ValueError, "devices[0]", "Received 'cuda:7'"),
     (make_vec, {"devices": "cuda:0"}, ValueError, "devices", "must be a list such as"),
-    (make_vec, {"devices": []}, ValueError, "devices", "must be a list such as"),
     (make_vec, {"devices": ["cpu"], "device": "cpu"}, ValueError, "devices", "cannot both be passed. Received 'cpu'"),
     (make_vec, {"autoreset_mode": "never"}, ValueError, "autoreset_mode", "Received 'never'"),
     (make_vec, {"max_pending_bytes": 0}, ValueError, "max_pending_bytes", "an integer of at least 1. Received 0"),
     (make_vec, {"render_mode": "human"}, ValueError, "render_mode", "Received 'human'"),
-    (make_vec, {"batch_size": 0}, ValueError, "batch_size", "an integer of at least 1. Received 0"),
-    (make_vec, {"episode_length": 0}, ValueError, "episode_length", "an integer of at least 1. Received 0"),
-    (make_vec, {"task_reward_weight": NAN}, ValueError, "task_reward_weight", "a finite number. Received nan"),
     (make_vec, {"textured": True}, ValueError, "textured", "is not for CartPole"),
     (make_vec, {"max_episode_steps": 3}, ValueError, "max_episode_steps", "Received 3. Pass episode_length=3."),
-    (make_vec, {"model": "hf-hub:"}, ValueError, "model", "Received 'hf-hub:'"),
     (make_vec, {"alpha": 3}, ValueError, "alpha", "a number from 0 to 1. Received 3"),
-    (make_vec, {"env_id": "VLMRM/Humanoid-v0"}, TypeError, "prompt", "a list of texts. Received None"),
     (vector, {"env": []}, ValueError, "env", "at least one. Received []"),
     (vector, {"env": cartpole}, ValueError, "env", "must be a vector environment, or a list of functions"),
     (vector, {"env": [lambda: 3]}, ValueError, "env", "must be a list of functions that make environments"),
-    (vector, {"env": [lambda: gym.make("CartPole-v1")]}, ValueError, "env", "Received render_mode=None"),
     (vector, {"alpha": 7, "num_workers": 1}, ValueError, "alpha", "a number from 0 to 1. Received 7"),
     (replay, {"capacity": 0}, ValueError, "capacity", "an integer of at least 1. Received 0"),
-    (replay, {"capacity": 2.5}, ValueError, "capacity", "an integer of at least 1. Received 2.5"),
     (replay, {"envs": Counting()}, ValueError, "envs", "must be a vector environment, such as `gym.make_vec` returns"),
-    (replay, {"capacity": None}, ValueError, "capacity", "an integer of at least 1. Received None"),
     (sample, 0, ValueError, "batch_size", "an integer of at least 1. Received 0"),
-    (sample, "8", ValueError, "batch_size", "an integer of at least 1. Received '8'"),
     (sb3, {"id": "CartPole-v1"}, TypeError, "prompt", "must be a text or a list of texts. Received None"),
     (sb3, {"seed": "a"}, ValueError, "seed", "an integer of at least 0. Received 'a'"),
     (sb3, {"num_envs": 0}, ValueError, "num_envs", "an integer of at least 1. Received 0"),
@@ -181,42 +150,3 @@ def test_bad_input_is_refused_with_its_name_and_what_was_received(door, passed, 
     assert type(raised.value) is error
     assert f"`{parameter}`" in str(raised.value)
     assert words in str(raised.value)
-
-
-TYPED = [
-    # What is typed after `vlmrm-gym`, and the words about it.
-    ("train", "`env_name` is missing"),
-    ("train --env-name VLMRM/CartPol-v1", "`env_name` must be", "Did you mean 'VLMRM/CartPole-v1'?"),
-    ("train --env-name CartPole-v1 --rl.n-steps -1", "`rl.n_steps` must be", "Received -1"),
-    ("train --env-name CartPole-v1 --rl.gamma 7", "`rl.gamma` must be", "Received 7"),
-    ("train --env-name CartPole-v1 --rl.gamma nan", "`rl.gamma` must be", "Received nan"),
-    ("train --env-name CartPole-v1 --rl.algorithm SAC", "`rl.algorithm`: The algorithm only supports"),
-    ("train --env-name CartPole-v1 --rl.algorithm SACK", "--rl.algorithm"),
-    ("train --env-name CartPole-v1 --rl.ent-coef much", "`rl.ent_coef`:", "unexpected keyword"),
-    ("train --env-name CartPole-v1 --reward.alpha 2", "`reward.alpha` must be", "Received 2"),
-    ("train --env-name CartPole-v1 --reward.device gpu", "`reward.device` must be", "'gpu'"),
-    ("train --env-name CartPole-v1 --reward.target-prompts", "`reward.prompt` must", "Received []"),
-    ("train --env-name CartPole-v1 --seed -1", "`seed` must be", "Received -1"),
-    ("train --env-name CartPole-v1 --rl.n-stepz 3", "--rl.n-stepz"),
-    ("train --env-name VLMRM/Humanoid-v0", "`reward.prompt` must be a text"),
-    ("train /nowhere/config.yaml", "cannot be read"),
-    ("train --resume /nowhere", "/nowhere is not the folder of a run"),
-    ("evaluate /nowhere", "/nowhere is not the folder of a run"),
-    ("evaluate", "run"),
-    ("tasks --picture here", "--pictures"),
-    ("trian", "trian"),
-]
-
-
-@pytest.mark.parametrize("typed", TYPED, ids=lambda typed: typed[0])
-def test_bad_arguments_of_the_command_line_are_refused(typed, capsys, monkeypatch, tmp_path):
-    """With status 2, without a traceback, and before anything is made."""
-    monkeypatch.chdir(tmp_path)
-    arguments, *words = typed
-    with pytest.raises(SystemExit) as raised:
-        main(arguments.split())
-    output = capsys.readouterr().err
-    assert raised.value.code == 2
-    assert [word for word in words if word not in output] == []
-    assert "Traceback" not in output
-    assert list(tmp_path.iterdir()) == []

@@ -31,9 +31,7 @@ SMALL = {"width": 120, "height": 120}
 """Pixels of environments that can be infos how many: software OpenGL is slow."""
 
 ENVIRONMENTS = {
-    "AdroitHandDoor-v1": ("gymnasium_robotics", SMALL),
     "AdroitHandHammer-v1": ("gymnasium_robotics", SMALL),
-    "AdroitHandPen-v1": ("gymnasium_robotics", SMALL),
     "AdroitHandRelocate-v1": ("gymnasium_robotics", SMALL),
     "PointMaze_UMaze-v3": ("gymnasium_robotics", SMALL),
     "AntMaze_UMaze-v5": ("gymnasium_robotics", SMALL),

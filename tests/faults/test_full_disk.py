@@ -11,9 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.media.videos import save_video
-from vlmrm_gym.training.data_files import load_state
 from vlmrm_gym.training.events import TensorBoardWriter
-from vlmrm_gym.training.run_folder import RunFolder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -76,32 +74,6 @@ def fail(capfd, *arguments):
     assert "Traceback" not in printed.err
     assert "No space left on device" in printed.err
     return printed
-
-
-def test_a_training_on_a_full_disk_keeps_its_checkpoint_and_goes_on_when_there_is_room(disk, tmp_path, capfd):
-    """The learner, its warnings, and the events of TensorBoard."""
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
-    main(["train", str(config), "--base-path", str(tmp_path / "unbroken")])
-    capfd.readouterr()
-    disk.resize("400k")
-    printed = fail(capfd, "train", config, "--base-path", disk.path / "runs").err
-    folder = RunFolder.open(disk.path / "runs" / "run")
-    checkpoint = folder.newest_checkpoint()  # raises if it is damaged
-    assert checkpoint is not None
-    assert 0 < int(checkpoint.name) < 300
-    assert f"To resume from step {int(checkpoint.name)}: " in printed
-    assert f"No space left on device: '{folder.path}/checkpoints/0000000300/" in printed
-    disk.resize("8m")
-    main(["train", "--resume", str(folder.path)])
-    resumed, unbroken = ({**row.metrics()[-1], "seconds": 0} for row in (folder, of(tmp_path / "unbroken")))
-    assert resumed == unbroken
-    last = [load_state(one.newest_checkpoint() / "state.pt") for one in (folder, of(tmp_path / "unbroken"))]
-    assert last[0]["progress"]["recent"] == last[1]["progress"]["recent"]
-
-
-def of(base_path):
-    return RunFolder.open(base_path / "run")
 
 
 def test_a_warning_about_a_full_disk_is_given_once(disk, tmp_path, capfd):

@@ -23,6 +23,7 @@ BASE = {
     "tasks",
     "terminal",
     "validation",
+    "versions",
 }
 """Files that import nothing of ours, and that every room may import."""
 
@@ -70,8 +71,8 @@ ALLOWED = {
         "sb3",
     },
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
-    "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "training", "media"},
-    "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "training", "rollouts"},
+    "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media"},
+    "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
     "cli": BASE
     | {
         "vlmrm_gym",

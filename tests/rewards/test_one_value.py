@@ -168,12 +168,11 @@ def test_a_registered_kind_is_named_in_files_without_trusting_code(flat, tmp_pat
         train.configure(file, [])
 
 
-def test_files_name_no_kind_that_would_run_code():
-    arguments = ["--env-name", "VLMRM/CartPole-v1", "--reward.name", "import", "--reward.kwargs", "{path: 'os:getcwd'}"]
-    with pytest.raises(
-        ConfigError, match=r"`reward.name` must be clip, ground_truth, another kind or \"package.module:att"
-    ):
-        train.configure(None, arguments)
+def test_files_name_no_kind_that_would_run_code(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: import, kwargs: {path: 'os:getcwd'}}\n")
+    with pytest.raises(ConfigError, match=r"`reward.name` names code that would be run. Received 'import'"):
+        train.configure(file, [])
 
 
 def test_the_tasks_baseline_is_checked_against_the_prompt():

@@ -130,12 +130,16 @@ rl: {n_steps: 30000, n_envs_per_worker: 8, episode_length: 200, learning_starts:
 
 
 def test_a_published_file_of_dqn_updates_its_target_network_at_every_step(tmp_path):
-    """There the interval is 1 unless the file says otherwise; Stable-Baselines3's DQN has 10,000, for tau 1."""
+    """There the interval is 1 unless the file says otherwise; Stable-Baselines3's DQN has 10,000, for tau 1.
+
+    Other missing keys mean the defaults of Stable-Baselines3; those of a name alone, the defaults of the task.
+    """
     path = tmp_path / "config.yaml"
     path.write_text(PUBLISHED)
     rl = configure(path, []).rl
     assert (rl.algorithm, rl.tau, rl.target_update_interval) == ("DQN", 0.005, 1)
-    assert rl.exploration_fraction is None
+    assert rl.exploration_fraction is rl.policy_kwargs is None
+    assert configure(None, ["--env-name", "CartPole-v1"]).rl.policy_kwargs == {"net_arch": [128, 128]}
 
 
 NOISE = """\

@@ -273,14 +273,6 @@ def test_resuming_with_overlap_loses_no_reward(tmp_path, monkeypatch):
         assert len(buffer["rewards"]) + len(buffer["pending_step_index"]) == 240
 
 
-def test_a_finished_run_can_be_extended(tmp_path):
-    config = small("TD3", tmp_path)
-    folder = train(config)
-    resume(replace(config, rl=replace(config.rl, n_steps=300)), folder)
-    assert max(folder.checkpoints) == 300
-    assert folder.metrics()[-1]["step"] == 300
-
-
 @pytest.mark.parametrize("reward", ["clip", "ground_truth"])
 def test_only_training_episodes_start_near_the_goal(reward, tmp_path, monkeypatch):
     """In the splits the torso is at 0.2 m, standing at 1.4 m."""
@@ -375,8 +367,8 @@ def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_pa
         with pytest.raises(Crash):
             train(config)
     output = capsys.readouterr().err
-    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device" in output
-    assert "That of step 72 is kept. Training continues." in output
+    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device: '" in output
+    assert "/checkpoints/0000000144/state.pt'. That of step 72 is kept. Training continues." in output
     folder = RunFolder.open(config.run_folder)
     assert list(folder.checkpoints) == [72]
     assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000072"]
@@ -450,17 +442,6 @@ def test_truncated_lines_are_ignored(tmp_path):
     assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *rows]
 
 
-def test_ctrl_c_on_a_full_disk_is_an_error_and_keeps_the_previous_checkpoint(tmp_path, monkeypatch):
-    fails_to_write(monkeypatch, {102})
-    stop_at(monkeypatch, 102)
-    config = small("SAC", tmp_path, "SAC-run")
-    with pytest.raises(OSError, match="No space left on device"):
-        train(config)
-    newest = RunFolder.open(config.run_folder).newest_checkpoint()
-    assert newest is not None
-    assert int(newest.name) == 72
-
-
 def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
     config = small("DQN", tmp_path, "DQN-run")
     folder = train(config)
@@ -474,25 +455,6 @@ def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
     assert (folder.path / "best.zip").exists()
 
 
-def test_resuming_restores_the_metrics_of_the_checkpoint(tmp_path, monkeypatch):
-    unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-broken")
-    with monkeypatch.context() as patch:
-        crash_at(patch, 180)
-        with pytest.raises(Crash):
-            train(config)
-    folder = RunFolder.open(config.run_folder)
-    (folder.path / "metrics.csv").write_bytes(b"\xff\xfe")  # a corrupted file
-    (folder.path / "versions.json").write_text("[{")
-    resume(config, folder)
-
-    def without_time(run):
-        lines = (run.path / "metrics.csv").read_text().splitlines()
-        return [[cell for number, cell in enumerate(line.split(",")) if number != 1] for line in lines]
-
-    assert without_time(folder) == without_time(unbroken)
-    assert [start["step"] for start in json.loads((folder.path / "versions.json").read_text())] == [144]
-
-
 def test_only_one_process_trains_a_run(finished):
     _, folder = finished
     with folder.locked(), pytest.raises(RunError, match="is being trained by another process"), folder.locked():
@@ -501,35 +463,16 @@ def test_only_one_process_trains_a_run(finished):
         pass
 
 
-def test_a_full_disk_at_the_last_checkpoint_is_an_error(tmp_path, monkeypatch):
-    fails_to_write(monkeypatch, {240})
+@pytest.mark.parametrize("step", [102, 240])
+def test_a_full_disk_at_the_last_checkpoint_is_an_error(step, tmp_path, monkeypatch):
+    """After Ctrl-C, and at the end; the checkpoint before is kept."""
+    fails_to_write(monkeypatch, {step})
+    stop_at(monkeypatch, step)
+    config = small("SAC", tmp_path, "SAC-run")
     with pytest.raises(OSError, match="No space left on device"):
-        train(small("DQN", tmp_path))
-
-
-@pytest.mark.parametrize("name", ["model.zip", "replay_buffer.npz", "state.pt", "manifest.json"])
-@pytest.mark.parametrize("damage", ["flipped", "cut", "removed", "empty"])
-def test_a_damaged_checkpoint_is_refused_by_name(name, damage, finished):
-    config, folder = finished
-    newest = list(folder.checkpoints.values())[-1]
-    file = newest / name
-    original = file.read_bytes()
-    try:
-        if damage == "removed":
-            file.unlink()
-        else:
-            flipped = original[:50] + bytes([original[50] ^ 1]) + original[51:]
-            cut = b"{}" if damage == "empty" else original[: len(original) // 2]
-            file.write_bytes(flipped if damage == "flipped" else cut)
-        if (name, damage) == ("manifest.json", "removed"):  # the checkpoint counts as unfinished
-            assert folder.newest_checkpoint() != newest
-            return
-        with pytest.raises(
-            RunError, match=r"The checkpoint \S+240 is damaged: .* Remove that folder to resume from step 216"
-        ):
-            resume(config, folder)
-    finally:
-        file.write_bytes(original)
+        train(config)
+    newest = RunFolder.open(config.run_folder).newest_checkpoint()
+    assert newest == config.run_folder / "checkpoints" / ("0000000072" if step == 102 else "0000000216")
 
 
 @pytest.fixture(scope="module")
@@ -567,26 +510,6 @@ def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("vlmrm_gym.training.run.algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(ConfigError, match=r"`rl.algorithm`: MemoryError$"):
         train(small("DQN", tmp_path))
-
-
-def test_existing_folders_and_folders_without_a_run_are_refused(finished, tmp_path):
-    _, folder = finished
-    with pytest.raises(RunError, match=r"exists already. Resume that run by --resume \S+DQN-finished"):
-        folder.create()
-    with pytest.raises(RunError, match=r"is not the folder of a run: it has no config.yaml"):
-        RunFolder.open(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="cannot be made"):
-        RunFolder(tmp_path / "file" / "run").create()
-    with pytest.raises(RunError, match=r"has no policy '73'. There are: 72, 144, 216, 240, best, last"):
-        folder.policy("73")
-
-
-def test_a_model_that_fails_to_load_leaves_no_folder(tmp_path):
-    config = small("DQN", tmp_path, "DQN-run", model="no-such-model/tag")
-    with pytest.raises(ValueError, match="no-such-model"):
-        train(config)
-    assert not config.run_folder.exists()
 
 
 def test_evaluation_matches_the_registered_task(finished):

@@ -1,18 +1,12 @@
 """Code that a stranger's file names is not run without `--trust-code`."""
 
-import ctypes
-import pkgutil
 import shutil
-import types
 from contextlib import closing
-from importlib import import_module
-from pathlib import Path
 
 import gymnasium as gym
 import pytest
 import yaml
 
-import vlmrm_gym
 from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rollouts.environments import make_unscored_env
@@ -26,41 +20,12 @@ pytestmark = [
 ]
 
 BEFORE = "vlmrm_gym:gym.spaces.box.np."
-TRAINING = {
-    "env_name": "VLMRM/CartPole-v1",
-    "rl": {"n_steps": 40, "n_envs_per_worker": 1, "episode_length": 10, "learning_starts": 20, "batch_size": 4},
-    "logging": {"video_freq": 0},
-}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The folder of a short run."""
-    path = tmp_path_factory.mktemp("runs")
-    (path / "config.yaml").write_text(yaml.safe_dump(TRAINING))
-    main(["train", str(path / "config.yaml"), "--base-path", str(path), "--run-name", "run"])
-    return path / "run"
-
-
-@pytest.fixture
-def run(trained, tmp_path):
-    """A copy of the run."""
-    return Path(shutil.copytree(trained, tmp_path / "run"))
-
-
-@pytest.fixture
-def ran(monkeypatch):
-    """What the examples of attacks have run."""
-    calls = []
-    monkeypatch.setattr(ctypes.CDLL, "__init__", lambda self, *arguments, **kwargs: calls.append(kwargs))
-    return calls
 
 
 def attacks(folder):
-    """Rewards that start a program and load a library."""
+    """Rewards that start a program."""
     return {
-        "program": {"name": f"{BEFORE}f2py.subprocess.Popen", "kwargs": {"args": ["touch", str(folder / "made")]}},
-        "library": {"name": f"{BEFORE}ctypeslib.ctypes.CDLL", "kwargs": {"name": str(folder / "evil.so")}},
+        "reward": {"name": f"{BEFORE}f2py.subprocess.Popen", "kwargs": {"args": ["touch", str(folder / "made")]}},
         "views": {"camera": ["paper", "side"], "combine_views": f"{BEFORE}f2py.subprocess.Popen"},
     }
 
@@ -74,61 +39,38 @@ def refused(capsys, *arguments):
     return output
 
 
-@pytest.mark.parametrize("attack", ["program", "library", "views"])
+@pytest.mark.parametrize("attack", ["reward", "views"])
 @pytest.mark.parametrize("door", ["train", "evaluate", "resume"])
-def test_a_path_that_begins_in_this_package_runs_nothing(door, attack, run, tmp_path, ran, capsys):
+def test_a_path_that_begins_in_this_package_runs_nothing(door, attack, cart_pole_run, tmp_path, capsys):
     """Its modules lead to all that they import."""
-    file = run / "config.yaml"
+    file = cart_pole_run / "config.yaml"
     settings = yaml.safe_load(file.read_text())
     settings["reward"] = attacks(tmp_path)[attack]
     file.write_text(yaml.safe_dump(settings))
     if door == "resume":
-        shutil.rmtree(run / "checkpoints")
-        (run / "learning_curve.png").unlink()  # a run that begins
-    base = ["--base-path", tmp_path / "runs"]
-    arguments = {"train": [file, *base], "evaluate": [run, "--no-video"], "resume": ["--resume", run]}[door]
-    output = refused(capsys, "evaluate" if door == "evaluate" else "train", *arguments)
+        shutil.rmtree(cart_pole_run / "checkpoints")
+        (cart_pole_run / "learning_curve.png").unlink()  # a run that begins
+    arguments = {
+        "train": ["train", file, "--base-path", tmp_path / "elsewhere"],
+        "evaluate": ["evaluate", cart_pole_run, "--no-video"],
+        "resume": ["train", "--resume", cart_pole_run],
+    }[door]
+    output = refused(capsys, *arguments)
     key = "combine_views" if attack == "views" else "name"
     assert f"`reward.{key}` names code that would be run. Received '{BEFORE}" in output
     assert "pass --trust-code" in output
-    assert (ran, (tmp_path / "made").exists(), (tmp_path / "runs").exists()) == ([], False, False)
+    assert not (tmp_path / "made").exists()
+    assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("attack", ["program", "library", "views"])
-def test_a_runs_policy_is_played_without_its_reward(attack, run, tmp_path, ran):
-    file = run / "config.yaml"
+@pytest.mark.parametrize("attack", ["reward", "views"])
+def test_a_runs_policy_is_played_without_its_reward(attack, cart_pole_run, tmp_path):
+    file = cart_pole_run / "config.yaml"
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "reward": attacks(tmp_path)[attack]}))
-    with closing(make_unscored_env(TRAINING["env_name"], None)) as env:
-        act = run_actions(run, env)
+    with closing(make_unscored_env("VLMRM/CartPole-v1", None)) as env:
+        act = run_actions(cart_pole_run, env)
         assert env.action_space.contains(act(env.reset(seed=0)[0]))
-    assert (ran, (tmp_path / "made").exists()) == ([], False)
-
-
-def reachable():
-    """A dotted path from a module of this package to every module that is reached from it, by what it imports."""
-    names = [one.name for one in pkgutil.walk_packages(vlmrm_gym.__path__, "vlmrm_gym.")]
-    waiting = [(import_module(name), f"{name}:") for name in ("vlmrm_gym", *names) if name != "vlmrm_gym.__main__"]
-    seen = {id(module) for module, _ in waiting}
-    for module, path in waiting:
-        yield module, path
-        for name, value in list(vars(module).items()):
-            if issubclass(type(value), types.ModuleType) and id(value) not in seen:
-                seen.add(id(value))
-                waiting.append((value, f"{path}{name}."))
-
-
-def test_no_dotted_path_from_our_modules_needs_no_trust():
-    """Everything that the modules of this package, and all those that they lead to, can be asked to call."""
-    found, count = {}, 0
-    for module, path in reachable():
-        found[module.__name__] = path
-        for name in [name for name, value in list(vars(module).items()) if callable(value)]:
-            reward = RewardConfig(name=path + name, combine_views=path + name)
-            problems = [".".join(problem.key) for problem in find_named_code(Config(reward=reward), Config())]
-            assert problems == ["reward.name", "reward.combine_views"], path + name
-            count += 1
-    assert found.keys() >= {"subprocess", "ctypes", "os", "importlib"}  # so the walk reaches what an attacker wants
-    assert count > 10_000
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize(
@@ -140,6 +82,7 @@ def test_no_dotted_path_from_our_modules_needs_no_trust():
         (Config(env_name="A-v0", env_kwargs={"env_id": "evil:B-v0"}), "env_kwargs"),
         (Config(env_name="A-v0", env_kwargs={"make_kwargs": [{"a": {"id": "evil:B-v0"}}]}), "env_kwargs"),
         (Config(env_name="A-v0", env_kwargs={"evil:B-v0": 1}), "env_kwargs"),
+        (Config(reward=RewardConfig(name="import", kwargs={"path": "evil:f"})), "reward.name"),
         (Config(reward=RewardConfig(ray_options={"runtime_env": {"pip": ["evil"]}})), "reward.ray_options"),
         (Config(reward=RewardConfig(ray_options={"_metadata": {"runtime_env": {}}})), "reward.ray_options"),
         (Config(reward=RewardConfig(ray_options={"num_gpus": 1, "runtime_env": {}})), "reward.ray_options"),
@@ -184,3 +127,18 @@ def test_a_flag_is_ones_own_word_also_beside_a_file_that_says_the_same(tmp_path,
     output = refused(capsys, "train", file, "--reward.name", name)
     assert "`reward.combine_views` names code" in output
     assert "`reward.name` names code" not in output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "env_name: evil:A-v0\nreward: {prompt: a}\n",
+        "env_name: CartPole-v1\nreward: {name: 'evil:f'}\n",
+        "env_name: CartPole-v1\nreward: {combine_views: 'evil:f'}\n",
+    ],
+)
+def test_nothing_is_imported_before_it_is_trusted(text, make_module, tmp_path, capsys):
+    folder = make_module("evil", "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n")
+    (file := tmp_path / "config.yaml").write_text(text)
+    assert "names code that would be run. Received 'evil:" in refused(capsys, "train", file)
+    assert not (folder / "imported").exists()

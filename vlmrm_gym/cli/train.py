@@ -32,7 +32,8 @@ class Train:
         vlmrm-gym train config.yaml --seed 3 --reward.num-workers 2
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 
-    --prompt, --baseline, --alpha and --model are short for --reward.prompt and so on.
+    --prompt, --baseline, --alpha, --model and --camera are short for --reward.prompt and so on, --reward for
+    --reward.name, and --reward-kwargs for --reward.kwargs.
 
     Ctrl-C writes a checkpoint and ends the training. After Ctrl-C, a crash or a reboot, --resume continues exactly from
     the newest checkpoint (in environments of other packages, with new episodes).
@@ -56,7 +57,7 @@ class Train:
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     spelled = id_as_flag(arguments)
-    kinds = f"Kinds of --reward.name, with their --reward.kwargs: {', '.join(describe_kinds())}."
+    kinds = f"Kinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
     about = f"{inspect.cleandoc(Train.__doc__ or '')}\n\n{kinds}"
     train(tyro.cli(Train, args=spelled, prog="vlmrm-gym train", description=about), spelled)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from gymnasium.spaces import flatdim
 
-from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config
+from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config, RLConfig
 from vlmrm_gym.validation import short_repr
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     },
 }
 
-_ROLLOUT_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
+_ON_POLICY_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
 """Keys of `rl`, and their names in on-policy algorithms."""
 
 _NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise", "ActionRepeatNoise")
@@ -55,13 +55,19 @@ def algorithm_class(name: str) -> "type[BaseAlgorithm]":
 
 
 @cache
-def accepted_keys(name: str) -> frozenset[str]:
-    """The keys of `rl` that an algorithm accepts."""
-    parameters = set(inspect.signature(algorithm_class(name)).parameters)
-    if not ALGORITHMS[name].on_policy:
-        return frozenset(parameters - {"n_steps"})
-    own = {key for key, called in _ROLLOUT_NAMES.items() if called in parameters}
-    return frozenset(parameters - {"n_steps"} | own)
+def accepted_keys(name: str) -> Mapping[str, Any]:
+    """The keys of `rl` that an algorithm accepts, and its own defaults."""
+    defaults = {key: one.default for key, one in inspect.signature(algorithm_class(name)).parameters.items()}
+    if ALGORITHMS[name].on_policy:
+        defaults |= {key: defaults[called] for key, called in _ON_POLICY_NAMES.items() if called in defaults}
+    return {key: default for key, default in defaults.items() if key != "n_steps"}
+
+
+def find_setting(rl: RLConfig, key: str) -> Any:
+    """The value of a key of `rl`, else the algorithm's own default; None if it has no such parameter."""
+    assert rl.algorithm is not None
+    value = getattr(rl, key)
+    return accepted_keys(rl.algorithm).get(key) if value is None else value
 
 
 def algorithm_options(config: Config, envs: "VLMVecEnv") -> dict[str, Any]:
@@ -82,9 +88,10 @@ def algorithm_options(config: Config, envs: "VLMVecEnv") -> dict[str, Any]:
     given = {key: value for key, value in vars(rl).items() if key not in NON_ALGORITHM_KEYS and value is not None}
     if (steps := given.get("gradient_steps")) == 0 or (on_policy and steps == -1):
         raise ValueError(f"`gradient_steps` must be at least 1 for {rl.algorithm}. Received {steps}.")
-    if on_policy and isinstance(rl.ent_coef, str):
-        raise ValueError(f"`ent_coef` must be a number for {rl.algorithm}. Received {rl.ent_coef!r}.")
-    options = {_ROLLOUT_NAMES.get(key, key) if on_policy else key: value for key, value in given.items()}
+    if isinstance(rl.ent_coef, str) and (on_policy or not rl.ent_coef.startswith("auto")):
+        rule = f"must be a number{'' if on_policy else ', auto or auto_0.1,'} for {rl.algorithm}"
+        raise ValueError(f"`ent_coef` {rule}. Received {rl.ent_coef!r}.")
+    options = {_ON_POLICY_NAMES.get(key, key) if on_policy else key: value for key, value in given.items()}
     options["device"] = rl.device
     options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # a copy: algorithms add to it
     if rl.normalize_observations:

@@ -22,6 +22,8 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "baseline": ("--baseline", "--reward.baseline-prompts"),
     "alpha": ("--alpha",),
     "model": ("--model", "--reward.pretrained-model"),
-    "camera": ("--reward.camera-config",),
+    "camera": ("--camera", "--reward.camera-config"),
+    "name": ("--reward",),
+    "kwargs": ("--reward-kwargs",),
 }
 """Other flags of keys of `reward`: the same words, and short ones."""

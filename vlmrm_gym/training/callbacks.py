@@ -36,14 +36,8 @@ _MIN_EPISODES = 8
 class RunCallback(BaseCallback):
     """Writes a run's folder while an algorithm learns.
 
-    Checkpoints, the best policy and videos are written between rollouts, so that resuming is exact.
-
-    Args:
-        config: A configuration with defaults filled in.
-        folder: The run's folder.
-        envs: The training environments.
-        signals: Ends the training after a signal.
-        resumed: The state of the checkpoint to resume from.
+    Checkpoints, the best policy and videos are written between rollouts, so that resuming is exact. `resumed` is the
+    state of the checkpoint to resume from.
     """
 
     def __init__(
@@ -104,14 +98,7 @@ class RunCallback(BaseCallback):
         self._bar.close()
 
     def checkpoint(self, *, required: bool = False) -> None:
-        """Write a checkpoint, unless there is one of this step.
-
-        Args:
-            required: Raise if it cannot be written; otherwise warn.
-
-        Raises:
-            OSError: A required checkpoint could not be written.
-        """
+        """Write a checkpoint, unless there is one of this step; raise an OSError only if it is `required`."""
         step, model = self.model.num_timesteps, self.model
         if step == self.progress.checkpoint:
             return
@@ -200,12 +187,11 @@ class RunCallback(BaseCallback):
 
     def _record_video(self) -> None:
         path = self.folder.path / "videos" / f"{self.model.num_timesteps:010d}.mp4"
+        record = partial(record_video, self.config, self.model, seed=self.config.seed)
         try:
             with preserve_rng():
                 path.parent.mkdir(exist_ok=True)
-                atomic_write(
-                    path, lambda unfinished: record_video(self.config, self.model, unfinished, seed=self.config.seed)
-                )
+                atomic_write(path, record)
         except Exception as error:  # for example, no GPU memory for a second model
             reason = str(error) if isinstance(error, OSError) else repr(error)
             self._warn(f"The video could not be made: {reason}. Training continues.")

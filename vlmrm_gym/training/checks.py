@@ -1,7 +1,6 @@
 """What is checked of a configuration before anything is loaded, besides the types and ranges of its values."""
 
 import difflib
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from importlib import util
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from vlmrm_gym.rewards.specification import resolve_reward
-from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
+from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
 from vlmrm_gym.training.constructing import constructing
@@ -41,7 +40,7 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
     # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
     ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
     ("env_kwargs",): _has_path,
-    ("reward", "name"): _has_path,
+    ("reward", "name"): lambda name: name == "import" or ":" in name,
     ("reward", "combine_views"): _has_path,
     ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
 }
@@ -95,32 +94,33 @@ def complete(config: Config) -> Config:
         raise ConfigError([Problem.of("env_name", rule)])
     with constructing(config, "env_name"):
         config = with_defaults(config)
-    if problems := list(_find_wrong_lengths(config)):
-        raise ConfigError(problems)
+    if (problem := _find_wrong_length(config)) is not None:
+        raise ConfigError([problem])
     return config
 
 
-def _find_wrong_lengths(config: Config) -> Iterator[Problem]:
+def _find_wrong_length(config: Config) -> Problem | None:
     """Check that rewards arrive before learning starts, and learning starts before the training ends."""
     rl, needed = config.rl, config.min_steps_to_reward
     assert rl.algorithm is not None
     assert rl.n_steps is not None
     one_each = f"{'two episodes' if config.reward.overlap else 'one episode'} of every environment, {needed} steps"
     if rl.n_steps < needed:
-        yield Problem.of(
+        return Problem.of(
             "rl.n_steps", f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
         )
-    elif ALGORITHMS[rl.algorithm].on_policy:
-        rollout = rl.train_freq or inspect.signature(algorithm_class(rl.algorithm)).parameters["n_steps"].default
+    rollout, starts = find_setting(rl, "train_freq"), rl.learning_starts
+    if ALGORITHMS[rl.algorithm].on_policy:
         if rl.n_steps < config.num_envs * rollout:
             rule = f"must be at most {rl.n_steps // config.num_envs}, the steps of an environment. Received {rollout}."
-            yield Problem.of("rl.train_freq", rule)
-    elif (starts := rl.learning_starts) is not None and starts >= rl.n_steps:
+            return Problem.of("rl.train_freq", rule)
+    elif starts is not None and starts >= rl.n_steps:
         rule = f"must be below `rl.n_steps`, {rl.n_steps}: nothing would be learned. Received {starts}."
-        yield Problem.of("rl.learning_starts", rule)
+        return Problem.of("rl.learning_starts", rule)
     elif config.reward.name != "ground_truth" and starts is not None and rl.train_freq is not None:
         # The first gradient step follows the first rollout that ends after more than `learning_starts` steps.
-        rollout = rl.train_freq * config.num_envs
-        if (first := (starts // rollout + 1) * rollout) < needed:
+        steps = rl.train_freq * config.num_envs
+        if (first := (starts // steps + 1) * steps) < needed:
             rule = f"must be at least {one_each}: before that, there are no rewards to learn from."
-            yield Problem.of("rl.learning_starts", f"{rule} Received {starts}: learning starts after {first} steps.")
+            return Problem.of("rl.learning_starts", f"{rule} Received {starts}: learning starts after {first} steps.")
+    return None

@@ -23,7 +23,6 @@ from vlmrm_gym.training.config_types import (
     Number,
     Positive,
     Processes,
-    RewardName,
     Steps,
     StepsOrNone,
     YAMLMapping,
@@ -42,10 +41,10 @@ class _Section:
 
 @dataclass(kw_only=True)
 class _RewardName(_Section):
-    name: RewardName = "clip"
+    name: Annotated[str, tyro.conf.arg(aliases=FLAGS["name"])] = "clip"
     """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind; or a
     callable, a class of callables or a specification of your own, "package.module:attribute" """
-    kwargs: YAMLMapping | None = None
+    kwargs: Annotated[YAMLMapping | None, tyro.conf.arg(aliases=FLAGS["kwargs"])] = None
     """for a reward other than clip: keyword arguments of the callable or class, or the specification's fields"""
 
 

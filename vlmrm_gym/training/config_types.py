@@ -28,12 +28,6 @@ def _name(given: str) -> str:
     return given
 
 
-def _registered(given: str) -> str:
-    if given == "import":  # the kind of code that is imported, whose path is itself a name here
-        raise ValueError('must be clip, ground_truth, another kind or "package.module:attribute"')
-    return given
-
-
 def _yaml_flag(metavar: str, *kinds: type[Any]) -> PrimitiveConstructorSpec[Any]:
     """How a flag whose value is YAML is read and shown. What is no YAML stays a text: pydantic or a constructor tells.
 
@@ -75,7 +69,6 @@ Fraction = Annotated[Number, Field(ge=0, le=1)]
 Positive = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, AfterValidator(_name)]
 """Name of a file or folder, without a path."""
-RewardName = Annotated[str, AfterValidator(_registered)]
 Texts = Annotated[list[str], BeforeValidator(_texts)]
 YAMLMapping = Annotated[dict[str, Any], _yaml_flag("YAML", dict)]
 Cameras = Annotated[Any, _yaml_flag("YAML", dict, str, int, list)]

@@ -1,11 +1,15 @@
-"""Read the files of a run as data, without executing code in them."""
+"""Read the files of a run as data, without executing code in them.
+
+PyTorch's warnings and errors about pickles are left out: they explain how to execute them anyway.
+"""
 
 import pickle
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -13,8 +17,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 
 from vlmrm_gym.training.run_folder import RunError
-from vlmrm_gym.training.state_checks import check_actions, check_archive, check_form, check_optimizer, check_tensor
-from vlmrm_gym.validation import truncate
+from vlmrm_gym.training.state_checks import check_actions, check_form, check_optimizer, check_tensor
+from vlmrm_gym.validation import short_repr, truncate
 
 
 @contextmanager
@@ -32,19 +36,26 @@ def reading(what: str, errors: tuple[type[Exception], ...] = (Exception,)) -> It
         yield
     except RunError:
         raise
-    except pickle.UnpicklingError as error:  # its message explains how to execute the file anyway
+    except pickle.UnpicklingError as error:
         raise RunError(f"{what}: it contains more than numbers and texts, so it was not read.") from error
     except errors as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RunError(f"{what}: {truncate(reason)}") from error
 
 
-@contextmanager
-def _without_advice() -> Iterator[None]:
-    """Silence PyTorch's warnings about pickles, which explain how to execute them anyway."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def check_archive(file: Path | IO[bytes], size: int) -> None:
+    """Raise a ValueError unless a zip file of `size` bytes is as we write it: it takes no more memory than that."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"its entries must not be compressed. Received {short_repr(entry.filename)}.")
+        if sum(entry.file_size for entry in entries) > size:
+            raise ValueError("its entries must not overlap. Received more bytes than the file has.")
+        for entry in entries:
+            if entry.filename.endswith(".pth"):
+                with archive.open(entry) as inner:
+                    check_archive(inner, entry.file_size)
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -53,7 +64,7 @@ def load_state(path: Path) -> dict[str, Any]:
     Raises:
         RunError: It contains anything else, or is damaged.
     """
-    with reading(f"The state {path} cannot be read"), _without_advice():
+    with reading(f"The state {path} cannot be read"), warnings.catch_warnings(action="ignore"):
         check_archive(path, path.stat().st_size)
         return torch.load(path, map_location="cpu", weights_only=True)
 
@@ -82,7 +93,10 @@ def load_weights(model: BaseAlgorithm, path: Path) -> None:
         RunError: The file is for another algorithm or network, contains objects, or is damaged.
     """
     modules, tensors = model._get_torch_save_params()
-    with reading(f"The policy {path} is damaged, or not a {type(model).__name__} of this run"), _without_advice():
+    with (
+        reading(f"The policy {path} is damaged, or not a {type(model).__name__} of this run"),
+        warnings.catch_warnings(action="ignore"),
+    ):
         check_archive(path, path.stat().st_size)
         _, parameters, variables = load_from_zip_file(path, load_data=False, device=model.device)
         variables = variables or {}

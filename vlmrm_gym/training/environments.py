@@ -25,28 +25,34 @@ class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, rewards, terminations, truncations, {**infos, **own}
 
 
-def make_envs(
-    config: Config, num_envs: int, *, overlap: bool = False, sparse: bool = False, start_near_goal: float = 0.0
-) -> VectorEnv[Any, Any, Any]:
+_SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
+"""Keys of `reward` for vector environments only."""
+_TRAINING = ("overlap", "score_every", "score_tolerance")
+"""And for training only."""
+
+
+def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> VectorEnv[Any, Any, Any]:
     """Vector environments for a `VLMVecEnv`, from a configuration with defaults filled in.
 
     Args:
         config: The configuration.
         num_envs: Number of environments.
-        overlap: Whether they step on while episodes are scored.
-        sparse: Whether rewards may be interpolated, as the configuration says; not for evaluation.
-        start_near_goal: See `Humanoid`; 0 for evaluation.
+        for_training: Whether they may step on while episodes are scored, interpolate rewards, and start near the goal,
+            as the configuration says.
 
     Raises:
         ConfigError: They cannot be made.
     """
-    curriculum: dict[str, Any] = {"start_near_goal": start_near_goal} if start_near_goal else {}
+    reward = config.reward
+    curriculum: dict[str, Any] = {}
+    if for_training and config.rl.start_near_goal:
+        curriculum["start_near_goal"] = config.rl.start_near_goal
     with constructing(config, "env_name"):
-        if config.reward.name == "ground_truth":
-            return TaskRewardVectorEnv(_make_unscored(config, num_envs, curriculum, AutoresetMode.SAME_STEP))
-        scoring = (*_SCORING, *(_SPARSE if sparse else ()))
-        options = {name: getattr(config.reward, name) for name in scoring} | _options(config) | curriculum
-        return make_vector_env(config.id, num_envs, autoreset_mode="SameStep", overlap=overlap, **options)
+        if reward.name == "ground_truth":
+            return TaskRewardVectorEnv(_make_unscored(config, num_envs, AutoresetMode.SAME_STEP, curriculum))
+        names = (*_SCORING, *_TRAINING) if for_training else _SCORING
+        options = {name: getattr(reward, name) for name in names} | _options(config) | curriculum
+        return make_vector_env(config.id, num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
 
 
 def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
@@ -59,18 +65,12 @@ def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
     """
     with constructing(config, "env_name"):
         if config.reward.name == "ground_truth":
-            return _make_unscored(config, 1, {}, AutoresetMode.DISABLED)
+            return _make_unscored(config, 1, AutoresetMode.DISABLED, {})
         return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **_options(config))
 
 
-_SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
-"""Keyword arguments of vector environments only."""
-_SPARSE = ("score_every", "score_tolerance")
-"""And those that choose which states are scored."""
-
-
 def _make_unscored(
-    config: Config, num_envs: int, curriculum: dict[str, Any], mode: AutoresetMode
+    config: Config, num_envs: int, mode: AutoresetMode, curriculum: dict[str, Any]
 ) -> VectorEnv[Any, Any, Any]:
     task, length = config.task, config.rl.episode_length
     assert length is not None

@@ -16,20 +16,16 @@ _EVENTS_SIZE = 2**16
 
 
 class TensorBoardWriter(TensorBoardOutputFormat):
-    """A TensorBoard writer that can purge events from a step on, and tolerates a full disk."""
+    """A TensorBoard writer that can purge events from a step on, and writes nothing while the disk is full."""
 
     def __init__(self, folder: Path, purge_step: int | None) -> None:
         self._folder, self._is_closed = folder, False
         self.writer = new_event_file(folder, purge_step)
 
     def write(self, *args: Any, **kwargs: Any) -> None:
-        """Write; on an OSError, start a new event file and raise."""
+        """Write, or raise an OSError if there is no room."""
         check_space(self._folder, _EVENTS_SIZE)
-        try:
-            super().write(*args, **kwargs)
-        except OSError:
-            self.writer = new_event_file(self._folder)
-            raise
+        super().write(*args, **kwargs)
 
     def close(self) -> None:
         """Close, even if the last events cannot be written."""

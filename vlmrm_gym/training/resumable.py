@@ -145,14 +145,7 @@ def _counters(model: BaseAlgorithm) -> dict[str, Any]:
 
 
 def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any, episode_length: int) -> None:
-    """Raise an exception unless a state can be one of this algorithm and these environments. Changes nothing.
-
-    Args:
-        model: The algorithm, before `learn`.
-        envs: The environments.
-        state: What `training_state` returned.
-        episode_length: Steps after which an episode is truncated.
-    """
+    """Raise unless a `training_state` can be one of this algorithm, before `learn`, and of these environments."""
     own, num_envs = state["envs"], envs.num_envs
     check_form("counters", state["counters"], _counters(model))
     check_tensor("episode_starts", state["episode_starts"], torch.bool, (num_envs,))

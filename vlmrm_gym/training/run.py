@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from vlmrm_gym import __version__
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
@@ -23,10 +24,10 @@ from vlmrm_gym.training.events import event_logger
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments
-from vlmrm_gym.training.resume_checks import find_changes
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
-from vlmrm_gym.training.versions import read_versions
+from vlmrm_gym.validation import short_repr
+from vlmrm_gym.versions import read_versions
 
 RESUME_OVERRIDABLE = (
     "base_path",
@@ -119,8 +120,12 @@ def _write_config(config: Config, folder: RunFolder) -> None:
 
 def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
     """Raise a `RunError` unless a run with one configuration can be resumed with another."""
-    changes = find_changes(_dotted(before), _dotted(config), RESUME_OVERRIDABLE, "rl.n_steps")
-    if changes:
+    was, now = _dotted(before), _dotted(config)
+    other = [name for name in now if now[name] != was[name] and name not in RESUME_OVERRIDABLE]
+    if now["rl.n_steps"] < was["rl.n_steps"]:
+        other.append("rl.n_steps")
+    if other:
+        changes = "; ".join(f"`{name}` is {short_repr(now[name])}, was {short_repr(was[name])}" for name in other)
         raise RunError(f"The run {folder.path} has another configuration: {changes}. Start a new run for that.")
 
 
@@ -136,13 +141,7 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
     if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
         rule = f"must be a device of this machine, which has no CUDA. Received {rl.device!r}."
         raise ConfigError([Problem.of("rl.device", rule)])
-    envs = make_envs(
-        config,
-        config.num_envs,
-        overlap=config.reward.overlap,
-        sparse=True,
-        start_near_goal=rl.start_near_goal,
-    )
+    envs = make_envs(config, config.num_envs, for_training=True)
     with ExitStack() as on_error:
         on_error.callback(envs.close)
         with constructing(config, "rl.algorithm"):
@@ -230,5 +229,5 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     with suppress(OSError, ValueError, TypeError, RecursionError):  # missing at the first start, or damaged
         starts = list(json.loads(path.read_text()))
     model = config.reward.model if config.reward.name == "clip" else None
-    starts.append({"step": step, **read_versions(), "model": model})
+    starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
     atomic_write(path, lambda partial: partial.write_text(json.dumps(starts, indent=2)))

@@ -28,10 +28,7 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.files import atomic_write, naming, sync
 from vlmrm_gym.validation import short_repr
 
-METRICS: tuple[str, ...] = (
-    *("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success"),
-    "scored",
-)
+METRICS = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success", "scored")
 """Columns of metrics.csv: steps and seconds so far, the number of episodes scored, and their means.
 
 `success_fraction` is per step, `success` per episode; both are omitted if the task does not define success.
@@ -57,11 +54,7 @@ class RunError(InputError):
 
 
 class RunFolder:
-    """A run's folder.
-
-    Args:
-        path: The folder.
-    """
+    """A run's folder, at a path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -78,14 +71,13 @@ class RunFolder:
         """Make the folder.
 
         Raises:
-            RunError: It exists already, or cannot be created.
+            RunError: It cannot be made.
         """
-        self.check_new()
         try:
             self.path.mkdir(parents=True)
         except (OSError, ValueError) as error:
-            reason = f"The run's folder {self.path} cannot be made: {error}."
-            raise RunError(f"{reason} Choose another --base-path.") from None
+            message = f"The run's folder {self.path} cannot be made: {error}. Choose another --base-path."
+            raise RunError(message) from None
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -222,9 +214,9 @@ class RunFolder:
         """
         if not rows:
             return
-        names = self._columns() or [name for name in METRICS if name in rows[0]]
         with self._metrics.open("ab", buffering=0) as file:
             before = file.tell()
+            names = self._columns() if before else [name for name in METRICS if name in rows[0]]
             table = [[row.get(name, "nan") for name in names] for row in rows]
             table = table if before else [names, *table]
             lines = "".join(",".join(map(str, line)) + "\n" for line in table).encode()
@@ -239,7 +231,7 @@ class RunFolder:
         """The lines of metrics.csv without damaged ones, such as a last line cut off by a crash."""
         if not self._metrics.exists():
             return []
-        rows, names = [], self._columns() or METRICS
+        rows, names = [], self._columns()
         for line in self._metrics.read_text(errors="replace").splitlines(keepends=True)[1:]:
             with suppress(ValueError):
                 if line.endswith("\n"):
@@ -247,12 +239,8 @@ class RunFolder:
         return rows
 
     def _columns(self) -> list[str]:
-        """The names in the first line of metrics.csv; empty if there is none."""
-        if not self._metrics.exists():
-            return []
         with self._metrics.open(errors="replace") as file:
-            names = file.readline().rstrip("\n").split(",")
-        return names if set(METRICS) >= set(names) else []
+            return file.readline().rstrip("\n").split(",")
 
     @property
     def _metrics(self) -> Path:
@@ -270,7 +258,7 @@ class RunFolder:
         if self.checkpoints:
             every["last"] = self.checkpoints[max(self.checkpoints)] / "model.zip"
             every.setdefault("best", every["last"])
-        policy = every.get(which.lstrip("0") or which[:1])  # also "0000000240", as the folders are called
+        policy = every.get(which.lstrip("0"))  # also "0000000240", as the folders are called
         if policy is None:
             raise RunError(f"{self.path} has no policy {short_repr(which)}. There are: {', '.join(every) or 'none'}.")
         return policy

@@ -3,19 +3,15 @@
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tqdm import tqdm
 
 
 class Interrupted(Exception):
-    """A signal has ended the training, after a checkpoint was written.
-
-    Args:
-        signal: The number of the signal.
-    """
+    """A signal, given by its number, has ended the training after a checkpoint was written."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(signal)
@@ -29,20 +25,26 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """Raise `Terminated` when SIGTERM arrives in this block; does nothing outside the main thread."""
+def _handling(numbers: tuple[int, ...], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Handle signals in this block; does nothing outside the main thread, which receives all signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    previous = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, own in previous.items():
+            signal.signal(number, own)
+
+
+def sigterm_raises() -> AbstractContextManager[None]:
+    """Raise `Terminated` when SIGTERM arrives in this block; does nothing outside the main thread."""
 
     def terminate(number: int, frame: Any) -> None:
         raise Terminated
 
-    previous = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    return _handling((signal.SIGTERM,), terminate)
 
 
 class SignalGuard:
@@ -52,26 +54,12 @@ class SignalGuard:
         self.received: int | None = None
         """The number of the signal, if one has been received."""
 
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Handle the signals in this block; does nothing outside the main thread, which receives all signals."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    def active(self) -> AbstractContextManager[None]:
+        """Handle the signals in this block; does nothing outside the main thread."""
+        return _handling((signal.SIGINT, signal.SIGTERM), self._receive)
 
-        def receive(number: int, frame: Any) -> None:
-            self.received = number
-            tqdm.write("Interrupted: writing a checkpoint after this rollout. Repeat to stop at once.", file=sys.stderr)
-            restore()
-
-        def restore() -> None:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
-        for number in previous:
-            signal.signal(number, receive)
-        try:
-            yield
-        finally:
-            restore()
+    def _receive(self, number: int, frame: Any) -> None:
+        if self.received is not None:
+            raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        self.received = number
+        tqdm.write("Interrupted: writing a checkpoint after this rollout. Repeat to stop at once.", file=sys.stderr)

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, field, fields, make_dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Annotated, Any, Union, get_args, get_type_hints
 
 import tyro
@@ -20,13 +19,9 @@ _TYPES: Mapping[Any, Any] = {bool: Flag, int: Annotated[Integer, Field(le=10**9)
 
 
 def with_spec_fields(
-    specification: type[Any],
-    *,
-    after: type[Any] = object,
-    more_help: Mapping[str, str] = MappingProxyType({}),
-    aliases: Mapping[str, Collection[str]] = MappingProxyType({}),
+    specification: type[Any], *, after: type[Any], more_help: Mapping[str, str], aliases: Mapping[str, Collection[str]]
 ) -> Any:
-    """A dataclass with the fields of a specification, all optional: the base of a file's section or of a command.
+    """A dataclass with the fields of a specification, all optional: the base of a file's section.
 
     Types, defaults and help are those of the specification, which checks values when it is made; a field without a
     default is None.
@@ -37,8 +32,13 @@ def with_spec_fields(
         more_help: Sentences that are added to the help of fields.
         aliases: Other flags of fields, such as "--prompt".
     """
-    hints, help = get_type_hints(specification), field_docstrings(specification)
-    made = []
+    tree: Any = ast.parse(textwrap.dedent(inspect.getsource(specification)))
+    help = {
+        ast.unparse(statement.target): " ".join(ast.literal_eval(text.value).split())
+        for statement, text in pairwise(tree.body[0].body)
+        if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+    hints, made = get_type_hints(specification), []
     for one in fields(specification):
         kind, default = _in_files(hints[one.name]), one.default
         if default is MISSING:
@@ -47,16 +47,6 @@ def with_spec_fields(
         kind = Annotated[kind, tyro.conf.arg(help=text, aliases=tuple(aliases.get(one.name, ())))]
         made.append((one.name, kind, field(default=default)))
     return make_dataclass(f"Some{specification.__name__}", made, bases=(after,), kw_only=True)
-
-
-def field_docstrings(specification: type[Any]) -> dict[str, str]:
-    """The docstring under each field of a class, on one line."""
-    tree: Any = ast.parse(textwrap.dedent(inspect.getsource(specification)))
-    return {
-        ast.unparse(statement.target): " ".join(ast.literal_eval(text.value).split())
-        for statement, text in pairwise(tree.body[0].body)
-        if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
 
 
 def _in_files(hint: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Checks of what a checkpoint holds, before a run is resumed from it: whoever writes a file can write any value."""
+"""Checks of what a checkpoint holds, before a run is resumed from it: whoever writes a file can write any value.
 
-import math
-import zipfile
+Each raises a ValueError in which `name` is what the value is called.
+"""
+
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,38 +18,10 @@ _MAX_COUNT = 10**15
 """Maximum value of a counter."""
 
 
-def check_archive(file: Path | IO[bytes], size: int) -> None:
-    """Raise a ValueError unless a zip file is as we write it: nothing in it takes more memory than the file itself.
-
-    Args:
-        file: The file.
-        size: Its size in bytes.
-
-    Raises:
-        zipfile.BadZipFile: It is no zip file.
-    """
-    with zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-        for entry in entries:
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"its entries must not be compressed. Received {short_repr(entry.filename)}.")
-        if sum(entry.file_size for entry in entries) > size:
-            raise ValueError("its entries must not overlap. Received more bytes than the file has.")
-        for entry in entries:
-            if entry.filename.endswith(".pth"):
-                with archive.open(entry) as inner:
-                    check_archive(inner, entry.file_size)
-
-
 def check_form(name: str, value: Any, like: Any) -> None:
-    """Raise a ValueError unless a value has the keys, types, dtypes and shapes of another; tensors must be finite.
+    """Raise unless a value has the keys, types, dtypes and shapes of another; tensors must be finite.
 
     An integer must be at least 0. Every value of a list is compared with the first one of the other.
-
-    Args:
-        name: What the value is called, for the message.
-        value: The value.
-        like: A value of the right form.
     """
     if isinstance(like, torch.Tensor):
         check_tensor(name, value, like.dtype, like.shape)
@@ -74,14 +46,7 @@ def check_form(name: str, value: Any, like: Any) -> None:
 
 
 def check_tensor(name: str, value: Any, dtype: torch.dtype, shape: Sequence[int | None]) -> None:
-    """Raise a ValueError unless a value is a finite tensor of a dtype and a shape.
-
-    Args:
-        name: What the value is called, for the message.
-        value: The value.
-        dtype: The dtype.
-        shape: The shape; None: any length.
-    """
+    """Raise unless a value is a finite tensor of a dtype and a shape, in which None is any length."""
     found = (value.dtype, tuple(value.shape)) if isinstance(value, torch.Tensor) else short_repr(value)
     fits = isinstance(value, torch.Tensor) and value.dtype == dtype and value.ndim == len(shape)
     if not fits or any(length not in (None, own) for length, own in zip(shape, value.shape, strict=True)):
@@ -93,7 +58,7 @@ def check_tensor(name: str, value: Any, dtype: torch.dtype, shape: Sequence[int 
 
 
 def check_actions(name: str, actions: Any, space: spaces.Space[Any]) -> None:
-    """Raise a ValueError unless actions, (B, ...), are finite and those of a discrete space are in it."""
+    """Raise unless actions, (B, ...), are finite and those of a discrete space are in it."""
     values = np.asarray(actions)
     if isinstance(space, spaces.Discrete):
         fits = ((values >= space.start) & (values < space.start + space.n)).all()
@@ -104,31 +69,16 @@ def check_actions(name: str, actions: Any, space: spaces.Space[Any]) -> None:
 
 
 def check_optimizer(name: str, state: Any, optimizer: Optimizer) -> None:
-    """Raise a ValueError unless a state is one of an optimiser with these parameters and settings.
-
-    Args:
-        name: What the state is called, for the message.
-        state: What `optimizer.state_dict()` returned.
-        optimizer: The optimiser. Only its learning rate may differ.
-    """
-    saved, own = ([{**group, "lr": None} for group in one["param_groups"]] for one in (state, optimizer.state_dict()))
-    if saved != own:
-        raise ValueError(f"{name} must have the settings of this run. Received {short_repr(saved)}.")
-    for group in state["param_groups"]:
-        if not is_number(group["lr"]) or not 0 <= group["lr"] < math.inf:
-            raise ValueError(f"{name} must have a learning rate. Received {short_repr(group['lr'])}.")
+    """Raise unless `state` is what `optimizer.state_dict()` returned after some steps or none."""
+    if state["param_groups"] != optimizer.state_dict()["param_groups"]:
+        raise ValueError(f"{name} must have the settings of this run. Received {short_repr(state['param_groups'])}.")
+    scratch = nn.Parameter(torch.zeros(1))
+    scratch.grad = torch.zeros(1)
+    other: Any = type(optimizer)([scratch], **optimizer.defaults)
+    other.step()
+    of_one = other.state[scratch]
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    of_one = _state_of_one(optimizer)
     for i, values in state["state"].items():
         shape = parameters[i].shape
         like = {key: one.expand(shape) if torch.is_tensor(one) and one.ndim else one for key, one in of_one.items()}
         check_form(f"{name}.{i}", values, like)
-
-
-def _state_of_one(optimizer: Optimizer) -> Mapping[str, Any]:
-    """What the optimiser keeps for a parameter of shape (1,)."""
-    parameter = nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
-    scratch: Any = type(optimizer)([parameter], **optimizer.defaults)
-    scratch.step()
-    return scratch.state[parameter]

@@ -1,4 +1,4 @@
-"""Software versions and machine of a run."""
+"""Software versions, and the machine."""
 
 import importlib.metadata
 import os
@@ -8,16 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import vlmrm_gym
-
 _PACKAGES = ("gymnasium", "mujoco", "numpy", "open_clip_torch", "sb3_contrib", "stable_baselines3", "torch")
 
 
 def read_versions() -> dict[str, Any]:
-    """The current time, the machine, and the versions of this package, Python and the main dependencies."""
+    """The current time, the machine, and the versions of Python and the main dependencies."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "vlmrm_gym": vlmrm_gym.__version__,
         "commit": read_commit(),
         "python": platform.python_version(),
         "platform": platform.platform(),

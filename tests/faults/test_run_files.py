@@ -1,0 +1,467 @@
+"""Files of a run that are damaged, or that a stranger wrote, with forged checksums.
+
+Commands refuse them in one sentence, execute nothing, change nothing, and write nothing elsewhere.
+"""
+
+import base64
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import DQN
+
+from vlmrm_gym.cli import main
+from vlmrm_gym.training.run_folder import RunFolder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+CONFIG = """\
+env_name: CartPole-v1
+reward: {name: ground_truth}
+rl: {n_steps: 210, n_envs_per_worker: 2, episode_length: 25, learning_starts: 60, train_freq: 5, gradient_steps: 1,
+     batch_size: 8, buffer_size: 1000}
+logging: {checkpoint_freq: 50, video_freq: 0}
+"""
+NEWEST = "checkpoints/0000000210"
+POLICY, BUFFER, STATE = f"{NEWEST}/model.zip", f"{NEWEST}/replay_buffer.npz", f"{NEWEST}/state.pt"
+MANIFEST = f"{NEWEST}/manifest.json"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a short run, which ended in the middle of an episode."""
+    path = tmp_path_factory.mktemp("runs")
+    (path / "config.yaml").write_text(CONFIG)
+    main(["train", str(path / "config.yaml"), "--base-path", str(path), "--run-name", "run"])
+    return path / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of it."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def listing(folder):
+    """Every path in a folder, with its contents."""
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*") if path.name != ".lock"}
+
+
+def resume(run):
+    main(["train", "--resume", str(run), "--rl.n-steps", "260"])
+
+
+def refused(run, capsys, command="resume"):
+    """What is said when a run is refused: by `--resume`, or by `evaluate` with its best or last policy."""
+    before = listing(run.parent)
+    with pytest.raises(SystemExit) as raised:
+        resume(run) if command == "resume" else main(["evaluate", str(run), "--policy", command, "--no-video"])
+    output = capsys.readouterr().err
+    assert raised.value.code == 2, output
+    assert "Traceback" not in output
+    assert "weights_only" not in output
+    assert len(output) < 2_000
+    assert listing(run.parent) == before
+    return output
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Damage
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def cut(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def one_bit(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def remove(file):
+    file.unlink()
+
+
+def a_folder(file):
+    file.unlink()
+    file.mkdir()
+
+
+def written(content):
+    return lambda file: file.write_bytes(content)
+
+
+DAMAGED = [
+    # What is damaged, how, and what refuses it: going on with the run, or playing its last or its best policy.
+    (POLICY, written(b""), "resume last"),
+    (POLICY, cut, "resume last"),
+    (POLICY, one_bit, "resume"),
+    (POLICY, remove, "resume last"),
+    (POLICY, a_folder, "resume last"),
+    (STATE, cut, "resume"),
+    (BUFFER, one_bit, "resume"),
+    (BUFFER, remove, "resume"),
+    (f"{NEWEST}/metrics.csv", one_bit, "resume"),
+    (MANIFEST, written(b""), "resume"),
+    (MANIFEST, written(b"[1, 2]"), "resume"),
+    (MANIFEST, written(b'{"model.zip": 3}'), "resume"),
+    ("best.zip", cut, "best"),
+    ("config.yaml", written(b"env_name: ["), "resume best"),
+    ("config.yaml", remove, "resume best"),
+    ("config.yaml", a_folder, "resume best"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "commands"), DAMAGED)
+def test_a_damaged_run_is_refused_by_the_file_or_its_folder(name, damage, commands, run, capsys):
+    damage(run / name)
+    for command in commands.split():
+        output = refused(run, capsys, command)
+        assert any(str(named) in output for named in (run / name, (run / name).parent))
+        if command == "resume" and NEWEST in name:
+            assert "is damaged: " in output
+            assert "Remove that folder to resume from step 200." in output
+
+
+HARMLESS = {
+    "metrics with a broken line": ("metrics.csv", lambda file: file.write_bytes(file.read_bytes() + b"7,8,\xff")),
+    "metrics removed": ("metrics.csv", remove),
+    "metrics of bytes": ("metrics.csv", written(b"\xff\xfe")),
+    "best.json removed": ("best.json", remove),
+    "the learning curve removed": ("learning_curve.png", remove),
+    "versions that are cut off": ("versions.json", written(b"[{")),
+    "an older checkpoint's policy damaged": ("checkpoints/0000000050/model.zip", cut),
+    "a checkpoint without its manifest": (MANIFEST, remove),
+    "events with any name": ("events.out.tfevents.soon.x", Path.touch),
+}
+
+
+@pytest.mark.parametrize(("name", "damage"), HARMLESS.values(), ids=HARMLESS)
+def test_a_run_goes_on_without_what_it_does_not_need(name, damage, run):
+    """Metrics, best policy and curve are restored from the checkpoint."""
+    expected = [{**row, "seconds": 0} for row in RunFolder(run).metrics()]
+    damage(run / name)
+    resume(run)
+    assert max(RunFolder(run).checkpoints) == 260
+    np.testing.assert_equal([{**row, "seconds": 0} for row in RunFolder(run).metrics()][: len(expected)], expected)
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", ".lock", "checkpoints/a", f"{NEWEST}/b", "videos/c"])
+def test_symbolic_links_in_a_run_are_not_followed(name, run, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    (run / name).unlink(missing_ok=True)
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).symlink_to(tmp_path / "mine")
+    for command in ("resume", "best"):
+        assert f"must not have symbolic links in it. Received {run / name}" in refused(run, capsys, command)
+
+
+def test_a_pipe_in_a_run_is_refused(run, capsys):
+    """Opening it would wait without end."""
+    os.mkfifo(run / "config.partial.yaml")
+    assert "partial.yaml must be a file or a folder, as a run writes it. Remove it" in refused(run, capsys)
+
+
+def test_a_configuration_cannot_redirect_a_run_that_is_resumed(run, tmp_path):
+    file = run / "config.yaml"
+    lines = [line for line in file.read_text().splitlines() if not line.startswith(("base_path", "run_name"))]
+    file.write_text("\n".join([*lines, f"base_path: {tmp_path / 'elsewhere'}", "run_name: other"]))
+    resume(run)
+    assert max(RunFolder(run).checkpoints) == 260
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def test_a_run_is_resumed_through_a_link_to_its_folder(run, tmp_path):
+    (tmp_path / "link").symlink_to(run)
+    resume(tmp_path / "link")
+    assert max(RunFolder(run).checkpoints) == 260
+    assert (tmp_path / "link").is_symlink()
+
+
+def without_write_permission(folder):
+    """Take it from everybody, and return what a command needs before it, so that root obeys."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(path.stat().st_mode & 0o555)
+    dropped = "-dac_override,-dac_read_search,-fowner"
+    return ["setpriv", f"--inh-caps={dropped}", f"--bounding-set={dropped}"] if os.geteuid() == 0 else []
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root writes where nobody may")
+@pytest.mark.parametrize("command", [["train", "--resume"], ["evaluate", "--episodes", "1"]], ids=lambda own: own[0])
+def test_a_run_in_a_read_only_folder_is_one_sentence_and_unchanged(command, run):
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    prefix = without_write_permission(run)
+    program = [*prefix, sys.executable, "-m", "vlmrm_gym.cli", *command, run]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert done.returncode in (1, 2), done.stderr
+    assert "Permission denied" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+    for path in (run, *run.rglob("*")):
+        path.chmod(path.stat().st_mode | 0o700)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forgeries
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def forge(file, content):
+    """Overwrite a file, and its checksum where it is in a checkpoint."""
+    file.write_bytes(content)
+    manifest = file.with_name("manifest.json")
+    if manifest.exists():
+        digests = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**digests, file.name: hashlib.blake2b(content).hexdigest()}))
+
+
+def saved(save, *values, **named):
+    """The bytes that a function writes."""
+    data = io.BytesIO()
+    save(data, *values, **named)
+    return data.getvalue()
+
+
+def torch_file(value):
+    return saved(lambda data: torch.save(value, data))
+
+
+def rezip(content, change=lambda name, own: own, **how):
+    """A zip file again, with changed entries."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(data, "w", **how) as new:
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)))
+    return data.getvalue()
+
+
+def compress(content):
+    return rezip(content, compression=zipfile.ZIP_DEFLATED)
+
+
+def with_entry(entry, change):
+    """A change of a zip file: of one entry."""
+    return lambda content: rezip(content, lambda name, own: change(own) if name == entry else own)
+
+
+def state(*path_and_value):
+    """A change of a state: the value at a path."""
+    *path, last, value = path_and_value
+
+    def change(content):
+        whole = part = torch.load(io.BytesIO(content), weights_only=True)
+        for key in path:
+            part = part[key]
+        part[last] = value
+        return torch_file(whole)
+
+    return STATE, change, "is not of this run: "
+
+
+def buffer(change):
+    """A change of a replay buffer's arrays."""
+
+    def changed(content):
+        arrays = dict(np.load(io.BytesIO(content)))
+        return saved(np.savez, **{**arrays, **change(arrays)})
+
+    return BUFFER, changed, "is not of this run, or damaged"
+
+
+def fill(name, value):
+    return buffer(lambda arrays: {name: np.full_like(arrays[name], value)})
+
+
+def pending(**arrays):
+    """One pending transition."""
+    fields = {"observations": np.zeros((1, 4)), "next_observations": np.zeros((1, 4)), "actions": np.zeros((1, 1), int)}
+    fields |= {"dones": np.zeros(1), "timeouts": np.zeros(1), "env_index": np.zeros(1, int)}
+    fields |= {"step_index": np.zeros(1, int), **arrays}
+    return buffer(lambda _: {f"pending_{name}": values for name, values in fields.items()})
+
+
+def weights(change, entry="policy.pth"):
+    """A change of what an entry of a policy says."""
+    changed = with_entry(entry, lambda own: torch_file(change(torch.load(io.BytesIO(own), weights_only=True))))
+    return POLICY, changed, "is damaged, or not a DQN of this run"
+
+
+def tensors(change):
+    return weights(lambda own: {name: change(tensor) for name, tensor in own.items()})
+
+
+def of_group(**values):
+    change = lambda own: {**own, "param_groups": [{**own["param_groups"][0], **values}]}  # noqa: E731
+    return weights(change, "policy.optimizer.pth")
+
+
+def of_parameters(**values):
+    change = lambda own: {**own, "state": {i: {**kept, **values} for i, kept in own["state"].items()}}  # noqa: E731
+    return weights(change, "policy.optimizer.pth")
+
+
+def huge_array(_):
+    return saved(np.lib.format.write_array_header_1_0, {"descr": "<f4", "fortran_order": False, "shape": (10**14,)})
+
+
+def manifest_with(name):
+    return lambda content: json.dumps({**json.loads(content), name: hashlib.blake2b(b"mine").hexdigest()}).encode()
+
+
+TEXTS = ["a"]
+for _ in range(60):
+    TEXTS = [TEXTS, TEXTS]  # 60 lists in the file, 2 to the 60 when it is written out
+ENVS, COUNTERS = ("training", "envs"), ("training", "counters")
+TRACKER, NUMPY = (*ENVS, "trackers", 0), ("training", "random", "numpy", "state")
+UNREAD, COMPRESSED = "is not what was written", "entries must not be compressed"
+FORGED = {
+    "no training": state("training", {"a": [1]}),
+    "no environments": state(*ENVS, {"a": [1]}),
+    "no generators": state("training", "random", {"a": [1]}),
+    "step below zero": state("progress", "step", -5),
+    "steps without end": state(*COUNTERS, "num_timesteps", -(10**18)),
+    "steps beyond the machine's numbers": state(*COUNTERS, "num_timesteps", 10**30),
+    "steps as text": state(*COUNTERS, "num_timesteps", "105"),
+    "a rate that is a tensor": state(*COUNTERS, "exploration_rate", torch.tensor([1.0, 2.0])),
+    "returns that grow when they are written": state("progress", "recent", TEXTS),
+    "rows that are none": state("progress", "unwritten", -5),
+    "rows without the columns of the first": state("progress", "unlogged", [{"step": 1.0}, {}]),
+    "infinite seconds": state("progress", "seconds", float("inf")),
+    "a configuration that grows": state("config", TEXTS),
+    "a position outside of NumPy's generator": state(*NUMPY, "pos", 10**9),
+    "a position before NumPy's generator": state(*NUMPY, "pos", -(10**9)),
+    "a state of Python's generator that is text": state("training", "random", "python", "x"),
+    "a generator with numbers that are too large": state(*ENVS, "began", 0, "state", "state", 2**300),
+    "generators of other environments": state(*ENVS, "began", []),
+    "actions without end": state(*ENVS, "since", [torch.zeros(2, dtype=torch.int64)] * 100_000),
+    "actions of another space": state(*ENVS, "since", [torch.full((2,), 10**9)]),
+    "actions of another shape": state(*ENVS, "since", [torch.zeros((7, 3))]),
+    "actions that are text": state(*ENVS, "since", ["left"]),
+    "no episodes": state(*TRACKER, "episodes", []),
+    "counts of an episode as text": state(*TRACKER, "episodes", 0, "steps", "many"),
+    "rewards that are not finite": state(*TRACKER, "new_rewards", [{"vlm_rewards": torch.full((3,), torch.nan)}]),
+    "rewards with something else": state(*TRACKER, "new_rewards", [{"vlm_rewards": torch.zeros(3), "more": 1}]),
+    "a tensor without memory": state("training", "episode_starts", torch.zeros(1, dtype=torch.bool).expand(10**12)),
+    "a tensor of no device": state("training", "episode_starts", torch.zeros(2, dtype=torch.bool, device="meta")),
+    "noise that the algorithm lacks": state("training", "action_noise", [{"a": 1}]),
+    "buffered rewards": fill("rewards", np.nan),
+    "buffered actions": fill("actions", 10**6),
+    "buffered actions below zero": fill("actions", -7),
+    "position": fill("pos", -1),
+    "full": fill("full", True),
+    "pending environment": pending(env_index=np.array([99])),
+    "pending observations": pending(observations=np.zeros((1, 9, 9))),
+    "pending actions": pending(actions=np.full((1, 1), 77)),
+    "pending times": pending(step_index=np.zeros(0, int)),
+    "a huge array": (BUFFER, with_entry("observations.npy", huge_array), "is not of this run, or damaged"),
+    "weights that are not finite": tensors(lambda tensor: tensor * torch.nan),
+    "weights of another dtype": tensors(lambda tensor: tensor.to(torch.complex64)),
+    "weights of another shape": tensors(lambda tensor: torch.zeros(3)),
+    "weights without memory": tensors(lambda tensor: torch.zeros(1).expand(tensor.shape)),
+    "weights that are a list": weights(lambda own: [1]),
+    "a learning rate that is text": of_group(lr="fast"),
+    "settings that no optimiser has": of_group(fused=True, differentiable=True),
+    "moments of another shape": of_parameters(exp_avg=torch.zeros(3)),
+    "moments that are not finite": of_parameters(step=torch.tensor(torch.nan)),
+    "moments too many": of_parameters(extra=torch.zeros(3)),
+    "a compressed policy": (POLICY, compress, COMPRESSED),
+    "a compressed replay buffer": (BUFFER, compress, COMPRESSED),
+    "a compressed state": (STATE, compress, COMPRESSED),
+    "compressed tensors in a policy": (POLICY, with_entry("policy.pth", compress), COMPRESSED),
+    "a manifest with a file elsewhere": (MANIFEST, manifest_with("../../../mine"), UNREAD),
+    "a manifest with an absolute path": (MANIFEST, manifest_with("/etc/hostname"), UNREAD),
+    "a manifest that moves the cursor": (MANIFEST, manifest_with("\x1b[2J"), UNREAD),
+}
+
+
+@pytest.mark.parametrize(("name", "change", "words"), FORGED.values(), ids=FORGED)
+def test_a_forged_checkpoint_is_refused(name, change, words, run, tmp_path, capsys):
+    (tmp_path / "mine").write_text("mine")
+    file, content = run / name, change((run / name).read_bytes())
+    file.write_bytes(content) if name == MANIFEST else forge(file, content)
+    output = refused(run, capsys)
+    assert words in output
+    assert len(output.splitlines()) == 1
+    assert output.rstrip("\n").isprintable()
+
+
+def test_a_checkpoint_under_another_step_is_refused(run, capsys):
+    (run / NEWEST).rename(run / "checkpoints" / "9999999999")
+    assert "its step must be 9999999999. Received 210" in refused(run, capsys)
+
+
+class Payload:
+    """Creates a folder when unpickled."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+def object_arrays(payload):
+    return saved(np.savez, pos=np.array([payload], dtype=object), full=np.array(True))
+
+
+PICKLED = [
+    (STATE, lambda content, payload: pickle.dumps(payload)),
+    (STATE, lambda content, payload: torch_file({"training": payload})),
+    (BUFFER, lambda content, payload: pickle.dumps(payload)),
+    (BUFFER, lambda content, payload: object_arrays(payload)),
+    (POLICY, lambda content, payload: pickle.dumps(payload)),
+    (POLICY, lambda content, payload: with_entry("policy.pth", lambda _: torch_file(payload))(content)),
+    (POLICY, lambda content, payload: with_entry("policy.optimizer.pth", lambda _: pickle.dumps(payload))(content)),
+    ("best.zip", lambda content, payload: with_entry("policy.pth", lambda _: torch_file(payload))(content)),
+]
+
+
+@pytest.mark.parametrize(("name", "pickled"), PICKLED)
+def test_a_pickle_in_a_run_is_not_executed(name, pickled, run, tmp_path, capsys):
+    file, made = run / name, tmp_path / "made"
+    forge(file, pickled(file.read_bytes(), Payload(made)))
+    for command in {POLICY: ("resume", "last"), "best.zip": ("best",)}.get(name, ("resume",)):
+        output = refused(run, capsys, command)
+        assert str(file) in output
+        assert len(output.splitlines()) == 1
+        assert not made.exists()
+
+
+def test_only_tensors_of_a_policy_are_read(run, tmp_path):
+    """Stable-Baselines3's own `load` would execute the payload."""
+    made = tmp_path / "made"
+    code = base64.b64encode(pickle.dumps(Payload(made))).decode()
+    description = {"description": {":type:": "x", ":serialized:": code}}
+    change = with_entry("data", lambda own: json.dumps({**json.loads(own), **description}))
+    for file in (run / "best.zip", run / POLICY):
+        forge(file, change(file.read_bytes()))
+        DQN.load(file)
+        made.rmdir()  # so the payload works
+    for policy in ("best", "last"):
+        main(["evaluate", str(run), "--episodes", "1", "--no-video", "--policy", policy])
+    resume(run)
+    assert not made.exists()
+
+
+@pytest.mark.parametrize("before", ["", "description: "])
+def test_the_configuration_of_a_run_executes_nothing(before, run, tmp_path, capsys):
+    made, file = tmp_path / "made", run / "config.yaml"
+    file.write_text(f"{file.read_text()}\n{before}!!python/object/apply:os.mkdir [{made}]")
+    for command in ("resume", "best"):
+        assert "problem in" in refused(run, capsys, command)
+        assert not made.exists()
