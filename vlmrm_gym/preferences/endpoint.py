@@ -43,7 +43,7 @@ class EndpointLabeler(LabelerSpec):
     model: str
     """As the server names it."""
     base_url: str | None = undecisive(None)
-    """Address of the server, such as "http://127.0.0.1:8000/v1"; None: the environment's `OPENAI_BASE_URL`, else
+    """Address of the server, such as `http://127.0.0.1:8000/v1`; None: the environment's `OPENAI_BASE_URL`, else
     OpenAI's."""
     key_variable: str | None = undecisive("OPENAI_API_KEY")
     """Environment variable that has the key; None: the server needs none."""
