@@ -128,7 +128,7 @@ def test_a_reward_that_predicts_no_better_than_chance_is_not_written(poles, tmp_
     label(poles, labeler=f"{__name__}:coin", pairs=60, out=path)
     folder.mkdir()
     (folder / "reward.json").touch()
-    with pytest.raises(InputError, match="No reward is written. The new head is worse: on 12 held-out answers"):
+    with pytest.raises(InputError, match=r"No reward is written\. The new head is worse: on 12 held-out answers"):
         fit(poles, path, out=folder, options={"l2": 0, "epochs": 300}, overwrite=True)
     assert {file.name for file in folder.iterdir()} == {"fit.json", "calibration.png"}
     assert not json.loads((folder / "fit.json").read_text())["accepted"]
