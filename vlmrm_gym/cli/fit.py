@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -89,13 +90,14 @@ def main(arguments: Sequence[str]) -> None:
     _fit(parse(Fit, "fit", arguments))
 
 
-def fit(dataset: str | Path, answers: str | Path, **settings: Any) -> Preference:
+def fit(dataset: str | Path, answers: str | Path, *, out: str | Path, **settings: Any) -> Preference:
     """Fit a reward to answers about segments of a dataset: `vlmrm-gym fit` as a function.
 
     Args:
         dataset: The folder of the dataset.
         answers: The file of answers.
-        settings: The flags, see `Fit`: `fit("poles", "answers.db", out="upright")`.
+        out: The folder to write.
+        settings: The other flags, see `Fit`: `fit("poles", "answers.db", out="upright", ensemble=5)`.
 
     Returns:
         The reward's specification; the folder has it as reward.json.
@@ -104,7 +106,7 @@ def fit(dataset: str | Path, answers: str | Path, **settings: Any) -> Preference
         InputError: A setting, the dataset, the answers or the output folder cannot be used, or the reward predicts
             held-out answers no better than chance.
     """
-    return _fit(Fit(Path(dataset), Path(answers), **{**settings, "out": Path(settings["out"])}))
+    return _fit(Fit(Path(dataset), Path(answers), Path(out), **settings))
 
 
 def _fit(command: Fit) -> Preference:
@@ -132,7 +134,8 @@ def _fit(command: Fit) -> Preference:
         if len(lengths := {len(side) for pair in pairs for side in (pair.first, pair.second)}) > 1:
             raise InputError(f"All segments must have the same length. {command.answers} has {sorted(lengths)}.")
         features, model = _encode(pairs, spec, segments, command.device)
-        rows = [keys.index(record.pair) for record in records]
+        numbers = {key: number for number, key in enumerate(keys)}
+        rows = [numbers[record.pair] for record in records]
         comparisons = replace(comparisons, features=features[rows])
         head = PreferenceHead(
             features.shape[3:],
@@ -186,7 +189,9 @@ def _fit(command: Fit) -> Preference:
         f"cross-entropy {verdict.held_out_loss:.3f} ({math.log(2):.3f}: chance)"
     )
     say(f"Written: {', '.join(str(folder / name) for name in FILES)}")
-    say(f"Use it: vlmrm-gym check {segments.id or f'--env {segments.name}'} --reward {reward_file}")
+    environment = [segments.id] if segments.id else ["--env", segments.name]
+    camera = [] if command.camera is None else ["--camera", json.dumps(segments.camera)]
+    say(f"Use it: {shlex.join(['vlmrm-gym', 'check', *environment, '--reward', str(reward_file), *camera])}")
     return spec
 
 

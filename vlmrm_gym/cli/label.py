@@ -59,19 +59,20 @@ def main(arguments: Sequence[str]) -> None:
     _label(parse(Label, "label", arguments))
 
 
-def label(dataset: str | Path, **settings: Any) -> None:
+def label(dataset: str | Path, *, labeler: Any, out: str | Path, **settings: Any) -> None:
     """Ask a labeler about pairs of segments of a dataset: `vlmrm-gym label` as a function.
 
     Args:
         dataset: The folder of the dataset.
-        settings: The flags, see `Label`: `label("poles", labeler=GroundTruthLabeler(), out="answers.db")`. The
-            `labeler` may be whatever `resolve_labeler` takes.
+        labeler: What answers: whatever `vlmrm_gym.preferences.resolve_labeler` takes, such as `GroundTruthLabeler()`.
+        out: The file of answers.
+        settings: The other flags, see `Label`: `label("poles", labeler="human", out="answers.db", pairs=50)`.
 
     Raises:
         InputError: A setting, the dataset or the file of answers cannot be used.
         Exception: Whatever a labeler of one's own raises. The answers so far are in the file.
     """
-    _label(Label(Path(dataset), **{**settings, "out": Path(settings["out"])}))
+    _label(Label(Path(dataset), labeler, Path(out), **settings))
 
 
 def _label(command: Label) -> None:
