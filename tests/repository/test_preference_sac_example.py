@@ -97,4 +97,5 @@ def test_settings_are_those_of_the_training_command():
         assert getattr(args, name) == rl[name]
     assert [args.hidden] * 2 == rl["policy_kwargs"]["net_arch"]
     assert args.updates_per_step == rl["gradient_steps"] / rl["n_envs_per_worker"]
-    assert args.exploration_hold == rl["action_noise"]["hold"]
+    noise = {"sigma": args.exploration_noise, "hold": args.exploration_hold}
+    assert noise == {name: rl["action_noise"][name] for name in noise}

@@ -131,7 +131,12 @@ class RemoteScorer:
             raise
 
     def _read(self, wanted: str) -> Any:
-        """Wait for the next message of a kind; raise any error received instead."""
+        """Wait for the next message of a kind; raise any error received instead.
+
+        A warning that is an error here is raised once the message has been read, which otherwise the next call would
+        take for its own.
+        """
+        warned: Warning | None = None
         while True:
             begun = time.monotonic()
             kind, payload = self._channel.get(TICK) or _SILENCE
@@ -143,10 +148,15 @@ class RemoteScorer:
                     text = f"{text} The end of its log: {self._channel.log_tail() or '(empty)'}"
                 raise WorkerDied(text)
             if kind == "warning":
-                self._show(payload)
+                try:
+                    self._show(payload)
+                except Warning as error:
+                    warned = error
             if kind == "error":
                 raise payload
             if kind == wanted:
+                if warned is not None:
+                    raise warned
                 return payload
 
     def _replace(self) -> None:
