@@ -19,6 +19,8 @@ COMMANDS = {
     "evaluate": "measure a trained agent: success, returns and a video",
     "score": "score every frame of a video or of a folder of pictures",
     "dataset": "record rollouts with their rewards, as a Minari dataset",
+    "label": "ask a labeler which of two segments of a dataset is closer to the goal",
+    "fit": "make a reward of a labeler's answers",
     "labels": "show what labelers answered, and how far they agree",
     "tasks": "list the registered IDs and their prompts, with pictures",
 }

@@ -2,7 +2,8 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.cli.tasks import console
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.folders import make_folder
 from vlmrm_gym.preferences import AnswersFile, Record, compare_labelers
 from vlmrm_gym.terminal import printable, say
@@ -44,15 +45,23 @@ def show_labels(command: Labels) -> None:
     """Print the tables, and draw the pictures.
 
     Raises:
+        InputError: As `open_answers`.
+    """
+    with open_answers(command.file) as file:
+        _show(file, command)
+
+
+@contextmanager
+def open_answers(path: Path) -> Iterator[AnswersFile]:
+    """Open a file of answers that exists.
+
+    Raises:
         InputError: There is no such file, or it has no answers in it that can be read.
     """
-    if not command.file.is_file():
-        raise InputError(f"There is no file {command.file}. Pass a file of answers.")
-    try:
-        with AnswersFile(command.file) as file:
-            _show(file, command)
-    except (ValueError, OSError) as error:
-        raise InputError(str(error)) from error
+    if not path.is_file():
+        raise InputError(f"There is no file {path}. Pass a file of answers.")
+    with as_input_error(OSError), AnswersFile(path) as file:
+        yield file
 
 
 def _show(file: AnswersFile, command: Labels) -> None:

@@ -1,6 +1,6 @@
 """Draws rewards: curves and texts below the frames of a video, and a plot."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,4 +103,31 @@ def plot_rewards(path: Path, labels: Sequence[str], rewards: NDArray[np.floating
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
+    figure.savefig(path, dpi=120)
+
+
+def plot_calibration(path: Path, bins: Sequence[Mapping[str, float]]) -> None:
+    """Draw how often what is predicted is answered.
+
+    Args:
+        path: The file, such as a PNG.
+        bins: Of each bin of answers `predicted`, the mean prediction, `answered`, the mean answer, both from 0 to 1,
+            and `count`, the number of answers.
+
+    Raises:
+        OSError: The file could not be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    axis.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+    axis.plot([one["predicted"] for one in bins], [one["answered"] for one in bins], marker="o")
+    for one in bins:
+        axis.annotate(f"{one['count']:,}", (one["predicted"], one["answered"]), (6, -12), textcoords="offset points")
+    axis.set(xlabel="predicted probability that the second is preferred", ylabel="fraction of held-out answers")
+    axis.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
+    axis.grid(alpha=0.3)
     figure.savefig(path, dpi=120)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vlmrm_gym import __version__
 from vlmrm_gym.preferences.claims import is_alive, this_process
@@ -28,6 +28,8 @@ CREATE TABLE IF NOT EXISTS answers (
     answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
     PRIMARY KEY (pair, labeler));
 """
+Place = tuple[int, int, int, int]
+"""Where a segment was cut from: `Side.where`, and the number of its states."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,6 +45,17 @@ class Record:
     """When it was given, in UTC, as ISO 8601."""
     version: str
     """Of this package."""
+
+
+class Asked(NamedTuple):
+    """A pair in the file."""
+
+    pair: str
+    """Its key."""
+    views: str
+    """See `Pair`."""
+    first: Place
+    second: Place
 
 
 class AnswersFile:
@@ -116,6 +129,11 @@ class AnswersFile:
             for pair, labeler, date, version, *answer in rows
         ]
 
+    def asked(self) -> list[Asked]:
+        """All pairs that were answered, and where their segments were cut from."""
+        rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid")
+        return [Asked(key, views, *(tuple(json.loads(side)) for side in sides)) for key, views, *sides in rows]
+
     def pictures(self, pair: str) -> tuple[bytes, bytes] | None:
         """The pictures of a pair's sides, JPEG: the last state, views below each other; None if there are none."""
         found = self._read("SELECT first_picture, second_picture FROM pairs WHERE key = ?", pair)
@@ -160,7 +178,9 @@ class AnswersFile:
     def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
         """Write an answer; it replaces an earlier one of this labeler."""
         row: dict[str, Any] = {"key": pair.key, "views": pair.views, "labeler": labeler, "version": __version__}
-        row |= {"first": str(pair.first.where), "second": str(pair.second.where)}
+        row |= {
+            side: json.dumps([*getattr(pair, side).where, len(getattr(pair, side))]) for side in ("first", "second")
+        }
         row |= {"date": datetime.now(UTC).isoformat(), "details": json.dumps(answer.details)}
         row |= {"preference": answer.preference, "confidence": answer.confidence, "by": this_process()}
         for side in ("first", "second"):

@@ -5,7 +5,6 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,6 +27,7 @@ from vlmrm_gym.preferences.fitting import (
 )
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.preferences.segments import PairMaker, agreement, answer_differences, grade_differences, grade_of_task
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.heads import NewestHead
@@ -121,10 +121,14 @@ class PreferenceLearner:
         self._scorer, self._shape, self._rng = featured.scorer, featured.feature_shape, np.random.default_rng(seed)
         spec = getattr(featured, "spec", None)
         task = None if spec is None else REGISTERED.get(spec.id)
-        states = None if task is None else task.make_states()
-        self._grade = grade if grade is not None or states is None else partial(_grade_of_record, states)
         look = {} if task is None or spec is None else {name: spec.kwargs.get(name) for name in task.kwargs}
-        self._views = f"{'' if spec is None else spec.id} {look or ''} {featured.views}"
+        assert self.specification.prompt is not None
+        self._make = PairMaker(
+            draw=self._scorer.frames,
+            grade=grade or grade_of_task(task),
+            prompt=self.specification.prompt,
+            views=f"{'' if spec is None else spec.id} {look or ''} {featured.views}",
+        )
         self.comparisons: Comparisons | None = None
         self.num_sessions = self.num_questions = 0
         self._waiting: list[tuple[Pair, NDArray[np.float32]]] = []
@@ -199,24 +203,13 @@ class PreferenceLearner:
             candidates = np.stack([first, second], axis=1)
             order = np.argsort(-disagreement(self.head, features[candidates]), kind="stable")
             sides = candidates[order[:count]]
-        pairs = [self._pair(pool[i], pool[k]) for i, k in sides.tolist()]
+        pairs = [self._make.pair(self._side(pool[i]), self._side(pool[k])) for i, k in sides.tolist()]
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
-    def _pair(self, first: Segment, second: Segment) -> Pair:
-        assert self.specification.prompt is not None
-        sides = self._side(first), self._side(second)
-        return Pair(first=sides[0], second=sides[1], prompt=self.specification.prompt, views=self._views)
-
     def _side(self, segment: Segment) -> Side:
-        episode, states = segment.episode, segment.states
-        grades = None if self._grade is None or states.rows.ndim != 2 else self._grade(states.rows)
-        return Side(
-            states=states,
-            draw=self._scorer.frames,
-            grades=None if grades is None else np.asarray(grades, dtype=np.float64),
-            task_rewards=episode.task_rewards[segment.start : segment.stop],
-            where=(episode.env_index, episode.episode_index, segment.start),
-        )
+        episode = segment.episode
+        where = (episode.env_index, episode.episode_index, segment.start)
+        return self._make.side(segment.states, episode.task_rewards[segment.start : segment.stop], where)
 
     def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
         """Add what was answered to the comparisons. A part of it is held out."""
@@ -257,11 +250,10 @@ class PreferenceLearner:
         self, pairs: Sequence[Pair], features: NDArray[np.float32], answers: Sequence[Answer | None]
     ) -> dict[str, float]:
         """How often answers, and the newest head, order this session's pairs as the grade does."""
-        truth = np.array([_sum(pair.second.grades) - _sum(pair.first.grades) for pair in pairs])
-        said = np.array([np.nan if one is None or one.preference is None else one.preference - 0.5 for one in answers])
-        found = {"answer_accuracy": _agreement(said, truth)}
+        truth = grade_differences(pairs)
+        found = {"answer_accuracy": agreement(answer_differences(answers), truth)}
         if self.head is not None:
-            found["head_accuracy"] = _agreement(predict(self.head, features), truth)
+            found["head_accuracy"] = agreement(predict(self.head, features), truth)
         return found
 
     def save(self, path: str | Path) -> None:
@@ -325,22 +317,3 @@ class PreferenceLearner:
             raise ValueError(f"{str(path)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, []
-
-
-def _grade_of_record(states: Any, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """The grade of a task's record, from 0 to 1, and 1 more where a state succeeds; None if the record has none.
-
-    A grade alone may leave out what success asks for: that of cart-pole knows nothing of the ends of the track.
-    """
-    grades = states.grade(rows)
-    return grades + states.succeeds(rows) if grades is not None and states.has_success_fn else grades
-
-
-def _sum(grades: NDArray[np.float64] | None) -> float:
-    return np.nan if grades is None else float(grades.sum())
-
-
-def _agreement(said: NDArray[Any], truth: NDArray[np.float64]) -> float:
-    """The fraction of decided answers whose sign is that of the truth; NaN if there is none."""
-    decided = np.isfinite(said) & np.isfinite(truth) & (said != 0) & (truth != 0)
-    return float(((said > 0) == (truth > 0))[decided].mean()) if decided.any() else np.nan

@@ -1,0 +1,116 @@
+"""The command `vlmrm-gym label`: a labeler says which of two segments of a dataset is closer to the goal."""
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from gymnasium.error import DependencyNotInstalled
+
+from vlmrm_gym.cli.labels import Labels, show_labels
+from vlmrm_gym.cli.segments import DatasetSegments
+from vlmrm_gym.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.preferences import AnswersFile, ask, resolve_labeler
+from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_differences
+from vlmrm_gym.terminal import say
+from vlmrm_gym.validation import check_integer, check_positive_integer
+
+
+@dataclass(frozen=True)
+class Label:
+    """Ask a labeler which of two segments of a dataset is closer to the goal.
+
+        vlmrm-gym label poles --labeler '{kind: ground_truth, mistakes: 0.1}' --out answers.db
+        vlmrm-gym label poles --labeler human --pairs 50 --segment-length 25 --out answers.db
+        vlmrm-gym label ants --labeler my_package.labelers:higher --prompt "an ant on its back" --out answers.db
+
+    DATASET is a folder that `vlmrm-gym dataset` made: its states are drawn when the labeler looks at them. Answers go
+    into a file, and nothing in it is asked again: repeat the command after an interruption, with more pairs, or with
+    another labeler. `vlmrm-gym fit` makes a reward of them.
+    """
+
+    dataset: Annotated[Path, tyro.conf.Positional]
+    """the folder of a dataset"""
+    labeler: YAML
+    """what answers: ground_truth, clip, endpoint or human; one with settings, such as
+    '{kind: endpoint, model: gpt-4o-mini, call_budget: 2000}'; or your own "package.module:attribute" """
+    out: Path
+    """the file of answers; it may exist"""
+    prompt: str | None = None
+    """the goal (None: the task's own)"""
+    pairs: int = 200
+    """how many"""
+    segment_length: int = 1
+    """states of a segment"""
+    camera: YAML = None
+    """what the labeler sees, as in `vlmrm-gym dataset` (None: the dataset's)"""
+    seed: int = 0
+    """of the choice of pairs"""
+    trust_code: bool = False
+    """run the code that the dataset names, such as its environment"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the command."""
+    _label(parse(Label, "label", arguments))
+
+
+def label(dataset: str | Path, *, labeler: Any, out: str | Path, **settings: Any) -> None:
+    """Ask a labeler about pairs of segments of a dataset: `vlmrm-gym label` as a function.
+
+    Args:
+        dataset: The folder of the dataset.
+        labeler: What answers: whatever `vlmrm_gym.preferences.resolve_labeler` takes, such as `GroundTruthLabeler()`.
+        out: The file of answers.
+        settings: The other flags, see `Label`: `label("poles", labeler="human", out="answers.db", pairs=50)`.
+
+    Raises:
+        InputError: A setting, the dataset or the file of answers cannot be used.
+        Exception: Whatever a labeler of one's own raises. The answers so far are in the file.
+    """
+    _label(Label(Path(dataset), labeler, Path(out), **settings))
+
+
+def _label(command: Label) -> None:
+    with as_input_error(TypeError):
+        for name in ("pairs", "segment_length"):
+            check_positive_integer(name, getattr(command, name))
+        check_integer("seed", command.seed, minimum=0)
+        labeler = resolve_labeler(read_yaml("labeler", command.labeler))
+    if not getattr(labeler, "wait", True):
+        raise InputError("`labeler` must wait for its answers here. Received wait=False. Leave it out.")
+    from tqdm import tqdm
+
+    with DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments:
+        prompt = command.prompt or (None if segments.task is None else segments.task.prompt)
+        if prompt is None:
+            raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text".')
+        pairs = segments.sample(command.pairs, command.segment_length, prompt, command.seed)
+        with as_input_error(OSError):
+            file = AnswersFile(command.out, prompt=prompt)
+        with file, tqdm(bar_format="{desc}", file=sys.stderr) as progress:
+
+            def report(line: str) -> None:
+                progress.set_description_str(line, refresh=False)
+                progress.update()
+
+            try:
+                with as_input_error(DependencyNotInstalled, OSError, RuntimeError):
+                    answers = ask(labeler, pairs, file, progress=report)
+            except BaseException:
+                say(
+                    f"{command.out} has {len(file.records())} answers. The same command asks about the others.",
+                    error=True,
+                )
+                raise
+            answered = {record.pair for record in file.records() if record.labeler == labeler.identity}
+    show_labels(Labels(command.out))
+    if missing := sum(pair.key not in answered for pair in pairs):
+        say(f"{missing} of {len(pairs)} pairs are not answered. The same command asks about them.")
+    if not math.isnan(right := agreement(answer_differences(answers), grade_differences(pairs))):
+        say(f"{right:.1%} of the answers agree with the task's grade.")
+    say(f"Written: {command.out}. A reward of it: vlmrm-gym fit {command.dataset} {command.out} --out FOLDER")

@@ -1,0 +1,125 @@
+"""Segments of a dataset's episodes: what `vlmrm-gym label` asks about, and `vlmrm-gym fit` learns from."""
+
+from contextlib import ExitStack, closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.cli.settings import read_yaml
+from vlmrm_gym.datasets.labels import read_dataset, read_settings
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.preferences.answers_file import Asked
+from vlmrm_gym.preferences.pairs import Pair, Side
+from vlmrm_gym.preferences.segments import PairMaker, grade_of_task
+from vlmrm_gym.rendering.drawing import Drawings
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
+from vlmrm_gym.validation import short_repr
+
+
+class DatasetSegments:
+    """Pairs of segments of a dataset that `vlmrm-gym dataset` made, and the environment that draws them.
+
+    Args:
+        folder: Of the dataset.
+        camera: The cameras, as YAML or a value; None: those of the dataset.
+        trust_code: Whether to run code that the dataset's settings name.
+
+    Attributes:
+        id: The environment's ID, or None.
+        name: Its ID, or the function that makes it.
+        task: Its record, or None.
+        camera: The cameras.
+        view: Draws the states.
+
+    Raises:
+        InputError: The dataset, its environment or the camera cannot be used.
+    """
+
+    def __init__(self, folder: Path, camera: Any = None, *, trust_code: bool = False) -> None:
+        settings = read_settings(folder)
+        self.folder, self.id, function = folder, settings["id"], settings["env"]
+        if not trust_code and ":" in (function or self.id.removeprefix("vlmrm_gym:")):
+            raise InputError(
+                f"The dataset {folder} names code that would be run. Received {short_repr(function or self.id)}. If "
+                "you trust it, pass --trust-code."
+            )
+        camera = read_yaml("camera", camera)
+        self.camera = settings["camera"] if camera is None else camera
+        self.task = None if self.id is None else find_named_task(self.id)
+        self.name, self._grade, self._rollouts = self.id or function, grade_of_task(self.task), read_dataset(folder)
+        with ExitStack() as opened:
+            env = opened.enter_context(closing(make_unscored_env(self.id, function)))
+            with as_input_error(DependencyNotInstalled):
+                self.view = opened.enter_context(closing(StateView(env, self.camera)))
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._opened.close()
+
+    @cached_property
+    def _drawings(self) -> Drawings:
+        renderer = self._opened.enter_context(closing(self.view.make_renderer(lambda *own: own)))
+        return self._opened.enter_context(closing(Drawings(renderer)))
+
+    def _draw(self, states: States, size: Any = None, views: Any = None) -> NDArray[np.uint8]:
+        """Draw states at the environment's own size, or another: see `Side`."""
+        return self._drawings.draw(states, size, views)
+
+    def sample(self, count: int, length: int, prompt: str, seed: int) -> list[Pair]:
+        """Draw pairs, so that no segment is in two of them. More pairs of the same seed begin with the same ones.
+
+        Args:
+            count: How many.
+            length: States of a segment.
+            prompt: The goal.
+            seed: Of the choice.
+
+        Raises:
+            InputError: The dataset has too few segments.
+        """
+        ends = np.cumsum([max(0, len(rollout) - length + 1) for rollout in self._rollouts])
+        if 2 * count > ends[-1]:
+            raise InputError(
+                f"`pairs` must be at most half of the dataset's segments of {length} states, {ends[-1]:,}. Received "
+                f"{count:,}. Ask about fewer, or record more episodes."
+            )
+        chosen = np.random.default_rng(seed).permutation(ends[-1])[: 2 * count]
+        episodes = np.searchsorted(ends, chosen, side="right")
+        starts = chosen - np.concatenate([[0], ends])[episodes]
+        places = list(zip(episodes.tolist(), starts.tolist(), strict=True))
+        make = self._make(prompt, f"{self.name} camera={self.camera!r}")
+        sides = [self._side(make, episode, start, length) for episode, start in places]
+        return [make.pair(*pair) for pair in zip(sides[::2], sides[1::2], strict=True)]
+
+    def find(self, asked: Asked, prompt: str) -> Pair:
+        """The pair that was asked.
+
+        Raises:
+            InputError: It is not of this dataset.
+        """
+        places, lengths = [place[1:] for place in (asked.first, asked.second)], [len(one) for one in self._rollouts]
+        if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
+            make = self._make(prompt, asked.views)
+            pair = make.pair(*(self._side(make, *place) for place in places))
+            if pair.key == asked.pair:
+                return pair
+        raise InputError(
+            f"The answers must be about the dataset {self.folder}. Received some about other states. Pass the dataset "
+            "that was labelled."
+        )
+
+    def _make(self, prompt: str, views: str) -> PairMaker:
+        return PairMaker(draw=self._draw, grade=self._grade, prompt=prompt, views=views)
+
+    def _side(self, make: PairMaker, episode: int, start: int, length: int) -> Side:
+        rollout, steps = self._rollouts[episode], slice(start, start + length)
+        return make.side(rollout.states[steps], rollout.task_rewards[steps], (0, episode, start))

@@ -1,0 +1,75 @@
+"""Makes pairs of segments, and compares what is said of pairs with their grades."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.tasks import Task
+
+Grade = Callable[[NDArray[np.float64]], Any]
+"""How near states are to the goal: from float64 (N, S) to (N,), or None where that is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairMaker:
+    """Makes pairs of segments of one environment's episodes."""
+
+    draw: Callable[..., NDArray[np.uint8]]
+    """See `Side`."""
+    grade: Grade | None
+    """How near states are to the goal; None: that is not known."""
+    prompt: str
+    """The goal."""
+    views: str
+    """Describes the environment and its cameras."""
+
+    def side(self, states: States, task_rewards: NDArray[np.float64], where: tuple[int, int, int]) -> Side:
+        """A segment of T states, their task rewards, float64 (T,), and where it begins, see `Side`."""
+        grades = None if self.grade is None or states.rows.ndim != 2 else self.grade(states.rows)
+        grades = None if grades is None else np.asarray(grades, dtype=np.float64)
+        return Side(states=states, draw=self.draw, grades=grades, task_rewards=task_rewards, where=where)
+
+    def pair(self, first: Side, second: Side) -> Pair:
+        """A pair of segments."""
+        return Pair(first=first, second=second, prompt=self.prompt, views=self.views)
+
+
+def grade_of_task(task: Task | None) -> Grade | None:
+    """The grade of a task's record, from 0 to 1, and 1 more where a state succeeds; None without a record.
+
+    A grade alone may leave out what success asks for: that of cart-pole knows nothing of the ends of the track.
+    """
+    states = None if task is None else task.make_states()
+    return None if states is None else partial(_grade, states)
+
+
+def _grade(states: Any, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    grades = states.grade(rows)
+    return grades + states.succeeds(rows) if grades is not None and states.has_success_fn else grades
+
+
+def grade_differences(pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    """By how much the grades of the second segments add up to more, float64 (N,); NaN where there are none."""
+    return np.array([_sum(pair.second.grades) - _sum(pair.first.grades) for pair in pairs], dtype=np.float64)
+
+
+def _sum(grades: NDArray[np.float64] | None) -> float:
+    return np.nan if grades is None else float(grades.sum())
+
+
+def answer_differences(answers: Sequence[Answer | None]) -> NDArray[np.float64]:
+    """Preferences of answers minus 0.5, float64 (N,): above 0 for the second; NaN where there is none."""
+    given = [None if answer is None else answer.preference for answer in answers]
+    return np.array([np.nan if one is None else one - 0.5 for one in given], dtype=np.float64)
+
+
+def agreement(said: NDArray[Any], truth: NDArray[np.float64]) -> float:
+    """The fraction of decided answers whose sign is that of the truth; NaN if there is none."""
+    decided = np.isfinite(said) & np.isfinite(truth) & (said != 0) & (truth != 0)
+    return float(((said > 0) == (truth > 0))[decided].mean()) if decided.any() else np.nan
