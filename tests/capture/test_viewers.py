@@ -45,6 +45,21 @@ def env():
     return env
 
 
+def test_a_marker_is_for_one_frame():
+    """An environment that adds one in every step, and is rendered by nobody else, shows one at a time."""
+    env, single = ChangingEnv(size=48), ChangingEnv(size=48)
+    view = StateView(env, quality="faithful")
+    env.reset(seed=0), single.reset(seed=0)
+    for step in range(3):
+        for one in (env, single):
+            one.step(PUSH)
+            add_marker(one, step)
+        frame = view.capture()[1].frame
+        single.mujoco_renderer.viewer.make_context_current()
+        np.testing.assert_array_equal(frame, single.render())
+    view.close()
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_frames_are_those_that_the_environment_shows(env, change):
     """Drawn later, and now: to the pixel, before and after the change, and not those of the state alone."""
@@ -87,21 +102,6 @@ def test_a_configuration_of_the_camera_counts_until_the_viewer_is_made(env):
     assert not np.array_equal(frames[0][0], frames[1][0])
     for ours, shown in frames[1:]:
         np.testing.assert_array_equal(ours, shown)
-    view.close()
-
-
-def test_a_marker_is_for_one_frame():
-    """An environment that adds one in every step, and is rendered by nobody else, shows one at a time."""
-    env, single = ChangingEnv(size=48), ChangingEnv(size=48)
-    view = StateView(env, quality="faithful")
-    env.reset(seed=0), single.reset(seed=0)
-    for step in range(3):
-        for one in (env, single):
-            one.step(PUSH)
-            add_marker(one, step)
-        frame = view.capture()[1].frame
-        single.mujoco_renderer.viewer.make_context_current()
-        np.testing.assert_array_equal(frame, single.render())
     view.close()
 
 
