@@ -8,6 +8,7 @@ once, and all of their states are scored. Each setting of `score_every` and `sco
 states: its error is that of all rewards, interpolated or not. Writes tables in Markdown.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from vlmrm_gym.rollouts.play import Policy, Rollout, constant_actions, play, ran
 from vlmrm_gym.scoring.sparse import SparseChunk, SparseScoring
 from vlmrm_gym.tasks import TASKS
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import sac_continuous
+
 SETTINGS: dict[str, SparseScoring] = {
     **{f"every {every}": SparseScoring(every) for every in (2, 4, 8)},
     **{f"within {tolerance:g}": SparseScoring(tolerance=tolerance) for tolerance in (0.02, 0.05)},
@@ -40,7 +44,7 @@ class Args:
     episodes: int = 6
     """episodes of each task and behaviour"""
     runs: tuple[Path, ...] = ()
-    """folders of `vlmrm-gym train`, each of one of the tasks"""
+    """folders of `vlmrm-gym train` or of examples/sac_continuous.py, each of one of the tasks"""
     camera: str | None = None
     """humanoids: a named set of cameras, such as front-side; None: the paper's camera"""
     model: str = "tiny"
@@ -49,14 +53,20 @@ class Args:
     """of the first episode"""
 
 
-def behaviours(args: Args, task_id: str, env: gym.Env[Any, Any]) -> Iterator[tuple[str, Callable[[int], Policy]]]:
+def behaviours(
+    args: Args, task_id: str, env: gym.Env[Any, Any], envs: gym.vector.VectorEnv
+) -> Iterator[tuple[str, Callable[[int], Policy]]]:
     """Names of behaviours, and what makes the policy of an episode from its seed."""
     space = env.action_space
     yield "random", lambda seed: random_actions(space, np.random.default_rng(seed))
     yield "constant", lambda seed: constant_actions(space, np.random.default_rng(seed))
     for folder in args.runs:
         if task_id.removeprefix("VLMRM/") in folder.name:
-            policy = run_actions(folder, env, task_id)
+            if (folder / "agent.pt").exists():
+                agent = sac_continuous.load_agent(folder, envs)
+                policy = lambda observation, agent=agent: agent.act(observation[None], deterministic=True)[0]  # noqa: E731
+            else:
+                policy = run_actions(folder, env, task_id)
             yield "trained", lambda seed, policy=policy: policy
 
 
@@ -77,7 +87,7 @@ def measure(args: Args) -> Iterator[tuple[str, list[tuple[float, float, float]]]
         envs: Any = gym.make_vec(task_id, 1, **options)
         with closing(make_unscored_env(task_id, None)) as env, closing(envs):
             view = StateView(env, options.get("camera"))
-            for name, policy in behaviours(args, task_id, env):
+            for name, policy in behaviours(args, task_id, env, envs):
                 played = []
                 for seed in range(args.seed, args.seed + args.episodes):
                     rollout = play(env, view, policy(seed), seed=seed, steps=1_000, behaviour=name)

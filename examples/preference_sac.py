@@ -79,6 +79,8 @@ class Args:
     """timesteps from one session to the next"""
     segment_length: int = 1
     """states of a segment, whose rewards add up"""
+    half_life: int | None = 4_000
+    """states count half as much in the choice of pairs after so many newer ones; None: all count the same"""
     model: str = "tiny"
     """the vision-language model whose features the reward is made of: any open_clip model"""
     device: str = "auto"
@@ -250,7 +252,8 @@ def main(args: Args) -> Path:
     # yaml.safe_load reads JSON, and leaves package.module:attribute as it is
     labeler = yaml.safe_load(args.labeler) if args.labeler else GroundTruthLabeler(mistakes=args.mistakes)
     answers = AnswersFile(args.answers or run_folder / "answers.db")
-    learner = PreferenceLearner(envs, labeler, segment_length=args.segment_length, answers=answers, seed=args.seed)
+    options = {"segment_length": args.segment_length, "half_life": args.half_life, "seed": args.seed}
+    learner = PreferenceLearner(envs, labeler, answers=answers, **options)
     buffer = ReplayBuffer(args.buffer_size, envs, device=device, seed=args.seed)
     agent = Agent(envs, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)

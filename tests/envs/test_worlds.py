@@ -166,10 +166,12 @@ def test_successes_have_at_least_the_grades_of_clear_failures(task, rng):
     assert known.succeeds(known.example_goal()[None])[0]
 
 
-def test_the_grade_of_cart_pole_is_the_poles_angle_and_of_mountain_car_the_position():
+def test_the_grade_of_cart_pole_is_the_poles_angle_within_the_track_and_of_mountain_car_the_position():
     pole, car = (REGISTERED[id].make_states() for id in ("VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"))
     angles = np.deg2rad([0, -45, 90, 180])
     np.testing.assert_allclose(pole.grade(np.stack([np.full(4, 1.5), angles], axis=1)), [1, 0.75, 0.5, 0])
+    at_the_end = np.stack([np.full(4, -2.4), angles], axis=1)
+    np.testing.assert_allclose(pole.grade(at_the_end), [1 - 12 / 180, 0.75, 0.5, 0])
     np.testing.assert_allclose(car.grade(np.array([[-1.2], [-0.375], [0.45], [0.6]])), [0, 0.5, 1, 1])
 
 

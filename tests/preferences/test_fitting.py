@@ -52,7 +52,7 @@ def members_by_numpy(head, features):
         y = x
         for layer in range(3):
             y = y @ head.weights[layer][e].numpy() + head.biases[layer][e, 0].numpy()
-            y = np.tanh(y) if layer == 2 else np.maximum(y, 0)
+            y = y if layer == 2 else np.maximum(y, 0)
         outputs.append(y[..., 0])
     return np.array(outputs)
 
@@ -65,11 +65,11 @@ def loss_by_numpy(rewards, answers, weights):
     return (weights * losses).sum() / weights.sum()
 
 
-def test_rewards_are_the_standardised_mean_of_bounded_networks():
+def test_rewards_are_the_standardised_and_bounded_mean_of_the_networks():
     head, features = random_head(), comparisons(20).features[:, 0, 0]
     expected = (members_by_numpy(head, features).mean(0) - float(head.reward_mean)) / 0.3
-    np.testing.assert_allclose(head(torch.from_numpy(features)).numpy(), expected, atol=1e-5)
-    assert head.members(1e4 * torch.from_numpy(features)).abs().max() <= 1
+    np.testing.assert_allclose(head(torch.from_numpy(features)).numpy(), 5 * np.tanh(expected / 5), atol=1e-5)
+    assert head(1e4 * torch.from_numpy(features)).abs().max() <= 5
 
 
 @pytest.mark.parametrize("length", [1, 4])
@@ -114,7 +114,7 @@ def test_a_fit_standardises_rewards_over_the_log():
     own, logged = comparisons(30), 3 + comparisons(400, seed=5).features[:, 0, 0]
     new = PreferenceHead((VIEWS, SIZE), hidden_size=7)
     fit(new, own, logged, FitOptions(epochs=3))
-    rewards = new(torch.from_numpy(logged)).numpy()
+    rewards = 5 * np.arctanh(new(torch.from_numpy(logged)).numpy() / 5)  # before they were bounded
     assert rewards.mean() == pytest.approx(0, abs=1e-4)
     assert rewards.std() == pytest.approx(1, abs=1e-4)
     x = (logged.reshape(400, -1) - new.feature_mean.numpy()) / float(new.feature_scale)

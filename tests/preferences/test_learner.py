@@ -59,8 +59,8 @@ def test_a_session_asks_about_states_of_the_log_and_makes_a_head(envs):
         for side in (pair.first, pair.second):
             assert {row.tobytes() for row in side.states.rows} <= rows
             position, angle = side.states.rows.T
-            succeeds = (np.abs(angle) <= np.deg2rad(12)) & (np.abs(position) < 2.4)
-            np.testing.assert_allclose(side.grades, 1 - np.abs(angle) / np.pi + succeeds)
+            worse = np.maximum(np.rad2deg(np.abs(angle)), 12 * (np.abs(position) - 1.8) / 0.6)
+            np.testing.assert_allclose(side.grades, 1 - worse / 180, atol=1e-12)
             assert side.task_rewards.shape == (3,)
     assert asked[0].first.frames.shape[:2] == (3, 1)
     assert session.verdict.accepted

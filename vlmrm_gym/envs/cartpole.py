@@ -74,8 +74,12 @@ class CartPoleStates(TaskStates):
         self._end, self._fallen = env.x_threshold, env.theta_threshold_radians
 
     def grade(self, states: Rows) -> Numbers:
-        """By the pole's angle alone: 1 upright, 0 upside down."""
-        return 1 - np.abs(states[:, 1]) / np.pi
+        """By the pole's angle: 1 upright, 0 upside down. An end of the track counts as much as a fallen pole.
+
+        From three quarters of the way to an end on, the position counts if it is worse than the angle.
+        """
+        position, angle = np.abs(states).T
+        return 1 - np.maximum(angle, self._fallen * (4 * position / self._end - 3)) / np.pi
 
     def margins(self, states: Rows) -> Mapping[str, Numbers]:
         """See `TaskStates`."""

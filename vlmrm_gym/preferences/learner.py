@@ -73,7 +73,7 @@ class PreferenceLearner:
         fit: How heads are fitted.
         answers: File of answers, so that nothing is asked twice: an `AnswersFile` or a path; None: in memory.
         grade: How near states are to the goal, from float64 (N, S) to (N,), for labelers that ask no one, and for
-            figures. None: the grade of the task's record, if it has one, and 1 more where a state succeeds.
+            figures. None: the grade of the task's record, if it has one.
         seed: Of pairs and weights.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,17 +40,9 @@ class PairMaker:
 
 
 def grade_of_task(task: Task | None) -> Grade | None:
-    """The grade of a task's record, from 0 to 1, and 1 more where a state succeeds; None without a record.
-
-    A grade alone may leave out what success asks for: that of cart-pole knows nothing of the ends of the track.
-    """
+    """The grade of a task's record; None without a record."""
     states = None if task is None else task.make_states()
-    return None if states is None else partial(_grade, states)
-
-
-def _grade(states: Any, rows: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    grades = states.grade(rows)
-    return grades + states.succeeds(rows) if grades is not None and states.has_success_fn else grades
+    return None if states is None else states.grade
 
 
 def grade_differences(pairs: Sequence[Pair]) -> NDArray[np.float64]:

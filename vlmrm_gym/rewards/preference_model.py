@@ -22,12 +22,18 @@ _KEY = "vlmrm_gym.preference_head"
 """In the metadata of files: what else is known of a head, as JSON."""
 
 
+LIMIT = 5.0
+"""Rewards are between minus this and this, in standard deviations."""
+
+
 class PreferenceHead(torch.nn.Module):
     """An ensemble of networks with two hidden layers, from the features of all views of a state to its reward.
 
-    Each network's output is bounded by a hyperbolic tangent. The reward is the mean over the networks, shifted and
-    scaled by constants of this head: over the states that it was standardised with, rewards have mean 0 and standard
-    deviation 1, so that rewards of different heads are alike to the learner.
+    The reward is the mean over the networks, shifted and scaled by constants of this head: over the states that it was
+    standardised with, rewards have mean 0 and standard deviation 1, so that rewards of different heads are alike to the
+    learner. A hyperbolic tangent bounds them at -5 and 5 then. The networks' own outputs are not bounded: bounded ones,
+    as in PEBBLE, end up as the rank of a state among those that were compared, which is flat near a goal that
+    exploration seldom reaches.
 
     Args:
         shape: Of a state's features, (V, D).
@@ -68,7 +74,7 @@ class PreferenceHead(torch.nn.Module):
         self.register_buffer("reward_std", torch.ones(()))
 
     def members(self, features: torch.Tensor) -> torch.Tensor:
-        """What each network says of states: features float32 (B, V, D) to float32 (E, B), from -1 to 1.
+        """What each network says of states: features float32 (B, V, D) to float32 (E, B).
 
         Features (E, B, V, D) are other states for each network.
         """
@@ -76,11 +82,12 @@ class PreferenceHead(torch.nn.Module):
         *hidden, last = zip(self.weights, self.biases, strict=True)
         for weight, bias in hidden:
             x = torch.baddbmm(bias, x, weight).relu()
-        return torch.baddbmm(last[1], x, last[0]).squeeze(-1).tanh()
+        return torch.baddbmm(last[1], x, last[0]).squeeze(-1)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Rewards of states: features float32 (B, V, D) to float32 (B,)."""
-        return (self.members(features).mean(0) - self.reward_mean) / self.reward_std
+        """Rewards of states: features float32 (B, V, D) to float32 (B,), from -5 to 5."""
+        rewards = (self.members(features).mean(0) - self.reward_mean) / self.reward_std
+        return LIMIT * (rewards / LIMIT).tanh()
 
     @torch.no_grad()
     def scale_features(self, features: torch.Tensor) -> None:
@@ -91,7 +98,7 @@ class PreferenceHead(torch.nn.Module):
 
     @torch.no_grad()
     def standardise(self, features: torch.Tensor) -> None:
-        """Give rewards mean 0 and standard deviation 1 over these features, float32 (B, V, D)."""
+        """Give rewards, before they are bounded, mean 0 and standard deviation 1 over features float32 (B, V, D)."""
         rewards = self.members(features).mean(0)
         self.reward_mean.copy_(rewards.mean())
         self.reward_std.copy_(rewards.std(correction=0).clamp_min(1e-3))
