@@ -79,8 +79,6 @@ class Args:
     """timesteps from one session to the next"""
     segment_length: int = 1
     """states of a segment, whose rewards add up"""
-    half_life: int | None = 5_000
-    """states count half as much in the choice of pairs after so many newer ones; None: all count the same"""
     model: str = "tiny"
     """the vision-language model whose features the reward is made of: any open_clip model"""
     device: str = "auto"
@@ -97,7 +95,7 @@ class Args:
     """the number of parallel environments"""
     buffer_size: int = 200_000
     """the replay memory buffer size; features are kept, too: 512 bytes a transition with "tiny" and one camera"""
-    gamma: float = 0.99
+    gamma: float = 0.995
     """the discount factor gamma"""
     tau: float = 0.005
     """target smoothing coefficient"""
@@ -250,8 +248,7 @@ def main(args: Args) -> Path:
     # yaml.safe_load reads JSON, and leaves package.module:attribute as it is
     labeler = yaml.safe_load(args.labeler) if args.labeler else GroundTruthLabeler(mistakes=args.mistakes)
     answers = AnswersFile(args.answers or run_folder / "answers.db")
-    options = {"segment_length": args.segment_length, "half_life": args.half_life, "seed": args.seed}
-    learner = PreferenceLearner(envs, labeler, answers=answers, **options)
+    learner = PreferenceLearner(envs, labeler, segment_length=args.segment_length, answers=answers, seed=args.seed)
     buffer = ReplayBuffer(args.buffer_size, envs, device=device, seed=args.seed)
     agent = Agent(envs, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)

@@ -94,7 +94,7 @@ class PreferenceLearner:
         segment_length: int = 1,
         sampling: Sampling = "disagreement",
         candidates: int = 10,
-        half_life: int | None = 5_000,
+        half_life: int | None = None,
         fit: FitOptions | None = None,
         answers: AnswersFile | str | Path | None = None,
         grade: Callable[[NDArray[np.float64]], Any] | None = None,
