@@ -9,7 +9,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from vlmrm_gym.preferences.learner import PreferenceLearner
+from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 from vlmrm_gym.preferences.schedules import Schedule, plan_sessions
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
@@ -52,6 +52,7 @@ class PreferenceCallback(BaseCallback):
     Attributes:
         learner: The `PreferenceLearner`; its `save` and `load` are for checkpoints. Made by `bind`, or when training
             begins.
+        sessions: Those that this has held, oldest first.
 
     Raises:
         ValueError: A number is not an integer of at least 1, or the schedule is unknown.
@@ -78,6 +79,7 @@ class PreferenceCallback(BaseCallback):
         self._plan = plan_sessions(total, pairs, schedule)
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options
+        self.sessions: list[Session] = []
 
     def bind(self, envs: VLMVecEnv) -> None:
         """Make the learner, before training begins: to `load` what it knew.
@@ -107,8 +109,9 @@ class PreferenceCallback(BaseCallback):
                 "will be asked. Pass a lower `every`, or more `pairs`.",
                 stacklevel=2,
             )
-        if self.learner.head is not None:  # a training that continues: its buffer has no head yet
-            self._relabel()
+        if self.learner.head is not None:  # a training that continues: its buffer may have no head yet
+            if not getattr(getattr(self.model, "replay_buffer", None), "is_settled", False):
+                self._relabel()
         elif isinstance(self.model, OnPolicyAlgorithm):
             self._explore()
 
@@ -142,6 +145,7 @@ class PreferenceCallback(BaseCallback):
     def _hold_session(self) -> None:
         is_first = self.learner.head is None
         session = self.learner.session(self._plan[self.learner.num_sessions])
+        self.sessions.append(session)
         for name, value in session.scalars.items():
             self.logger.record(f"preferences/{name}", value)
         self.logger.log(f"Session {session.number} of {len(self._plan)}: {session.verdict.reason}")
