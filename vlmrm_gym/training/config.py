@@ -65,7 +65,8 @@ _RewardFields: Any = with_spec_fields(
 @dataclass(kw_only=True)
 class RewardConfig(_RewardFields):
     """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip`, and those that
-    `vlmrm_gym.Preference` has, too, for `name: preference`."""
+    `vlmrm_gym.Preference` has, too, for `name: preference`.
+    """
 
     camera: Annotated[Cameras | None, tyro.conf.arg(aliases=FLAGS["camera"])] = None
     """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
@@ -138,10 +139,11 @@ class RewardConfig(_RewardFields):
 @dataclass(kw_only=True)
 class PreferencesConfig(_Section):
     """How a reward is learned from the answers of `reward.labeler`. The first session is when learning would begin, at
-    `rl.learning_starts`; for PPO and A2C after `every` steps."""
+    `rl.learning_starts`; for PPO and A2C after `every` steps.
+    """
 
     every: Count | None = None
-    """steps, over all environments, from one session to the next (None: sessions fill the first half of the training)"""
+    """steps, over all environments, from one session to the next (None: all are in the first half of the training)"""
     pairs: Count = 50
     """pairs that a session asks about, on average"""
     total: Count = 500
@@ -284,7 +286,7 @@ class Config(_Section):
     def reward_with_task_prompts(self) -> RewardConfig:
         """The reward with the task's prompt, and with the task's baseline if `alpha` needs one, where none is given."""
         reward, task = self.reward, self.task
-        if task is None or reward.is_own and reward.name != "preference":
+        if task is None or (reward.is_own and reward.name != "preference"):
             return reward
         if reward.prompt is None and task.prompt is not None and "prompt" not in (reward.kwargs or {}):
             reward = replace(reward, prompt=[task.prompt])

@@ -31,12 +31,14 @@ def plan_training(config: Config) -> Mapping[str, str]:
         prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
         share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
+        what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
         plan["reward"] = f"{what}{share}, scored by {where}"
     if reward.labeler is not None:
         own, first = config.preferences, find_setting(rl, "learning_starts") or config.preferences.every
         labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
-        plan["reward"] = f"learned from comparisons for {prompts}, scored by {where}"
-        plan["comparisons"] = f"{own.total:,} pairs in {own.num_sessions} sessions, the first after {first:,} steps, one"
+        plan["comparisons"] = (
+            f"{own.total:,} pairs in {own.num_sessions} sessions, the first after {first:,} steps, one"
+        )
         plan["comparisons"] += f" every {own.every:,}; answered by {labeler}"
     if not ALGORITHMS[rl.algorithm].on_policy:
         plan["memory"] = f"{_replay_bytes(config) / 1e9:.2f} GB for the replay buffer when it is full"

@@ -15,6 +15,7 @@ from vlmrm_gym.preferences.fitting import FitOptions
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.constructing import constructing
@@ -87,8 +88,9 @@ class Learning:
         if self.version != self._kept_version:
             assert self.callback.learner.head is not None
             self.callback.learner.head.save(self._folder.head)
-            values = json.dumps(frozen(self._config.reward, self._folder).arguments()["reward"], indent=2)
-            atomic_write(self._folder.path / HEAD[1], lambda path: path.write_text(values, encoding="utf-8"))
+            values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
+            text = json.dumps(to_mapping(values), indent=2)
+            atomic_write(self._folder.path / HEAD[1], lambda path: path.write_text(text, encoding="utf-8"))
             self._kept_version = self.version
 
     def log_sessions(self, say: Callable[[str], None]) -> bool:
