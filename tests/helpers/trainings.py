@@ -73,7 +73,9 @@ def contents(folder):
     buffer = list(folder.checkpoints.values())[-1] / "replay_buffer.npz"
     if buffer.exists():
         with np.load(buffer, allow_pickle=False) as stored:
-            values |= {f"buffer {name}": torch.as_tensor(stored[name]) for name in stored if stored[name].dtype.kind != "U"}
+            values |= {
+                f"buffer {name}": torch.as_tensor(stored[name]) for name in stored if stored[name].dtype.kind != "U"
+            }
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in folder.metrics()]
     values["metrics"] = torch.tensor([list(row.values()) for row in rows])
     best = kind.load(folder.policy("best"), device="cpu")

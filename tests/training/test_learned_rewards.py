@@ -68,8 +68,8 @@ def learning(algorithm, tmp_path, run_name="run", labeler="ground_truth", **own)
     """Three sessions of 10 pairs, after 60, 120 and 180 of 240 steps; checkpoints before, between and after them."""
     config = small(algorithm, tmp_path, run_name, name="preference", labeler=labeler, kwargs={"hidden_size": 8})
     own = {"every": 60, "pairs": 10, "total": 30, "fit": {"epochs": 5, "min_answers": 5}, **own}
-    logging = replace(config.logging, checkpoint_freq=25)
-    return replace(config, preferences=PreferencesConfig(**own), logging=logging)
+    logging, rl = replace(config.logging, checkpoint_freq=25), replace(config.rl, episode_length=5)
+    return replace(config, preferences=PreferencesConfig(**own), rl=rl, logging=logging)
 
 
 def learned(folder):
@@ -87,8 +87,8 @@ def run(tmp_path_factory):
     return train(config), config
 
 
-def resume_after(stop, config, labeler):
-    """Interrupt a training at one of its pairs, resume it, and return its folder."""
+def interrupt(stop, config, labeler):
+    """Interrupt a training at one of its pairs, and return its folder."""
     (labeler / "stop").write_text(stop)
     if stop.startswith("wait"):
         (file := labeler / "config.yaml").write_text(to_yaml(config))
@@ -105,22 +105,20 @@ def resume_after(stop, config, labeler):
             process.send_signal(signal.SIGKILL)
             process.communicate()
     else:
-        with pytest.raises(Exception, match="") as raised:
+        with pytest.raises(Exception, match="^$") as raised:
             train(config)
         assert raised.type.__name__ == "Crash"
     (labeler / "stop").unlink()
-    folder = RunFolder.open(config.run_folder)
-    resume(config, folder)
-    return folder
+    return RunFolder.open(config.run_folder)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "stop", "reached"),
     [
-        ("DQN", "wait 16", 100),  # in the second session
-        ("DQN", "raise 4", 50),  # in the first one: there is no reward yet
+        ("DQN", "wait 16", 102),  # in the second session
+        ("DQN", "raise 4", 54),  # in the first one: there is no reward yet
         ("SAC", "raise 24", 150),
-        ("PPO", "raise 16", 96),  # its first session is at step 60, before its first rollout
+        ("PPO", "raise 16", 108),  # its first session is at step 60, before its first rollout
         pytest.param("PPO", "raise 4", 0, marks=pytest.mark.slow),
         pytest.param("TQC", "wait 24", 150, marks=pytest.mark.slow),
     ],
@@ -135,7 +133,9 @@ def test_a_run_that_is_killed_in_a_session_and_resumed_ends_as_one_that_was_not(
     assert len(expected) == len(set(expected)) == 30
     (labeler / "asked").unlink()
     config = learning(algorithm, tmp_path, f"{algorithm}-broken", "hesitant:hesitate")
-    broken = resume_after(stop, config, labeler)
+    broken = interrupt(stop, config, labeler)
+    assert max(broken.checkpoints, default=0) == reached
+    resume(config, broken)
     assert (labeler / "asked").read_text().split() == expected
     assert_equal(unbroken, broken)
     assert learned(unbroken) == learned(broken)
@@ -171,10 +171,12 @@ def test_the_best_agent_is_judged_by_the_newest_head(run):
     folder, config = run
     best, kept = json.loads((folder.path / "best.json").read_text()), EpisodeLog.of([])
     kept.load(folder.path / "best_episodes.npz")
-    assert [len(episode) for episode in kept.episodes] == [25] * 8
+    assert [len(episode) for episode in kept.episodes] == [5] * 8
+    accepted = EventAccumulator(str(folder.path)).Reload().Scalars("preferences/accepted")
+    assert best["step"] < max(one.step for one in accepted if one.value)
     spec = from_mapping(json.loads((folder.path / "reward.json").read_text()))
-    envs = vlmrm_gym.sb3.make_vec_env(config.env_name, 2, reward=spec, episode_length=25)
-    returns = [envs.envs.scorer.score(one.states).sum() for one in kept.episodes]
+    envs = vlmrm_gym.sb3.make_vec_env(config.env_name, 2, reward=spec, episode_length=5)
+    returns = [envs.envs.scorer.rewards(one.states).sum() for one in kept.episodes]
     envs.close()
     assert best["vlm_return"] == pytest.approx(np.mean(returns), abs=1e-3)
 
@@ -209,7 +211,10 @@ FLAGS = ["--env-name", "VLMRM/CartPole-v1", "--reward", "preference"]
         ([*FLAGS, "--labeler", "human", "--alpha", "0.5"], "`alpha`"),
         ([*FLAGS, "--labeler", "human", "--prompt", "a", "b"], "`reward.prompt` must be a text."),
         ([*FLAGS, "--labeler", "human", "--preferences.fit", "{epochs: 0}"], "`preferences.fit.epochs` must be an"),
-        ([*FLAGS, "--labeler", "human", "--preferences.every", "5000"], "would be at step 46,600 of 20,000. Received 5"),
+        (
+            [*FLAGS, "--labeler", "human", "--preferences.every", "5000"],
+            "would be at step 46,600 of 20,000. Received 5",
+        ),
         ([*FLAGS, "--labeler", "human", "--preferences.segment-length", "201"], "the length of an episode, 200."),
         ([*FLAGS, "--labeler", "human", "--preferences.schedule", "linear"], "linear"),
     ],
@@ -300,7 +305,11 @@ def test_a_reward_may_be_the_file_of_a_specification(values, expected, tmp_path)
     ("text", "flags", "message"),
     [
         ('{"kind": "evil:Reward"}', [], "`reward.name` names code that would be run. Received 'evil:Reward'"),
-        ('{"kind": "clip", "prompt": "a", "alpa": 0.5}', [], "`reward.alpa` is not known. Did you mean `alpha`?"),
+        (
+            '{"kind": "clip", "prompt": "a", "alpa": 0.5}',
+            [],
+            "`reward.alpa` is not known. Did you mean `reward.alpha`?",
+        ),
         ('{"kind": "clip", "prompt": "a"}', ["--alpha", "0.5"], "`reward.alpha` cannot be passed beside the file"),
         ("[", [], "cannot be read as JSON"),
     ],

@@ -1,6 +1,7 @@
 """Learns a reward from comparisons while an algorithm of Stable-Baselines3 learns from the reward."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class PreferenceCallback(BaseCallback):
         schedule: How the pairs are divided over the sessions: "constant", "hyperbolic", "inverse_quadratic", or a
             function from the part of the sessions that is over, 0 to 1, to a relative number.
         folder: Where a picture of each session's pairs, with their answers, is written. None: none is.
+        progress: Called with a line about a session after each answer; see `ask`.
         options: Other arguments of `PreferenceLearner`, such as `segment_length`, `sampling`, `fit` and `answers`.
 
     Attributes:
@@ -70,6 +72,7 @@ class PreferenceCallback(BaseCallback):
         first: int | None = None,
         schedule: Schedule = "constant",
         folder: str | Path | None = None,
+        progress: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -79,6 +82,7 @@ class PreferenceCallback(BaseCallback):
         self._plan = plan_sessions(total, pairs, schedule)
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options
+        self.progress = progress
         self.sessions: list[Session] = []
 
     def bind(self, envs: VLMVecEnv) -> None:
@@ -144,7 +148,7 @@ class PreferenceCallback(BaseCallback):
 
     def _hold_session(self) -> None:
         is_first = self.learner.head is None
-        session = self.learner.session(self._plan[self.learner.num_sessions])
+        session = self.learner.session(self._plan[self.learner.num_sessions], self.progress)
         self.sessions.append(session)
         for name, value in session.scalars.items():
             self.logger.record(f"preferences/{name}", value)

@@ -56,6 +56,8 @@ class RunCallback(BaseCallback):
         self._resumed = resumed
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
+        if learning is not None:
+            learning.callback.progress = self._bar.set_postfix_str
         self._failing: set[str] = set()
         """What could not be written at the last attempt."""
         self._recent_success: deque[float] = deque(maxlen=32)

@@ -290,7 +290,7 @@ class Config(_Section):
             return reward
         if reward.prompt is None and task.prompt is not None and "prompt" not in (reward.kwargs or {}):
             reward = replace(reward, prompt=[task.prompt])
-        if reward.baseline is None and reward.alpha > 0 and task.baseline is not None:
+        if reward.baseline is None and reward.alpha > 0 and not reward.is_own and task.baseline is not None:
             reward = replace(reward, baseline=[task.baseline])
         return reward
 
