@@ -48,7 +48,7 @@ class Crash(Exception):
 
 
 def hesitate(pairs):
-    \"\"\"Prefers the higher grade. Notes what it is asked; raises, or waits, before the pair whose number `stop` has.\"\"\"
+    \"\"\"Prefers the higher grade, and notes what it is asked; raises or waits before the pair with a number.\"\"\"
     for pair in pairs:
         asked, stop = FOLDER / "asked", FOLDER / "stop"
         count = len(asked.read_text().split()) if asked.exists() else 0
@@ -105,7 +105,7 @@ def interrupt(stop, config, labeler):
             process.send_signal(signal.SIGKILL)
             process.communicate()
     else:
-        with pytest.raises(Exception, match="^$") as raised:
+        with pytest.raises(Exception, match=r"^$") as raised:
             train(config)
         assert raised.type.__name__ == "Crash"
     (labeler / "stop").unlink()
@@ -183,7 +183,7 @@ def test_the_best_agent_is_judged_by_the_newest_head(run):
 
 def test_a_run_is_evaluated_by_its_newest_head(run, capsys):
     """Also if its labeler is code, which is not run."""
-    folder, config = run
+    folder, _ = run
     before = folder.config_file.read_text()
     folder.config_file.write_text(before.replace("labeler: ground_truth", "labeler: evil:labeler"))
     main(["evaluate", str(folder.path), "--episodes", "2", "--no-video"])
