@@ -206,7 +206,7 @@ def test_only_training_episodes_start_near_the_goal(reward, tmp_path, monkeypatc
         )
     )
     made = []
-    monkeypatch.setattr(run, "_learn", lambda config, folder, envs, model: made.append(envs.reset()[:, 0].min()))
+    monkeypatch.setattr(run, "_learn", lambda config, folder, envs, *_: made.append(envs.reset()[:, 0].min()))
     run.start(config, RunFolder(config.run_folder))
     with closing(make_envs(config, 16)) as envs:
         made.append(envs.reset(seed=0)[0][:, 0].min())

@@ -99,7 +99,6 @@ class Learning:
         self._num_logged += len(new)
         for session in new:
             say(f"Session {session.number} of {self._config.preferences.num_sessions}: {session.verdict.reason}")
-        for session in new:
             (folder := self._folder.path / "sessions").mkdir(exist_ok=True)
             write_session(session, folder / f"{session.number:03}.png")
         return bool(new)
