@@ -1,6 +1,7 @@
 """Episodes that are remembered: pairs, clips and pictures are cut from them, and any moment can be drawn again."""
 
 import json
+import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -91,6 +92,14 @@ class EpisodeLog:
         self.max_bytes = int(max_bytes)
         self._episodes: deque[LoggedEpisode] = deque()
         self._nbytes = self._recording_bytes = 0
+
+    @classmethod
+    def of(cls, episodes: Sequence[LoggedEpisode]) -> "EpisodeLog":
+        """A log of these episodes, without a limit: to save and load them."""
+        log = cls(sys.maxsize)
+        for episode in episodes:
+            log._add(episode)
+        return log
 
     @property
     def episodes(self) -> Sequence[LoggedEpisode]:

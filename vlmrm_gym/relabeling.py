@@ -60,7 +60,8 @@ class RewardColumns:
         self._head: Head | None = None
         self._version: int | None = None
         """Of the environments' head, when the stored rewards were made; None: that of the next rewards to arrive."""
-        self._is_settled = True
+        self.is_settled = True
+        """Whether all stored rewards are of one head."""
         self.columns: dict[str, NDArray[Any]] = {}
         """`features`, float32 or float16 (capacity, V, D), and weighted `task_rewards`, float32 (capacity,), in the
         order of `arrive`. Empty without features. The system gives the memory as they fill."""
@@ -136,10 +137,10 @@ class RewardColumns:
         if self._version is None:
             self._version = newest
         if newest > self._version or (self._head is None and versions.min() < self._version):
-            self._is_settled = False
+            self.is_settled = False
         elif self._head is not None:
             rewards = apply_head(self._head, features, of=of) + task_rewards
-        self._is_settled &= bool(np.isfinite(rewards).all())
+        self.is_settled &= bool(np.isfinite(rewards).all())
         return rewards, features, task_rewards
 
     def check_fingerprint(self, fingerprint: str) -> None:
@@ -179,12 +180,27 @@ class RewardColumns:
             features, task_rewards = (column[:stored] for column in self.columns.values())
             name = "" if version is None else f"version {version}"
             rewards = apply_head(head, features, name, "this buffer") + task_rewards
-        self._head, self._version, self._is_settled = head, version, True
+        self._head, self._version, self.is_settled = head, version, True
         return rewards
+
+    def resume(self, head: NewestHead, rewards: NDArray[np.float32]) -> None:
+        """Make rewards with this head from now on; it made those that are stored.
+
+        Args:
+            head: With a first version.
+            rewards: What is stored.
+
+        Raises:
+            ValueError: The head is of other features, or a stored reward is not finite.
+        """
+        check_fingerprint(head, self.fingerprint)
+        if not np.isfinite(rewards).all():
+            raise ValueError("The stored rewards must be of the head, and finite. Call `relabel`.")
+        self._head, self._version, self.is_settled = head.head, head.version, True
 
     def check_settled(self) -> None:
         """Raise a RuntimeError unless all stored rewards are of one head."""
-        if not self._is_settled:
+        if not self.is_settled:
             raise RuntimeError(
                 "The stored rewards are not all of the newest head: there was none yet, another one has come, or the "
                 "buffer was loaded from a file, which has no head. Call `relabel` with the newest head first."
@@ -195,7 +211,7 @@ class RewardColumns:
         """What a file needs to know of the rewards: a version, and what the features are of. Empty without any."""
         if not self.columns and self._head is None:
             return {}
-        is_of_environments = self._is_settled and self._head is None
+        is_of_environments = self.is_settled and self._head is None
         version = (self._version or 0) if is_of_environments else _NEEDS_RELABEL
         return {"reward_version": version, "fingerprint": self.fingerprint}
 
@@ -208,7 +224,7 @@ class RewardColumns:
         self.check_fingerprint(str(state["fingerprint"]) if "fingerprint" in state else "")
         version = int(state["reward_version"]) if "reward_version" in state else 0
         self._head = None
-        self._version, self._is_settled = max(0, version) or None, version != _NEEDS_RELABEL
+        self._version, self.is_settled = max(0, version) or None, version != _NEEDS_RELABEL
 
 
 def find_featured(envs: Any) -> Any:

@@ -239,7 +239,7 @@ def refused(capsys, *arguments):
 
 def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
     output = refused(capsys, "tasks", "--pictures", tmp_path / "pictures", "--camera", "{azimuth: 90")
-    assert output.startswith("`camera` cannot be read: while parsing a flow mapping")
+    assert output.startswith("`camera` cannot be read: line 1: this is not valid YAML: expected")
     assert output.endswith("Received '{azimuth: 90'.\n")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,5 +1,7 @@
 """Sessions without an RL library: which pairs are asked, what comes of the answers, and checkpoints."""
 
+import threading
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -195,6 +197,51 @@ def test_a_learner_that_is_loaded_continues_as_one_that_was_not_stopped(tmp_path
             envs.close()
     assert ended[0] == ended[1]
     assert learner.comparisons.features.shape[0] == 40
+
+
+class Late:
+    """A labeler that answers, in the background, when it is let."""
+
+    identity, wait = "late", False
+
+    def __init__(self):
+        self.may_answer, self.asked = threading.Event(), []
+
+    def answers(self, pairs):
+        self.asked += [pair.key for pair in pairs]
+        assert self.may_answer.wait(60)
+        yield from ((i, Answer(preference=float(i % 2))) for i in range(len(pairs)))
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_answers_that_come_late_are_learned_from_after_a_checkpoint_too(stops, tmp_path):
+    """Their pairs and features are in it."""
+    labeler, envs = Late(), make_envs()
+    play(envs, 41)
+    with AnswersFile(tmp_path / "answers.db", picture_height=0) as answers:
+        learner = PreferenceLearner(envs, labeler, segment_length=2, answers=answers, fit=QUICK)
+        first = learner.session(15)
+        assert first.answers == [None] * 15
+        features = np.stack([own for _, own in learner._waiting])
+        if stops:
+            learner.save(tmp_path / "learner")
+            envs.close()
+            learner = PreferenceLearner(envs := make_envs(), labeler, segment_length=2, answers=answers, fit=QUICK)
+            learner.load(tmp_path / "learner")
+        labeler.may_answer.set()
+        for asking in answers.background:
+            asking.result(60)
+        second = learner.session(15)
+        assert [pair.key for pair in second.pairs[:15]] == [pair.key for pair in first.pairs]
+        for before, after in zip(first.pairs, second.pairs, strict=False):
+            np.testing.assert_array_equal(before.second.grades, after.second.grades)
+            assert (after.first.frames.shape[0], before.second.where) == (2, after.second.where)
+        np.testing.assert_array_equal(learner.comparisons.features[:15], features)
+        assert learner.comparisons.preferences[:15].tolist() == [0.0, 1.0] * 7 + [0.0]
+        for asking in answers.background:
+            asking.result(60)
+    assert len(labeler.asked) == len(set(labeler.asked)) == 30
+    envs.close()
 
 
 def test_checkpoints_of_others_are_refused_and_change_nothing(envs, tmp_path):

@@ -58,12 +58,15 @@ ALLOWED = {
     "training": BASE
     | {
         "vlmrm_gym",
+        "episode_log",
         "episodes",
         "media",
         "envs",
         "rendering",
         "capture",
         "rewards",
+        "relabeling",
+        "preferences",
         "scoring",
         "wrappers",
         "vector",

@@ -165,7 +165,7 @@ logging: 3
         "line 5: `reward.alpha` must be a valid number. Received True.",
         "line 6: `reward.pretraned_model` is not known. Did you mean `reward.pretrained_model`?",
         "line 7: `reward.target_prompts` must be a valid list. Received 5.",
-        "line 8: `reward.zoom` is not known. Known in `reward`: name, kwargs, prompt, baseline, alpha, model",
+        "line 8: `reward.zoom` is not known. Known in `reward`: name, kwargs, labeler, prompt, baseline, alpha, model",
         "line 10: `rl.n_steps` must be a valid integer",
         "line 12: `rl.tau` is given twice: as `rl.tau` in line 11.",
         "line 13: `rl.ent_coef` must be greater than or equal to 0. Received -1.",

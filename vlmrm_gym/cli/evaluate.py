@@ -14,6 +14,7 @@ from vlmrm_gym.cli.tasks import console
 from vlmrm_gym.cli.train import read_settings
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.terminal import say
+from vlmrm_gym.training.config_file import read_config_file
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.validation import short_repr
 
@@ -61,7 +62,8 @@ def evaluate(command: Evaluate) -> None:
     ):
         if not least <= value <= most:
             raise RunError(f"`{name}` must be from {least} to {most}. Received {short_repr(value)}.")
-    config, file = read_settings(folder.config_file, ["--no-track"], trust_code=command.trust_code)
+    flags = ["--no-track", *_newest_reward(folder)]
+    config, file = read_settings(folder.config_file, flags, trust_code=command.trust_code)
     policy = folder.policy(command.policy)
     from vlmrm_gym.training import evaluation
 
@@ -89,3 +91,19 @@ def evaluate(command: Evaluate) -> None:
     if command.video:
         evaluation.record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed, progress=True)
         say(f"Video: {folder.path / 'evaluation.mp4'}")
+
+
+def _newest_reward(folder: RunFolder) -> list[str]:
+    """Flags for the newest head, if the run has learned its reward.
+
+    Raises:
+        RunError: It has not learned any yet.
+    """
+    reward = read_config_file(folder.config_file).config.reward
+    if reward.labeler is None:
+        return []
+    if not folder.head.exists():
+        raise RunError(f"The run {folder.path} has not learned a reward yet: it has no {folder.head.name}. Resume it.")
+    from vlmrm_gym.training.preferences import frozen
+
+    return ["--reward.labeler", "null", "--reward.kwargs", json.dumps(frozen(reward, folder).kwargs)]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
-import yaml
 from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym.errors import InputError, as_input_error, check_values
@@ -19,6 +18,7 @@ from vlmrm_gym.rewards.specification import RewardSpec, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.terminal import said_warnings
+from vlmrm_gym.training import plain_yaml
 from vlmrm_gym.validation import short_repr
 
 Command = TypeVar("Command")
@@ -47,10 +47,9 @@ def read_yaml(name: str, given: Any) -> Any:
         InputError: It is not YAML.
     """
     try:
-        return yaml.safe_load(given) if isinstance(given, str) else given
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"`{name}` cannot be read: {reason}. Received {short_repr(given)}.") from error
+        return plain_yaml.read_yaml(given)[1] if isinstance(given, str) else given
+    except ValueError as error:
+        raise InputError(f"`{name}` cannot be read: {error}. Received {short_repr(given)}.") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,16 +7,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from vlmrm_gym.cli.settings import describe_kinds
+from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import complete, find_named_code
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigError, ConfigFile, as_values, read_config_file, validate
+from vlmrm_gym.training.config_file import ConfigError, ConfigFile, Problem, as_values, read_config_file, validate
 from vlmrm_gym.training.run_folder import RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
@@ -30,9 +31,10 @@ class Train:
         vlmrm-gym train VLMRM/CartPole-v1
         vlmrm-gym train Ant-v5 --prompt "an ant robot on its back" --model ViT-B-32/laion2b_s34b_b79k
         vlmrm-gym train config.yaml --seed 3 --reward.num-workers 2
+        vlmrm-gym train VLMRM/CartPole-v1 --reward preference --labeler human
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 
-    --prompt, --baseline, --alpha, --model and --camera are short for --reward.prompt and so on, --reward for
+    --prompt, --baseline, --alpha, --model, --camera and --labeler are short for --reward.prompt and so on, --reward for
     --reward.name, and --reward-kwargs for --reward.kwargs.
 
     Ctrl-C writes a checkpoint and ends the training. After Ctrl-C, a crash or a reboot, --resume continues exactly from
@@ -49,8 +51,9 @@ class Train:
     resume: Path | None = None
     """the folder of a run to resume"""
     trust_code: bool = False
-    """run the code that the configuration file names: a reward, its combine_views or an environment, as module:name, a
-    text with a colon in env_kwargs, or a runtime_env of Ray"""
+    """run the code that the configuration file names: a reward, its labeler or combine_views, or an environment, as
+    module:name, a text with a colon in env_kwargs, or a runtime_env of Ray; and send your key to a server that it names
+    as a labeler's base_url"""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 
@@ -118,7 +121,7 @@ def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool
     settings = _read_flags(arguments, file.config)
     file = file.overridden(settings)
     with file.locating():
-        config, wrong = validate(as_values(settings))
+        config, wrong = validate(_with_specification(as_values(settings)))
         _use_cache(config)  # before anything imports Hugging Face's libraries
         problems = [*file.problems, *wrong]
         if not trust_code:
@@ -130,6 +133,27 @@ def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool
 
 def _read_flags(arguments: list[str], default: Config) -> Config:
     return tyro.cli(Train, args=arguments, default=Train(settings=default), prog="vlmrm-gym train").settings
+
+
+def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
+    """A configuration in which a reward that is the file of a specification is replaced by what that says.
+
+    Raises:
+        InputError: It cannot be read; a field of it is given beside it.
+    """
+    reward, default = values["reward"], as_values(Config())["reward"]
+    if not reward["name"].endswith(".json"):
+        return values
+    said = read_specification(Path(reward["name"]), trust_code=True)  # `find_named_code` sees what it says
+    given = [name for name in (*CLIPFields.__dataclass_fields__, "kwargs") if reward.get(name) != default.get(name)]
+    if given:
+        rule = f"cannot be passed beside the file of a reward, {reward['name']}. Change the file."
+        raise ConfigError([Problem.of(f"reward.{given[0]}", rule)])
+    kind = str(said.get("kind"))
+    fields = {name: value for name, value in said.items() if name != "kind" and value is not None}
+    known = {"clip": fields.keys(), "preference": fields.keys() & CLIPFields.__dataclass_fields__}.get(kind, ())
+    own = {name: fields.pop(name) for name in list(known)}
+    return {**values, "reward": {**reward, "name": kind, **own, **({"kwargs": fields} if fields else {})}}
 
 
 def _use_cache(config: Config) -> None:

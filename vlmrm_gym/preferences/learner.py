@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.episode_log import EpisodeLog, Segment
+from vlmrm_gym.episode_log import EpisodeLog, LoggedEpisode, Segment
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.preferences.answers import ask
 from vlmrm_gym.preferences.answers_file import AnswersFile
@@ -116,7 +116,9 @@ class PreferenceLearner:
         self.newest: NewestHead = featured.head
         self.log: EpisodeLog = featured.episode_log
         self.segment_length, self.fit_options = segment_length, fit or FitOptions()
-        self.answers = AnswersFile(answers) if isinstance(answers, str | Path) else answers
+        if isinstance(answers, str | Path):
+            answers = AnswersFile(answers, prompt=self.specification.prompt)
+        self.answers = answers
         self._sampling, self._candidates, self._half_life, self._seed = sampling, candidates, half_life, seed
         self._scorer, self._shape, self._rng = featured.scorer, featured.feature_shape, np.random.default_rng(seed)
         spec = getattr(featured, "spec", None)
@@ -257,9 +259,10 @@ class PreferenceLearner:
         return found
 
     def save(self, path: str | Path) -> None:
-        """Write everything that the next sessions depend on to one file, atomically: comparisons, head, generator, log.
+        """Write all that the next sessions depend on to one file, atomically.
 
-        Answers that are not fitted yet are in their own file only.
+        That is comparisons, head, generator, log, and the pairs that wait for an answer. Answers that are not fitted
+        yet are in their own file only.
         """
         known = {
             "num_sessions": self.num_sessions,
@@ -281,6 +284,12 @@ class PreferenceLearner:
                         np.savez(file, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
                 with archive.open("log.npz", "w", force_zip64=True) as file:
                     self.log.save(file)  # pyright: ignore[reportArgumentType]
+                if self._waiting:
+                    sides = [side for pair, _ in self._waiting for side in (pair.first, pair.second)]
+                    with archive.open("waiting.npz", "w", force_zip64=True) as file:
+                        EpisodeLog.of(list(map(_as_episode, sides))).save(file)  # pyright: ignore[reportArgumentType]
+                    with archive.open("waiting_features.npy", "w", force_zip64=True) as file:
+                        np.save(file, np.stack([features for _, features in self._waiting]))
 
         atomic_write(Path(path), write)
 
@@ -291,7 +300,7 @@ class PreferenceLearner:
             FileNotFoundError: There is no such file.
             ValueError: It is damaged, or of another prompt, segment length or model. Nothing has changed then.
         """
-        comparisons, head = None, None
+        comparisons, head, waiting = None, None, []
         try:
             with zipfile.ZipFile(path) as archive:
                 names, known = archive.namelist(), json.loads(archive.read("learner.json"))
@@ -301,6 +310,15 @@ class PreferenceLearner:
                 if "comparisons.npz" in names:
                     with np.load(io.BytesIO(archive.read("comparisons.npz")), allow_pickle=False) as arrays:
                         comparisons = Comparisons(**arrays)
+                if "waiting.npz" in names:
+                    (asked := EpisodeLog.of([])).load(io.BytesIO(archive.read("waiting.npz")))
+                    features = np.load(io.BytesIO(archive.read("waiting_features.npy")), allow_pickle=False)
+                    sides = [
+                        self._make.side(one.states, one.task_rewards, (one.env_index, one.episode_index, one.start))
+                        for one in asked.episodes
+                    ]
+                    pairs = [self._make.pair(*both) for both in zip(sides[::2], sides[1::2], strict=True)]
+                    waiting = list(zip(pairs, features, strict=True))
             generator = np.random.default_rng()
             generator.bit_generator.state = known["generator"]
             own = {
@@ -311,9 +329,27 @@ class PreferenceLearner:
             for name, value in own.items():
                 if known[name] != value:
                     raise ValueError(f"its {name} is {known[name]!r}, and here it is {value!r}")
+            shapes = {} if comparisons is None else {"comparisons": comparisons.features.shape[1:]}
+            if shapes and shapes["comparisons"] != (2, self.segment_length, *(self._shape or ())):
+                raise ValueError(f"its features are of another shape: {shapes}")
             self.log.load(log)
             counts = int(known["num_sessions"]), int(known["num_questions"]), int(known["version"])
         except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
             raise ValueError(f"{str(path)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts
-        self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, []
+        self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, waiting
+
+
+def _as_episode(side: Side) -> LoggedEpisode:
+    """The side of a pair in the form in which states are saved."""
+    env_index, episode_index, start = side.where
+    return LoggedEpisode(
+        env_index=env_index,
+        episode_index=episode_index,
+        start=start,
+        states=side.states,
+        rewards=np.zeros(len(side), dtype=np.float32),
+        versions=np.zeros(len(side), dtype=np.int64),
+        task_rewards=side.task_rewards,
+        success=np.full(len(side), np.nan),
+    )

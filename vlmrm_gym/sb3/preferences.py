@@ -1,6 +1,7 @@
 """Learns a reward from comparisons while an algorithm of Stable-Baselines3 learns from the reward."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from vlmrm_gym.preferences.learner import PreferenceLearner
+from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 from vlmrm_gym.preferences.schedules import Schedule, plan_sessions
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
@@ -47,11 +48,13 @@ class PreferenceCallback(BaseCallback):
         schedule: How the pairs are divided over the sessions: "constant", "hyperbolic", "inverse_quadratic", or a
             function from the part of the sessions that is over, 0 to 1, to a relative number.
         folder: Where a picture of each session's pairs, with their answers, is written. None: none is.
+        progress: Called with a line about a session after each answer; see `ask`.
         options: Other arguments of `PreferenceLearner`, such as `segment_length`, `sampling`, `fit` and `answers`.
 
     Attributes:
         learner: The `PreferenceLearner`; its `save` and `load` are for checkpoints. Made by `bind`, or when training
             begins.
+        sessions: Those that this has held, oldest first.
 
     Raises:
         ValueError: A number is not an integer of at least 1, or the schedule is unknown.
@@ -69,6 +72,7 @@ class PreferenceCallback(BaseCallback):
         first: int | None = None,
         schedule: Schedule = "constant",
         folder: str | Path | None = None,
+        progress: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -78,6 +82,8 @@ class PreferenceCallback(BaseCallback):
         self._plan = plan_sessions(total, pairs, schedule)
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options
+        self.progress = progress
+        self.sessions: list[Session] = []
 
     def bind(self, envs: VLMVecEnv) -> None:
         """Make the learner, before training begins: to `load` what it knew.
@@ -107,8 +113,9 @@ class PreferenceCallback(BaseCallback):
                 "will be asked. Pass a lower `every`, or more `pairs`.",
                 stacklevel=2,
             )
-        if self.learner.head is not None:  # a training that continues: its buffer has no head yet
-            self._relabel()
+        if self.learner.head is not None:  # a training that continues: its buffer may have no head yet
+            if not getattr(getattr(self.model, "replay_buffer", None), "is_settled", False):
+                self._relabel()
         elif isinstance(self.model, OnPolicyAlgorithm):
             self._explore()
 
@@ -141,7 +148,8 @@ class PreferenceCallback(BaseCallback):
 
     def _hold_session(self) -> None:
         is_first = self.learner.head is None
-        session = self.learner.session(self._plan[self.learner.num_sessions])
+        session = self.learner.session(self._plan[self.learner.num_sessions], self.progress)
+        self.sessions.append(session)
         for name, value in session.scalars.items():
             self.logger.record(f"preferences/{name}", value)
         self.logger.log(f"Session {session.number} of {len(self._plan)}: {session.verdict.reason}")

@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from vlmrm_gym.pending import LATE, PendingTransitions, Transition, flatten_field
 from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns
-from vlmrm_gym.rewards.heads import Head
+from vlmrm_gym.rewards.heads import Head, NewestHead
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
 from vlmrm_gym.validation import check_observation_space
 
@@ -133,6 +133,21 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         """
         rewards = self._late.relabel(head, self.size())
         self.rewards[: len(rewards), 0] = rewards
+
+    def resume(self, head: NewestHead) -> None:
+        """After `load_state_dict`: make rewards with this head from now on, as the one who saved the state did.
+
+        Stored rewards stay as they are, to the bit, which `relabel` would not promise.
+
+        Raises:
+            ValueError: The head is of other features, or a stored reward is not finite.
+        """
+        self._late.resume(head, self.rewards[: self.size()])
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all stored rewards are of one head; otherwise `relabel` has to be called."""
+        return self._late.is_settled
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Sample transitions with rewards.

@@ -25,5 +25,6 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "camera": ("--camera", "--reward.camera-config"),
     "name": ("--reward",),
     "kwargs": ("--reward-kwargs",),
+    "labeler": ("--labeler",),
 }
 """Other flags of keys of `reward`: the same words, and short ones."""

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from vlmrm_gym.terminal import printable
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.evaluation import record_video
+from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, preserve_rng, restore_random_states, training_state
 from vlmrm_gym.training.run_folder import CHECKPOINTED, METRICS, RunFolder
@@ -36,8 +37,8 @@ _MIN_EPISODES = 8
 class RunCallback(BaseCallback):
     """Writes a run's folder while an algorithm learns.
 
-    Checkpoints, the best policy and videos are written between rollouts, so that resuming is exact. `resumed` is the
-    state of the checkpoint to resume from.
+    Checkpoints, the best policy and videos are written between rollouts, so that resuming is exact. `learning` is what
+    learns the reward, if it is learned, and `resumed` the state of the checkpoint to resume from.
     """
 
     def __init__(
@@ -46,14 +47,17 @@ class RunCallback(BaseCallback):
         folder: RunFolder,
         envs: ResumableVecEnv,
         signals: SignalGuard,
+        learning: Learning | None = None,
         resumed: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.config, self.folder, self.envs, self.signals = config, folder, envs, signals
+        self.config, self.folder, self.envs, self.signals, self.learning = config, folder, envs, signals, learning
         self.progress = resumed["progress"] if resumed else Progress()
         self._resumed = resumed
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
+        if learning is not None:
+            learning.callback.progress = self._bar.set_postfix_str
         self._failing: set[str] = set()
         """What could not be written at the last attempt."""
         self._recent_success: deque[float] = deque(maxlen=32)
@@ -66,8 +70,9 @@ class RunCallback(BaseCallback):
         before, now = self.progress.step, self.model.num_timesteps
         self.progress.step = now
         logging = self.config.logging
+        has_session = self._log_sessions()
         self._keep_best()
-        if _due(logging.tensorboard_freq, before, now):
+        if _due(logging.tensorboard_freq, before, now) or (has_session and logging.tensorboard_freq):
             self._log()
         if _due(logging.video_freq, before, now):
             self._record_video()
@@ -78,7 +83,7 @@ class RunCallback(BaseCallback):
             raise Interrupted(self.signals.received)
 
     def _on_step(self) -> bool:
-        self._bar.update(self.training_env.num_envs)
+        self._bar.update(self.model.num_timesteps - self._bar.n)
         infos = self.locals["infos"]
         if episodes := [info["episode"] for info in infos if "episode" in info]:
             self._log_episodes(episodes, [info["vlm_scored"] for info in infos if "vlm_scored" in info])
@@ -94,6 +99,7 @@ class RunCallback(BaseCallback):
 
     def close(self) -> None:
         """Write pending rows and close the progress bar."""
+        self._log_sessions()
         self._write_rows()
         self._bar.close()
 
@@ -111,6 +117,8 @@ class RunCallback(BaseCallback):
         }
         if (buffer := getattr(model, "replay_buffer", None)) is not None:
             writers["replay_buffer.npz"] = lambda path: np.savez(path, **buffer.state_dict())
+        if self.learning is not None:
+            writers["preferences.zip"] = self.learning.save
         for name in CHECKPOINTED:
             if (file := self.folder.path / name).exists():
                 writers[name] = lambda path, file=file: shutil.copyfile(file, path)
@@ -147,7 +155,9 @@ class RunCallback(BaseCallback):
         self.progress.unwritten.append(row)
         self.progress.unlogged.append(row)
         self._write_rows()
-        self.progress.recent += [float(episode["r"]) for episode in episodes]
+        first = self.progress.head_step  # of a reward that is learned: returns of its heads cannot be compared
+        began = [self.model.num_timesteps - self.envs.num_envs * episode["l"] for episode in episodes]
+        self.progress.recent += [float(one["r"]) for one, start in zip(episodes, began, strict=True) if start >= first]
         self.progress.has_new_returns = True
         postfix = {"VLM return" if has_vlm else "return": f"{mean_return:.2f}"}
         if has_success:
@@ -155,8 +165,33 @@ class RunCallback(BaseCallback):
             postfix["success"] = f"{np.mean(self._recent_success):.0%}"
         self._bar.set_postfix(postfix)
 
+    def _log_sessions(self) -> bool:
+        """Report new sessions, and keep a new head. Returns whether there were any."""
+        if self.learning is None:
+            return False
+        with self._warn_on_oserror("The head"):
+            self.learning.keep_head()
+        with self._warn_on_oserror("The picture of a session"):
+            return self.learning.log_sessions(self._bar.write)
+        return True
+
+    def _judge_again(self, learning: Learning) -> None:
+        """After a new head, forget the returns by the old one, and judge the best policy by the new one."""
+        progress = self.progress
+        if learning.version == progress.head_version:
+            return
+        progress.head_version, progress.head_step, progress.recent = learning.version, self.model.num_timesteps, []
+        with self._warn_on_oserror("The best policy"):
+            if (mean_return := learning.mean_return()) is not None:
+                progress.best_return = mean_return
+                best = self.folder.path / "best.json"
+                summary = {**json.loads(best.read_text()), "vlm_return": mean_return}
+                atomic_write(best, lambda path: path.write_text(json.dumps(summary)))
+
     def _keep_best(self) -> None:
         """Keep the policy if the mean return of the newest episodes is the best so far."""
+        if self.learning is not None:
+            self._judge_again(self.learning)
         progress, needed = self.progress, max(_MIN_EPISODES, self.envs.num_envs)
         progress.recent = progress.recent[-needed:]
         if not progress.has_new_returns or len(progress.recent) < needed:
@@ -165,6 +200,8 @@ class RunCallback(BaseCallback):
         summary = {"step": self.model.num_timesteps, "vlm_return": mean_return}
         with self._warn_on_oserror("The best policy"):
             if mean_return > progress.best_return:
+                if self.learning is not None:
+                    self.learning.keep_episodes(needed)
                 atomic_write(self.folder.path / "best.zip", partial(_save, self.model.save))
                 atomic_write(self.folder.path / "best.json", lambda path: path.write_text(json.dumps(summary)))
                 progress.best_return = mean_return
@@ -186,8 +223,12 @@ class RunCallback(BaseCallback):
             self.progress.unlogged = []
 
     def _record_video(self) -> None:
-        path = self.folder.path / "videos" / f"{self.model.num_timesteps:010d}.mp4"
-        record = partial(record_video, self.config, self.model, seed=self.config.seed)
+        path, config = self.folder.path / "videos" / f"{self.model.num_timesteps:010d}.mp4", self.config
+        if self.learning is not None:
+            if (reward := self.learning.reward) is None:
+                return
+            config = replace(config, reward=reward)
+        record = partial(record_video, config, self.model, seed=config.seed)
         try:
             with preserve_rng():
                 path.parent.mkdir(exist_ok=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
@@ -36,11 +37,19 @@ def _has_path(value: Any) -> bool:
     return any(map(_has_path, value)) if isinstance(value, list) else isinstance(value, str) and ":" in value
 
 
+def _is_foreign(labeler: Any) -> bool:
+    """Whether a labeler is code, or sends a key of the environment to a server that it names."""
+    values = labeler if isinstance(labeler, dict) else {"kind": labeler}
+    sends_key = "base_url" in values and values.get("key_variable", "") is not None
+    return sends_key or any(":" in str(values.get(name)) for name in ("kind", "name"))
+
+
 _CODE: Mapping[Key, Callable[[Any], bool]] = {
     # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
     ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
     ("env_kwargs",): _has_path,
     ("reward", "name"): lambda name: name == "import" or ":" in name,
+    ("reward", "labeler"): _is_foreign,
     ("reward", "combine_views"): _has_path,
     ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
 }
@@ -61,6 +70,8 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
             rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
+            if key == ("reward", "labeler"):
+                rule = rule.replace("run.", "run, or a server that your key would be sent to.", 1)
             yield Problem.of(".".join(key), rule)
 
 
@@ -85,18 +96,56 @@ def complete(config: Config) -> Config:
         received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
+        specification = None
         if config.reward.name != "ground_truth":
             options = config.reward_with_task_prompts.arguments()
             named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
-            resolve_reward(*named, options=options)
+            specification = resolve_reward(*named, options=options)
+    _check_labeler(config, learns=getattr(specification, "learns", False))
     if config.task is not None and (wrong := validate({"rl": dict(config.task.training)})[1]):
         rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
         raise ConfigError([Problem.of("env_name", rule)])
     with constructing(config, "env_name"):
         config = with_defaults(config)
-    if (problem := _find_wrong_length(config)) is not None:
+    if (problem := _find_wrong_length(config) or _find_wrong_session(config)) is not None:
         raise ConfigError([problem])
     return config
+
+
+def _check_labeler(config: Config, *, learns: bool) -> None:
+    """Raise a ConfigError unless a reward that learns, and no other, has a labeler that can be made."""
+    labeler = config.reward.labeler
+    if learns and labeler is None:
+        rule = "is missing: the reward is learned from a labeler's answers. Say which, for example ground_truth; or, if"
+        raise ConfigError([Problem.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")])
+    if labeler is not None and not learns:
+        rule = f"must be left out: the reward {config.reward.name} is not learned. Received {short_repr(labeler)}."
+        raise ConfigError([Problem.of("reward.labeler", rule)])
+    if labeler is not None:
+        with constructing(config, "reward.labeler"):
+            resolve_labeler(labeler)
+        from vlmrm_gym.preferences.fitting import FitOptions
+
+        with constructing(config, "preferences.fit"):
+            FitOptions(**(config.preferences.fit or {}))
+
+
+def _find_wrong_session(config: Config) -> Problem | None:
+    """Check that the last session comes before the end, and that segments fit into episodes."""
+    own, rl = config.preferences, config.rl
+    if config.reward.labeler is None:
+        return None
+    assert own.every is not None
+    assert rl.n_steps is not None
+    assert rl.episode_length is not None
+    last = (find_setting(rl, "learning_starts") or own.every) + (own.num_sessions - 1) * own.every
+    if last >= rl.n_steps:
+        rule = f"must be lower, or `preferences.pairs` higher: the last of {own.num_sessions} sessions would be at step"
+        return Problem.of("preferences.every", f"{rule} {last:,} of {rl.n_steps:,}. Received {own.every}.")
+    if own.segment_length > rl.episode_length:
+        rule = f"must be at most the length of an episode, {rl.episode_length}. Received {own.segment_length}."
+        return Problem.of("preferences.segment_length", rule)
+    return None
 
 
 def _find_wrong_length(config: Config) -> Problem | None:

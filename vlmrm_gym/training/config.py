@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.rewards.preference import Preference
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import FLAGS, LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
@@ -19,6 +20,7 @@ from vlmrm_gym.training.config_types import (
     Flag,
     Fraction,
     Integer,
+    LabelerValue,
     Name,
     Number,
     Positive,
@@ -42,10 +44,14 @@ class _Section:
 @dataclass(kw_only=True)
 class _RewardName(_Section):
     name: Annotated[str, tyro.conf.arg(aliases=FLAGS["name"])] = "clip"
-    """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind; or a
-    callable, a class of callables or a specification of your own, "package.module:attribute" """
+    """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind, such as
+    preference; a callable, a class of callables or a specification of your own, "package.module:attribute"; or the JSON
+    file of a specification"""
     kwargs: Annotated[YAMLMapping | None, tyro.conf.arg(aliases=FLAGS["kwargs"])] = None
     """for a reward other than clip: keyword arguments of the callable or class, or the specification's fields"""
+    labeler: Annotated[LabelerValue | None, tyro.conf.arg(aliases=FLAGS["labeler"])] = None
+    """for preference: what answers which of two segments is closer to the goal; its kind or settings, such as
+    {kind: ground_truth, mistakes: 0.1}, or "package.module:attribute" """
 
 
 _RewardFields: Any = with_spec_fields(
@@ -58,7 +64,9 @@ _RewardFields: Any = with_spec_fields(
 
 @dataclass(kw_only=True)
 class RewardConfig(_RewardFields):
-    """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip` only."""
+    """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip`, and those that
+    `vlmrm_gym.Preference` has, too, for `name: preference`.
+    """
 
     camera: Annotated[Cameras | None, tyro.conf.arg(aliases=FLAGS["camera"])] = None
     """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
@@ -116,11 +124,47 @@ class RewardConfig(_RewardFields):
         """The keyword arguments of an environment that say which reward. Not for ground_truth."""
         if not self.is_own:
             return {**self.clip_fields, "reward_kwargs": self.kwargs}
-        default = RewardConfig()
+        default, kwargs = RewardConfig(), dict(self.kwargs or {})
         given = {name: value for name, value in self.clip_fields.items() if value != getattr(default, name)}
         if ":" in self.name:
             return {"reward": self.name, "reward_kwargs": self.kwargs, **given}
-        return {"reward": {**(self.kwargs or {}), "kind": self.name}, **given}
+        if self.name == "preference":
+            for name in [one.name for one in fields(Preference) if one.name in given and one.name not in kwargs]:
+                kwargs[name] = given.pop(name)
+            if isinstance(prompt := kwargs.get("prompt"), list) and len(prompt) == 1:
+                kwargs["prompt"] = prompt[0]
+        return {"reward": {**kwargs, "kind": self.name}, **given}
+
+
+@dataclass(kw_only=True)
+class PreferencesConfig(_Section):
+    """How a reward is learned from the answers of `reward.labeler`. The first session is when learning would begin, at
+    `rl.learning_starts`; for PPO and A2C after `every` steps.
+    """
+
+    every: Count | None = None
+    """steps, over all environments, from one session to the next (None: all are in the first half of the training)"""
+    pairs: Count = 50
+    """pairs that a session asks about, on average"""
+    total: Count = 500
+    """pairs of all sessions"""
+    schedule: Literal["constant", "hyperbolic", "inverse_quadratic"] = "constant"
+    """how the pairs are divided over the sessions"""
+    segment_length: Count = 1
+    """states of a segment, whose rewards add up"""
+    sampling: Literal["uniform", "disagreement"] = "disagreement"
+    """which pairs are asked about: any, or those about which the networks disagree most"""
+    half_life: Count | None = None
+    """newer states are preferred: their weight halves with every so many steps that came after (None: all are alike)"""
+    fit: YAMLMapping | None = None
+    """fields of vlmrm_gym.preferences.FitOptions, such as {epochs: 100, l2: 5}"""
+    answers: str | None = None
+    """file of answers, which several runs may share: nothing is asked twice (None: answers.db in the run's folder)"""
+
+    @property
+    def num_sessions(self) -> int:
+        """The number of sessions."""
+        return -(-self.total // self.pairs)
 
 
 @dataclass(kw_only=True)
@@ -213,6 +257,7 @@ class Config(_Section):
     track: Flag = False
     """log to Weights and Biases, too (`pip install "vlmrm-gym[track]"`)"""
     reward: RewardConfig = field(default_factory=RewardConfig)
+    preferences: PreferencesConfig = field(default_factory=PreferencesConfig)
     rl: RLConfig = field(default_factory=RLConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
 
@@ -241,11 +286,11 @@ class Config(_Section):
     def reward_with_task_prompts(self) -> RewardConfig:
         """The reward with the task's prompt, and with the task's baseline if `alpha` needs one, where none is given."""
         reward, task = self.reward, self.task
-        if task is None or reward.is_own:
+        if task is None or (reward.is_own and reward.name != "preference"):
             return reward
-        if reward.prompt is None and task.prompt is not None:
+        if reward.prompt is None and task.prompt is not None and "prompt" not in (reward.kwargs or {}):
             reward = replace(reward, prompt=[task.prompt])
-        if reward.baseline is None and reward.alpha > 0 and task.baseline is not None:
+        if reward.baseline is None and reward.alpha > 0 and not reward.is_own and task.baseline is not None:
             reward = replace(reward, baseline=[task.baseline])
         return reward
 

@@ -71,5 +71,7 @@ Name = Annotated[str, AfterValidator(_name)]
 """Name of a file or folder, without a path."""
 Texts = Annotated[list[str], BeforeValidator(_texts)]
 YAMLMapping = Annotated[dict[str, Any], _yaml_flag("YAML", dict)]
+LabelerValue = Annotated[Any, _yaml_flag("YAML", dict, str)]
+"""A labeler's kind, "package.module:attribute" or mapping form, as `resolve_labeler` takes it."""
 Cameras = Annotated[Any, _yaml_flag("YAML", dict, str, int, list)]
 """One camera or several: the settings, names and numbers that `make_cameras` takes."""

@@ -57,7 +57,8 @@ def _find_key(error: Exception, config: Config, default: Key) -> Key:
     settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)
     known = {_PARAMETERS.get(key, key[-1]): key for key, _ in settings}
     for key, value in settings:
-        known |= {str(name): (*key, str(name)) for name in value} if isinstance(value, dict) else {}
+        if isinstance(value, dict) and (key != ("reward", "labeler") or key == default):
+            known |= {str(name): (*key, str(name)) for name in value}
     for name in re.findall(r"[`'](\w+)[`'=]", str(error)):
         if name in known:
             return known[name]

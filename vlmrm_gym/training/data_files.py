@@ -53,7 +53,7 @@ def check_archive(file: Path | IO[bytes], size: int) -> None:
         if sum(entry.file_size for entry in entries) > size:
             raise ValueError("its entries must not overlap. Received more bytes than the file has.")
         for entry in entries:
-            if entry.filename.endswith(".pth"):
+            if entry.filename.endswith((".pth", ".npz")):
                 with archive.open(entry) as inner:
                     check_archive(inner, entry.file_size)
 
@@ -82,7 +82,8 @@ def load_replay_buffer(model: Any, path: Path) -> None:
             stored = model.replay_buffer.size()
             check_actions("actions", model.replay_buffer.actions[:stored], model.action_space)
             check_actions("pending actions", state["pending_actions"], model.action_space)
-            if not np.isfinite(model.replay_buffer.rewards[:stored]).all():
+            # Until there is a first head, all rewards are NaN, and cannot be sampled.
+            if model.replay_buffer.is_settled and not np.isfinite(model.replay_buffer.rewards[:stored]).all():
                 raise ValueError("its rewards must be finite.")
 
 

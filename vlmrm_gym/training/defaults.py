@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
-from vlmrm_gym.training.algorithms import ALGORITHMS, accepted_keys
+from vlmrm_gym.training.algorithms import ALGORITHMS, accepted_keys, find_setting
 from vlmrm_gym.training.aliases import LEGACY_NAMES
 from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config, LoggingConfig, RLConfig
 from vlmrm_gym.training.external_envs import read_traits
@@ -61,6 +61,10 @@ def with_defaults(config: Config) -> Config:
     assert rl.n_steps is not None
     if given.learning_starts is None and rl.learning_starts is not None:  # leave time to learn in short runs
         rl.learning_starts = max(config.min_steps_to_reward - 1, min(rl.learning_starts, rl.n_steps // 2))
+    if config.preferences.every is None and config.reward.labeler is not None:
+        steps = (rl.n_steps - (find_setting(rl, "learning_starts") or 0)) // 2
+        every = max(1, steps // config.preferences.num_sessions)
+        config = replace(config, preferences=replace(config.preferences, every=every))
     logging = {key: getattr(config.logging, key) for key in _LOGGED}
     logging = {key: rl.n_steps // _LOGGED[key] or 1 if value is None else value for key, value in logging.items()}
     return replace(config, logging=LoggingConfig(**logging))

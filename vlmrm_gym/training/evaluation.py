@@ -86,7 +86,7 @@ def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int,
         OSError: The file could not be written.
         ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
     """
-    title = (config.reward.prompt or [""])[0] if config.reward.name == "clip" else config.id
+    title = config.id if config.reward.name == "ground_truth" else (config.reward.prompt or [config.id])[0]
     frames, rewards, done = [], [], False
     with (
         closing(make_video_env(config)) as envs,

@@ -1,5 +1,6 @@
 """What a training will do, before it begins."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -30,11 +31,21 @@ def plan_training(config: Config) -> Mapping[str, str]:
         prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
         share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
+        what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
         plan["reward"] = f"{what}{share}, scored by {where}"
+    if reward.labeler is not None:
+        own, first = config.preferences, find_setting(rl, "learning_starts") or config.preferences.every
+        labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
+        plan["comparisons"] = (
+            f"{own.total:,} pairs in {own.num_sessions} sessions, the first after {first:,} steps, one"
+        )
+        plan["comparisons"] += f" every {own.every:,}; answered by {labeler}"
     if not ALGORITHMS[rl.algorithm].on_policy:
         plan["memory"] = f"{_replay_bytes(config) / 1e9:.2f} GB for the replay buffer when it is full"
+        if reward.labeler is not None:
+            plan["memory"] += " and more for features, 4 bytes for each number of an embedding"
         plan["memory"] += f", up to {reward.max_pending_bytes / 1e9:.2f} GB for states that wait to be scored"
-    if reward.name == "clip" and reward.model != "tiny":
+    if reward.name in ("clip", "preference") and reward.model != "tiny":
         plan["download"] = f"the weights of {reward.model}, unless they are on this machine"
     return plan
 

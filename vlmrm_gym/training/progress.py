@@ -21,7 +21,11 @@ class Progress:
     checkpoint: int | None = None
     """The step of the last checkpoint."""
     recent: list[float] = field(default_factory=list)
-    """The newest returns."""
+    """The newest returns; if the reward is learned, those of episodes that began with its newest head."""
+    head_version: int = 0
+    """The newest head of a reward that is learned, as far as returns and the best policy are by it."""
+    head_step: int = 0
+    """The step at which that head came."""
     has_new_returns: bool = False
     """Whether returns have arrived since policies were last compared."""
     unwritten: list[dict[str, float]] = field(default_factory=list)

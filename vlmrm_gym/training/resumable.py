@@ -12,6 +12,7 @@ from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.scoring.random_views import ViewState
@@ -168,14 +169,27 @@ def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any
         check_form("views", [steps, seed % 2**32], [0])
     for tracker in own["trackers"]:
         check_form("trackers", {**tracker, "new_rewards": []}, EpisodeTracker().state_dict())
-        for late in tracker["new_rewards"]:  # trainings ask for no features
-            check_tensor("new_rewards", late["vlm_rewards"], torch.float32, (None,))
-            scored = late.get("vlm_scored", torch.ones(late["vlm_rewards"].shape, dtype=torch.bool))
-            check_tensor("new_rewards", scored, torch.bool, late["vlm_rewards"].shape)
-            if not late.keys() <= {"vlm_rewards", "vlm_scored"}:
-                raise ValueError(f"new_rewards must be rewards. Received {short_repr(late)}.")
+        for late in tracker["new_rewards"]:
+            _check_late(late, find_featured(envs.envs))
         if not tracker["episodes"] or any(episode["scored"] > episode["steps"] for episode in tracker["episodes"]):
             raise ValueError(f"trackers must have episodes. Received {short_repr(tracker['episodes'])}.")
+
+
+def _check_late(late: dict[str, torch.Tensor], featured: Any) -> None:
+    """Raise unless what has arrived of an environment is as its environments send it; `featured`: see `find_featured`.
+
+    Before the first head rewards are NaN.
+    """
+    forms = {"vlm_rewards": (torch.float32, ()), "vlm_scored": (torch.bool, ())}
+    if featured is not None:
+        forms |= {"vlm_features": (torch.float32, featured.feature_shape), "vlm_task_rewards": (torch.float32, ())}
+        forms |= {"vlm_reward_version": (torch.int64, ())}
+    if not forms.keys() - {"vlm_scored"} <= late.keys() <= forms.keys():
+        raise ValueError(f"new_rewards must be rewards. Received {short_repr(late)}.")
+    no_head, count = featured is not None and featured.head.head is None, len(late["vlm_rewards"])
+    for name, value in late.items():
+        value = torch.nan_to_num(value) if no_head and name == "vlm_rewards" else value
+        check_tensor(f"new_rewards.{name}", value, forms[name][0], (count, *forms[name][1]))
 
 
 def restore_environments(model: BaseAlgorithm, envs: ResumableVecEnv, state: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_w
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.events import event_logger
 from vlmrm_gym.training.plots import plot_learning_curve
+from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -39,6 +40,7 @@ RESUME_OVERRIDABLE = (
     "reward.cache_dir",
     "reward.device",
     "reward.devices",
+    "reward.labeler",
     "reward.max_pending_bytes",
     "reward.ray_options",
     "reward.worker_timeouts",
@@ -70,12 +72,13 @@ def start(config: Config, folder: RunFolder) -> None:
         folder.create()
         with folder.locked(), ExitStack() as running:
             try:
+                learning = _make_learning(config, folder, envs, running)
                 _write_config(config, folder)
                 running.enter_context(_tracked(config, folder))
             except BaseException:
                 shutil.rmtree(folder.path)  # nothing has been trained
                 raise
-            _learn(config, folder, envs, model)
+            _learn(config, folder, envs, model, learning)
 
 
 def resume(config: Config, folder: RunFolder) -> None:
@@ -100,8 +103,11 @@ def resume(config: Config, folder: RunFolder) -> None:
                 _check_same(read_config(state["config"], "its configuration").config, config, folder)
         envs, model = _make(config, checkpoint)
         running.callback(envs.close)
-        if state is not None:
+        learning = _make_learning(config, folder, envs, running)
+        if checkpoint is not None and state is not None:
             with reading(not_of_this_run):
+                if learning is not None:
+                    learning.restore(checkpoint / "preferences.zip", model)
                 assert config.rl.episode_length is not None
                 check_training_state(model, envs, state["training"], config.rl.episode_length)
                 if (step := state["training"]["counters"]["num_timesteps"]) != purge_step - 1:
@@ -111,7 +117,16 @@ def resume(config: Config, folder: RunFolder) -> None:
         running.enter_context(_tracked(config, folder))
         _write_config(config, folder)
         folder.rewind(checkpoint)
-        _learn(config, folder, envs, model, state, purge_step=purge_step)
+        _learn(config, folder, envs, model, learning, state, purge_step=purge_step)
+
+
+def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
+    """What learns the reward, which is closed with `running`; None if none is to be learned."""
+    if config.reward.labeler is None:
+        return None
+    learning = Learning(config, folder, envs)
+    running.callback(learning.close)
+    return learning
 
 
 def _write_config(config: Config, folder: RunFolder) -> None:
@@ -162,6 +177,7 @@ def _learn(
     folder: RunFolder,
     envs: ResumableVecEnv,
     model: BaseAlgorithm,
+    learning: Learning | None = None,
     state: dict[str, Any] | None = None,
     purge_step: int | None = None,
 ) -> None:
@@ -170,13 +186,14 @@ def _learn(
     left = config.rl.n_steps - model.num_timesteps
     _log_versions(folder, config, step=model.num_timesteps)
     signals = SignalGuard()
-    callback = RunCallback(config, folder, envs, signals, state)
+    callback = RunCallback(config, folder, envs, signals, learning, state)
+    callbacks = [*([] if learning is None else [learning.callback]), callback]
     with event_logger(folder.path, purge_step) as logger:
         model.set_logger(logger)
         try:
             with signals.active():
                 if left > 0:
-                    model.learn(left, callback, log_interval=None, reset_num_timesteps=state is None)  # pyright: ignore[reportArgumentType]
+                    model.learn(left, callbacks, log_interval=None, reset_num_timesteps=state is None)  # pyright: ignore[reportArgumentType]
         finally:
             callback.close()
     rows, title = folder.metrics(), _title(config)
@@ -185,8 +202,8 @@ def _learn(
 
 def _title(config: Config) -> str:
     reward = config.reward
-    titles = {"clip": "; ".join(reward.prompt or []), "ground_truth": "its own reward"}
-    return f"{config.id}: {titles.get(reward.name, reward.name)}"
+    prompts = "; ".join(reward.prompt or [reward.name])
+    return f"{config.id}: {'its own reward' if reward.name == 'ground_truth' else prompts}"
 
 
 @contextmanager
@@ -228,6 +245,6 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     starts: list[Any] = []
     with suppress(OSError, ValueError, TypeError, RecursionError):  # missing at the first start, or damaged
         starts = list(json.loads(path.read_text()))
-    model = config.reward.model if config.reward.name == "clip" else None
+    model = config.reward.model if config.reward.name in ("clip", "preference") else None
     starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
     atomic_write(path, lambda partial: partial.write_text(json.dumps(starts, indent=2)))

@@ -5,6 +5,11 @@ versions.json          versions of Python and packages, and the machine, for eve
 metrics.csv            a line each time episodes are scored
 learning_curve.png     a plot of metrics.csv
 best.zip, best.json    the policy with the best VLM return
+best_episodes.npz      if the reward is learned: the episodes that were judged
+head.safetensors       if the reward is learned: its newest head
+reward.json            the specification of that head's reward, for --reward of other commands
+answers.db             if the reward is learned: the answers
+sessions/<n>.png       a picture of the pairs and answers of each session
 checkpoints/<step>/    policy (model.zip), replay buffer, state, metrics, best policy; older ones keep the policy only
 videos/<step>.mp4      episodes of the deterministic policy, with the reward drawn in
 events.out.tfevents.*  for TensorBoard
@@ -35,15 +40,17 @@ METRICS = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_
 `scored` is the fraction of rewards that are not interpolated; omitted where all are scored.
 """
 
-BEST = ("best.zip", "best.json")
-"""The policy with the best VLM return, and that return."""
-CHECKPOINTED = (*BEST, "metrics.csv")
+BEST = ("best.zip", "best.json", "best_episodes.npz")
+"""The policy with the best VLM return, that return, and the episodes that it is of if the reward is learned."""
+HEAD = ("head.safetensors", "reward.json")
+"""The newest head of a reward that is learned, and the specification of the reward."""
+CHECKPOINTED = (*BEST, *HEAD, "metrics.csv")
 """Files copied into each checkpoint."""
 
 _MANIFEST = "manifest.json"
 _NEEDED = {"model.zip", "state.pt"}
 """Files of every checkpoint."""
-_KNOWN = {*_NEEDED, "replay_buffer.npz", *CHECKPOINTED}
+_KNOWN = {*_NEEDED, "replay_buffer.npz", "preferences.zip", *CHECKPOINTED}
 """Files that a checkpoint may have."""
 _KEPT = 2
 """Number of checkpoints that keep all files."""
@@ -116,6 +123,11 @@ class RunFolder:
     def config_file(self) -> Path:
         """The configuration file."""
         return self.path / "config.yaml"
+
+    @property
+    def head(self) -> Path:
+        """The file of the newest head, if the reward is learned."""
+        return self.path / HEAD[0]
 
     @property
     def checkpoints(self) -> dict[int, Path]:

@@ -1,0 +1,322 @@
+"""Trainings that learn their reward from comparisons: sessions, exact resumption, the best agent, refused settings."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from trainings import assert_equal, small, train
+
+import vlmrm_gym
+from vlmrm_gym.cli import main
+from vlmrm_gym.cli.train import configure
+from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.preferences import AnswersFile, learner
+from vlmrm_gym.preferences.fitting import Verdict
+from vlmrm_gym.preferences.learner import Sampling
+from vlmrm_gym.preferences.schedules import SCHEDULES
+from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.rewards.specification import from_mapping
+from vlmrm_gym.training.checks import find_named_code
+from vlmrm_gym.training.config import Config, PreferencesConfig, RewardConfig
+from vlmrm_gym.training.config_file import ConfigError, to_yaml, validate
+from vlmrm_gym.training.run import resume
+from vlmrm_gym.training.run_folder import RunFolder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:__array_wrap__ must accept"),
+]
+
+LABELER = """
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+class Crash(Exception):
+    pass
+
+
+def hesitate(pairs):
+    \"\"\"Prefers the higher grade, and notes what it is asked; raises or waits before the pair with a number.\"\"\"
+    for pair in pairs:
+        asked, stop = FOLDER / "asked", FOLDER / "stop"
+        count = len(asked.read_text().split()) if asked.exists() else 0
+        if stop.exists() and stop.read_text() == f"wait {count}":
+            (FOLDER / "waits").touch()
+            time.sleep(600)
+        if stop.exists() and stop.read_text() == f"raise {count}":
+            raise Crash
+        with asked.open("a") as file:
+            file.write(f"{pair.key}\\n")
+        yield float(pair.second.grades.sum() > pair.first.grades.sum())
+"""
+"""A module with a labeler that writes down which pairs it is asked about."""
+
+
+def learning(algorithm, tmp_path, run_name="run", labeler="ground_truth", **own):
+    """Three sessions of 10 pairs, after 60, 120 and 180 of 240 steps; checkpoints before, between and after them."""
+    config = small(algorithm, tmp_path, run_name, name="preference", labeler=labeler, kwargs={"hidden_size": 8})
+    own = {"every": 60, "pairs": 10, "total": 30, "fit": {"epochs": 5, "min_answers": 5}, **own}
+    logging, rl = replace(config.logging, checkpoint_freq=25), replace(config.rl, episode_length=5)
+    return replace(config, preferences=PreferencesConfig(**own), rl=rl, logging=logging)
+
+
+def learned(folder):
+    """What a run has learned of the reward."""
+    with zipfile.ZipFile(list(folder.checkpoints.values())[-1] / "preferences.zip") as archive:
+        known = json.loads(archive.read("learner.json"))
+        with archive.open("comparisons.npz") as file, np.load(file) as arrays:
+            return known, {name: array.tobytes() for name, array in arrays.items()}, folder.head.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The folder of a run of which every head was accepted, and its configuration. The last head comes at step 210."""
+    config = learning("DQN", tmp_path_factory.mktemp("runs"), segment_length=2, every=75)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learner, "judge", lambda *_: Verdict(True, "It is new."))
+        return train(config), config
+
+
+def interrupt(stop, config, labeler):
+    """Interrupt a training at one of its pairs, and return its folder."""
+    (labeler / "stop").write_text(stop)
+    if stop.startswith("wait"):
+        (file := labeler / "config.yaml").write_text(to_yaml(config))
+        command = [sys.executable, "-m", "vlmrm_gym.cli", "train", str(file), "--trust-code"]
+        path = os.pathsep.join([str(labeler), os.environ.get("PYTHONPATH", "")])
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE)
+        try:
+            until = time.monotonic() + 300
+            while not (labeler / "waits").exists():
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+    else:
+        with pytest.raises(Exception, match=r"^$") as raised:
+            train(config)
+        assert raised.type.__name__ == "Crash"
+    (labeler / "stop").unlink()
+    return RunFolder.open(config.run_folder)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "stop", "reached"),
+    [
+        pytest.param("DQN", "wait 16", 102, marks=pytest.mark.slow),  # in the second session
+        ("DQN", "raise 4", 54),  # in the first one: there is no reward yet
+        ("SAC", "raise 24", 150),
+        ("PPO", "raise 16", 108),  # its first session is at step 60, before its first rollout
+        pytest.param("PPO", "raise 4", 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_is_killed_in_a_session_and_resumed_ends_as_one_that_was_not(
+    algorithm, stop, reached, tmp_path, make_module
+):
+    """Weights, rewards, heads, metrics and the best agent are the same to the bit, and no pair is asked about twice."""
+    labeler = make_module("hesitant", LABELER)
+    unbroken = train(learning(algorithm, tmp_path, f"{algorithm}-unbroken", "hesitant:hesitate"))
+    expected = (labeler / "asked").read_text().split()
+    assert len(expected) == len(set(expected)) > 25
+    (labeler / "asked").unlink()
+    config = learning(algorithm, tmp_path, f"{algorithm}-broken", "hesitant:hesitate")
+    broken = interrupt(stop, config, labeler)
+    assert max(broken.checkpoints, default=0) == reached
+    resume(config, broken)
+    assert (labeler / "asked").read_text().split() == expected
+    assert_equal(unbroken, broken)
+    assert learned(unbroken) == learned(broken)
+    for folder in (unbroken, broken):
+        with AnswersFile(folder.path / "answers.db") as answers:
+            assert [record.pair for record in answers.records()] == expected
+
+
+def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
+    folder, _ = run
+    assert sorted(path.name for path in folder.path.glob("sessions/*")) == ["001.png", "002.png", "003.png"]
+    events = EventAccumulator(str(folder.path)).Reload()
+    questions = [(one.step, one.value) for one in events.Scalars("preferences/questions")]
+    assert questions == [(60, 10), (138, 20), (210, 30)]
+    assert {"preferences/loss", "preferences/answer_accuracy"} <= set(events.Tags()["scalars"])
+    for stored in folder.checkpoints.values():
+        assert (stored / "model.zip").exists()
+
+
+def test_the_newest_head_alone_is_a_reward_like_any_other(run):
+    """The file that other commands read makes the rewards that the agent learned from."""
+    folder, config = run
+    spec = from_mapping(json.loads((folder.path / "reward.json").read_text()))
+    assert isinstance(spec, vlmrm_gym.Preference)
+    assert (spec.prompt, Path(str(spec.head))) == (config.reward.prompt[0], folder.head.resolve())
+    with np.load(folder.checkpoints[240] / "replay_buffer.npz") as stored:
+        made = PreferenceHead.load(folder.head)(torch.from_numpy(stored["features"][:, 0]))
+        np.testing.assert_allclose(stored["rewards"][:, 0], made.numpy(), atol=1e-5)
+
+
+def test_the_best_agent_is_judged_by_the_newest_head(run):
+    """The newest head came after the best agent: its return is what this head gives to the episodes kept with it."""
+    folder, config = run
+    best, kept = json.loads((folder.path / "best.json").read_text()), EpisodeLog.of([])
+    kept.load(folder.path / "best_episodes.npz")
+    assert [len(episode) for episode in kept.episodes] == [5] * 8
+    assert best["step"] < 210
+    spec = from_mapping(json.loads((folder.path / "reward.json").read_text()))
+    envs = vlmrm_gym.sb3.make_vec_env(config.env_name, 2, reward=spec, episode_length=5)
+    returns = [envs.envs.scorer.rewards(one.states).sum() for one in kept.episodes]
+    envs.close()
+    assert best["vlm_return"] == pytest.approx(np.mean(returns), abs=1e-3)
+
+
+def test_a_run_is_evaluated_by_its_newest_head(run, capsys):
+    """Also if its labeler is code, which is not run."""
+    folder, _ = run
+    before = folder.config_file.read_text()
+    folder.config_file.write_text(before.replace("labeler: ground_truth", "labeler: evil:labeler"))
+    main(["evaluate", str(folder.path), "--episodes", "2", "--no-video"])
+    folder.config_file.write_text(before)
+    assert np.isfinite(json.loads((folder.path / "evaluation.json").read_text())["vlm_return"])
+
+
+def test_a_run_without_a_reward_is_not_evaluated(run, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text(run[0].config_file.read_text())
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(tmp_path)])
+    assert "has not learned a reward yet: it has no head.safetensors" in capsys.readouterr().err
+
+
+FLAGS = ["--env-name", "VLMRM/CartPole-v1", "--reward", "preference"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (FLAGS, "`reward.labeler` is missing: the reward is learned from a labeler's answers."),
+        ([*FLAGS[:2], "--labeler", "human"], "`reward.labeler` must be left out: the reward clip is not learned."),
+        ([*FLAGS, "--labeler", "grond_truth"], "Did you mean 'ground_truth'?"),
+        ([*FLAGS, "--labeler", "{kind: ground_truth, mistakes: 2}"], "`reward.labeler.mistakes` must be a number from"),
+        ([*FLAGS, "--labeler", "human", "--alpha", "0.5"], "`alpha`"),
+        ([*FLAGS, "--labeler", "human", "--prompt", "a", "b"], "`reward.prompt` must be a text."),
+        ([*FLAGS, "--labeler", "human", "--preferences.fit", "{epochs: 0}"], "`preferences.fit.epochs` must be an"),
+        (
+            [*FLAGS, "--labeler", "human", "--preferences.every", "5000"],
+            "would be at step 46,600 of 20,000. Received 5",
+        ),
+        ([*FLAGS, "--labeler", "human", "--preferences.segment-length", "201"], "the length of an episode, 200."),
+        ([*FLAGS, "--labeler", "human", "--preferences.schedule", "linear"], "linear"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused_before_anything_is_made(flags, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["train", *flags, "--base-path", str(tmp_path)])
+    assert raised.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_answers_about_another_prompt_is_refused_before_the_folder_is_made(tmp_path):
+    AnswersFile(tmp_path / "answers.db", prompt="a fallen pole").close()
+    config = learning("DQN", tmp_path, answers=str(tmp_path / "answers.db"))
+    with pytest.raises(ConfigError, match=r"preferences.answers.*about the prompt 'a fallen pole'"):
+        train(config)
+    assert not config.run_folder.exists()
+
+
+@pytest.mark.parametrize(
+    "labeler",
+    [
+        "evil:labeler",
+        {"kind": "evil:Labeler"},
+        {"name": "evil:Labeler"},
+        {"kind": "endpoint", "model": "a", "base_url": "http://evil"},
+    ],
+)
+def test_a_labeler_that_is_code_or_gets_a_key_needs_trust(labeler):
+    config = Config(reward=RewardConfig(name="preference", labeler=labeler))
+    (problem,) = find_named_code(config, Config())
+    assert problem.message.startswith("`reward.labeler` names code that would be run, or a server that your key would")
+    assert not list(find_named_code(config, config))
+
+
+@pytest.mark.parametrize(
+    "labeler",
+    [
+        "human",
+        {"kind": "clip", "model": "hf-hub:a/b"},
+        {"kind": "endpoint", "model": "a", "base_url": "http://127.0.0.1:8000/v1", "key_variable": None},
+    ],
+)
+def test_other_labelers_need_no_trust(labeler):
+    assert not list(find_named_code(Config(reward=RewardConfig(name="preference", labeler=labeler)), Config()))
+
+
+def test_sessions_are_in_the_first_half_of_a_training_unless_it_says_otherwise():
+    config = configure(None, [*FLAGS, "--labeler", "human"])
+    assert config.rl.learning_starts == 1_600
+    assert config.preferences.every == 920  # (20,000 - 1,600) / 2 / 10 sessions
+    assert config.reward.prompt == ["pole vertically upright on top of the cart"]
+
+
+def test_the_example_is_complete():
+    path = Path(__file__).parents[2] / "configs" / "preferences" / "cartpole.yaml"
+    config = configure(path, [])
+    assert config.reward.labeler == {"kind": "ground_truth", "mistakes": 0.1}
+
+
+def test_choices_are_those_of_the_library():
+    for name, choices in (("schedule", SCHEDULES), ("sampling", Sampling.__args__)):
+        assert not [one for one in choices if validate({"preferences": {name: one}})[1]]
+        assert validate({"preferences": {name: "other"}})[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"kind": "clip", "prompt": "a pole", "alpha": 0.5, "baseline": "a cart", "batch_size": None},
+            {"name": "clip", "prompt": ["a pole"], "alpha": 0.5, "baseline": ["a cart"], "kwargs": None},
+        ),
+        (
+            {"kind": "preference", "head": "head.safetensors", "prompt": "a pole", "model": "tiny"},
+            {"name": "preference", "prompt": ["a pole"], "kwargs": {"head": "head.safetensors"}},
+        ),
+    ],
+)
+def test_a_reward_may_be_the_file_of_a_specification(values, expected, tmp_path):
+    (path := tmp_path / "reward.json").write_text(json.dumps(values))
+    reward = configure(None, [*FLAGS[:2], "--reward", str(path)]).reward
+    assert {name: getattr(reward, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "message"),
+    [
+        ('{"kind": "evil:Reward"}', [], "`reward.name` names code that would be run. Received 'evil:Reward'"),
+        (
+            '{"kind": "clip", "prompt": "a", "alpa": 0.5}',
+            [],
+            "`reward.alpa` is not known. Did you mean `reward.alpha`?",
+        ),
+        ('{"kind": "clip", "prompt": "a"}', ["--alpha", "0.5"], "`reward.alpha` cannot be passed beside the file"),
+        ("[", [], "cannot be read as JSON"),
+    ],
+)
+def test_files_of_specifications_that_cannot_be_used_are_refused(text, flags, message, tmp_path, capsys):
+    (path := tmp_path / "reward.json").write_text(text)
+    with pytest.raises(SystemExit):
+        main(["train", *FLAGS[:2], "--reward", str(path), *flags, "--base-path", str(tmp_path / "runs")])
+    assert message in capsys.readouterr().err

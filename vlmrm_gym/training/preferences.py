@@ -1,0 +1,126 @@
+"""Trainings whose reward is learned from comparisons: sessions, checkpoints, and the reward as it is so far."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.files import atomic_write
+from vlmrm_gym.preferences.fitting import FitOptions
+from vlmrm_gym.preferences.session_picture import write_session
+from vlmrm_gym.relabeling import find_featured
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.specification import from_mapping, to_mapping
+from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
+from vlmrm_gym.training.config import Config, RewardConfig
+from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.data_files import check_archive, reading
+from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
+
+_OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "half_life")
+
+
+def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
+    """A reward that is learned, as its newest head makes it; it learns no more."""
+    return replace(reward, labeler=None, kwargs={**(reward.kwargs or {}), "head": str(folder.head.resolve())})
+
+
+class Learning:
+    """What a run with a reward that is learned has beside others.
+
+    Args:
+        config: With defaults filled in, and a labeler.
+        folder: The run's folder.
+        envs: The environments to train in.
+
+    Attributes:
+        callback: Holds the sessions.
+
+    Raises:
+        ConfigError: A setting cannot be used: the file of answers is damaged, or of another prompt.
+    """
+
+    def __init__(self, config: Config, folder: RunFolder, envs: VLMVecEnv) -> None:
+        own = config.preferences
+        options: dict[str, Any] = {name: getattr(own, name) for name in _OPTIONS}
+        options["answers"] = own.answers or folder.path / "answers.db"
+        with constructing(config, "preferences.answers"):
+            self.callback = PreferenceCallback(
+                config.reward.labeler, fit=FitOptions(**(own.fit or {})), seed=config.seed, **options
+            )
+            self.callback.bind(envs)
+        self._config, self._folder, self._envs = config, folder, find_featured(envs.envs)
+        self._num_logged = self._kept_version = 0
+
+    @property
+    def version(self) -> int:
+        """Of the newest head; 0: there is none."""
+        return self.callback.learner.newest.version
+
+    @property
+    def reward(self) -> RewardConfig | None:
+        """The reward as the newest head makes it; None: there is no head."""
+        return frozen(self._config.reward, self._folder) if self._folder.head.exists() else None
+
+    def save(self, path: Path) -> None:
+        """Write what the next sessions depend on, for a checkpoint."""
+        self.callback.learner.save(path)
+
+    def restore(self, path: Path, model: BaseAlgorithm) -> None:
+        """Continue from a checkpoint, before the environments step. The replay buffer has been loaded.
+
+        Raises:
+            OSError, ValueError: The file is missing, damaged, or of another run.
+        """
+        check_archive(path, path.stat().st_size)
+        self.callback.learner.load(path)
+        self._kept_version = self.version
+        if self.version and (buffer := getattr(model, "replay_buffer", None)) is not None:
+            buffer.resume(self.callback.learner.newest)
+
+    def keep_head(self) -> None:
+        """Write a new head, and the specification of its reward."""
+        if self.version != self._kept_version:
+            assert self.callback.learner.head is not None
+            self.callback.learner.head.save(self._folder.head)
+            values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
+            text = json.dumps(to_mapping(values), indent=2)
+            atomic_write(self._folder.path / HEAD[1], lambda path: path.write_text(text, encoding="utf-8"))
+            self._kept_version = self.version
+
+    def log_sessions(self, say: Callable[[str], None]) -> bool:
+        """Say what came of the sessions since the last call, and draw them. Returns whether there were any."""
+        new = self.callback.sessions[self._num_logged :]
+        self._num_logged += len(new)
+        for session in new:
+            say(f"Session {session.number} of {self._config.preferences.num_sessions}: {session.verdict.reason}")
+            (folder := self._folder.path / "sessions").mkdir(exist_ok=True)
+            write_session(session, folder / f"{session.number:03}.png")
+        return bool(new)
+
+    def keep_episodes(self, count: int) -> None:
+        """Write the newest episodes, by which the policy is the best: `mean_return` judges them again."""
+        episodes = EpisodeLog.of(self.callback.learner.log.episodes[-count:])
+        atomic_write(self._folder.path / BEST[2], episodes.save)
+
+    def mean_return(self) -> float | None:
+        """The mean return of the episodes of the best policy by the newest head; None if there are none yet."""
+        if not (path := self._folder.path / BEST[2]).exists():
+            return None
+        kept = EpisodeLog.of([])
+        with reading(f"The episodes {path} cannot be read"):
+            check_archive(path, path.stat().st_size)
+            kept.load(path)
+        rewards = self._envs.head(self._envs.scorer.features(States.concatenate([one.states for one in kept.episodes])))
+        own = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
+        return float((rewards.sum(dtype=np.float64) + own) / len(kept.episodes))
+
+    def close(self) -> None:
+        """Close the file of answers."""
+        if self.callback.learner.answers is not None:
+            self.callback.learner.answers.close()
