@@ -75,7 +75,7 @@ class Args:
     """pairs that are asked about in the whole training"""
     pairs: int = 50
     """pairs of a session; the first session is when learning would start"""
-    session_frequency: int = 2_000
+    session_frequency: int = 1_000
     """timesteps from one session to the next"""
     segment_length: int = 1
     """states of a segment, whose rewards add up"""
@@ -109,8 +109,10 @@ class Args:
     """gradient steps per timestep"""
     hidden: int = 128
     """units of each of the two hidden layers"""
+    exploration_noise: float = 1.0
+    """standard deviation of the noise that is added to actions, as a multiple of half their range"""
     exploration_hold: int = 30
-    """number of steps for which a random action is repeated: the car has to swing up to see the flag"""
+    """number of steps for which random actions and noise are repeated: the car has to swing up to see the flag"""
     selection_frequency: int = 5_000
     """timesteps between candidates for the best agent"""
     selection_episodes: int = 4
@@ -258,14 +260,16 @@ def main(args: Args) -> Path:
     # TRY NOT TO MODIFY: start the game
     observations, _ = envs.reset(seed=args.seed)
     envs.action_space.seed(args.seed)
-    actions = envs.action_space.sample()
+    assert isinstance(envs.action_space, gym.spaces.Box)
+    low, high = envs.action_space.low, envs.action_space.high
+    random_actions = noise = np.zeros_like(low)
     progress = tqdm(total=args.total_timesteps, unit="step", smoothing=0.05)
     while global_step < args.total_timesteps:
         # COLLECT
-        if learner.head is not None:
-            actions = agent.act(observations)
-        elif global_step // args.num_envs % args.exploration_hold == 0:
-            actions = envs.action_space.sample()
+        if global_step // args.num_envs % args.exploration_hold == 0:
+            random_actions = envs.action_space.sample()
+            noise = args.exploration_noise * (high - low) / 2 * np.random.standard_normal(low.shape)
+        actions = random_actions if learner.head is None else np.clip(agent.act(observations) + noise, low, high)
         next_observations, rewards, terminations, truncations, infos = envs.step(actions)
         buffer.add(observations, actions, next_observations, rewards, terminations, truncations, infos)
         observations = next_observations
