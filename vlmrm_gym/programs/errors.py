@@ -8,6 +8,8 @@ class ProgramError(RuntimeError):
 
     frame: int | None = None
     """Number of the frame among those of the call; None: the program cannot be executed at all."""
+    count = 0
+    """Number of frames of the call."""
 
 
 def program_error(name: str, what: str, frame: int | None = None, count: int = 0) -> ProgramError:
@@ -21,5 +23,5 @@ def program_error(name: str, what: str, frame: int | None = None, count: int = 0
     """
     where = "" if frame is None else f" failed on frame {frame} of {count}"
     error = ProgramError(f"The program {name}{where or ' cannot be used'}. {printable(what)}")
-    error.frame = frame
+    error.frame, error.count = frame, count
     return error

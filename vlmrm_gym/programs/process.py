@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.programs.errors import ProgramError, program_error
+from vlmrm_gym.programs.errors import program_error
 from vlmrm_gym.programs.runner import HEADER, MAX_REMEMBERED, Setup
 
 SECONDS = 10.0
@@ -56,8 +56,7 @@ class IsolatedProgram:
     the latest; the next call then starts another one.
 
     Args:
-        source: Python.
-        name: Of the program, for messages.
+        source, name: See `execute`.
         dtype: Of what it is given: "uint8" or "float64".
 
     Raises:
@@ -68,21 +67,9 @@ class IsolatedProgram:
         self._source, self._name, self._dtype = source, name, dtype
         self._process: _Process | None = None
         self.is_stateful: bool = self._start().is_stateful
-        """Whether it has sub-tasks, and so needs the frames of an episode in order."""
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
-        """The answers for successive frames of an episode; of a function, for any frames.
-
-        Args:
-            frames: uint8 (B, H, W, 3), or states, float64 (B, S).
-            memory: What sub-tasks remember of the frames before; None: the episode begins.
-
-        Returns:
-            float64 (B,), finite; and what sub-tasks remember now. None for a function.
-
-        Raises:
-            ProgramError: The program failed.
-        """
+        """See `Execution.run`."""
         size, values = REGION // max(1, frames[:1].nbytes), list[float]()
         if not size:
             rule = f"A frame must have at most {REGION:,} bytes. Received {frames[:1].nbytes:,}."
@@ -117,7 +104,6 @@ class IsolatedProgram:
         return remembered
 
     def _start(self) -> "_Process":
-        self.close()
         process = self._process = _Process(self._source, self._name, self._dtype)
         try:
             kind, payload = process.receive(START_SECONDS)
@@ -135,10 +121,9 @@ class IsolatedProgram:
         return process
 
     def close(self) -> None:
-        """End the process."""
+        """End the process. Any thread may call this; the next call starts another one."""
         if self._process is not None:
             self._process.close()
-            self._process = None
 
 
 class _Failed(Exception):
@@ -182,7 +167,7 @@ class _Process:
         assert self._child.stdout is not None
         self._in, self._out = self._child.stdin.fileno(), self._child.stdout.fileno()
         os.set_blocking(self._in, False)
-        self._close = weakref.finalize(self, _end, self._child, self._log)
+        weakref.finalize(self, _end, self._child, self._log)
         setup = Setup(
             name=name,
             source=source,
@@ -250,12 +235,16 @@ class _Process:
         return os.pread(self._log.fileno(), 2_000, max(0, size - 2_000)).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Kill it, and wait until it has ended."""
-        self._close()
+        """Kill it, and wait until it has ended. A thread that waits for it is told so."""
+        _kill(self._child)
+
+
+def _kill(child: "subprocess.Popen[bytes]") -> None:
+    child.kill()
+    child.wait()
 
 
 def _end(child: "subprocess.Popen[bytes]", log: Any) -> None:
-    child.kill()
-    child.wait()
+    _kill(child)
     for pipe in (child.stdin, child.stdout, log):
         pipe.close()

@@ -1,15 +1,17 @@
 """Takes away from a process all that a program does not need. Linux only; imports nothing of this package.
 
-A seccomp filter (https://docs.kernel.org/userspace-api/seccomp_filter.html) lists the system calls that are left. They
-compute, tell the time, sleep, get memory up to a limit, read the one pipe and write the other. It binds root, and also what
-calls the kernel through ctypes. What is not listed kills the process, but looking for files, as imports do, which fails.
+A seccomp filter (https://docs.kernel.org/userspace-api/seccomp_filter.html) lists the system calls that are left:
+they tell the time, sleep, get memory up to a limit, read one pipe and write another. It binds root, and also what calls the
+kernel through ctypes. Calls that look for files, as imports do, fail; all others kill the process.
 """
 
 import ctypes
 import os
-import resource
 import signal
 import sys
+
+if sys.platform != "win32":  # there, programs run only if they are trusted
+    import resource
 
 _ALLOWED = {
     # name: its number on x86_64, and on aarch64

@@ -2,12 +2,13 @@
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import util
 from typing import Any
 
 import gymnasium as gym
 
-from vlmrm_gym.rewards.specification import resolve_reward
+from vlmrm_gym.rewards.specification import RewardSpec, names_code, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
@@ -40,7 +41,8 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
     # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
     ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
     ("env_kwargs",): _has_path,
-    ("reward", "name"): lambda name: name == "import" or ":" in name,
+    ("reward", "name"): lambda name: names_code(name, {}),
+    ("reward", "kwargs"): lambda kwargs: names_code("", kwargs),
     ("reward", "combine_views"): _has_path,
     ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
 }
@@ -85,10 +87,9 @@ def complete(config: Config) -> Config:
         received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
-        if config.reward.name != "ground_truth":
-            options = config.reward_with_task_prompts.arguments()
-            named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
-            resolve_reward(*named, options=options)
+        if pinned := getattr(find_specification(config), "pinned", None):
+            kwargs = {**(config.reward.kwargs or {}), **pinned}
+            config = replace(config, reward=replace(config.reward, kwargs=kwargs))
     if config.task is not None and (wrong := validate({"rl": dict(config.task.training)})[1]):
         rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
         raise ConfigError([Problem.of("env_name", rule)])
@@ -97,6 +98,15 @@ def complete(config: Config) -> Config:
     if (problem := _find_wrong_length(config)) is not None:
         raise ConfigError([problem])
     return config
+
+
+def find_specification(config: Config) -> RewardSpec | None:
+    """The specification of the reward; None for ground_truth. Raises what `resolve_reward` raises."""
+    if config.reward.name == "ground_truth":
+        return None
+    options = config.reward_with_task_prompts.arguments()
+    named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
+    return resolve_reward(*named, options=options)
 
 
 def _find_wrong_length(config: Config) -> Problem | None:
