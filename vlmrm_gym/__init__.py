@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from vlmrm_gym.wrappers import VLMReward as VLMReward
 
 __version__ = "0.2.0"
-__all__ = ["CLIP", "CLIPReward", "CaptureState", "Preference", "Program", "VLMReward", "VLMRewardVectorEnv", "__version__"]
+__all__ = [
+    "CLIP",
+    "CLIPReward",
+    "CaptureState",
+    "Preference",
+    "Program",
+    "VLMReward",
+    "VLMRewardVectorEnv",
+    "__version__",
+]
 
 for _task in TASKS:
     register(_task)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from backends import children
 
 from vlmrm_gym.programs import process
 from vlmrm_gym.programs.errors import ProgramError
@@ -148,11 +149,6 @@ def places(tmp_path):
     secret.write_text("a secret")
     library = next(Path(np.__file__).parent.rglob("_umath_tests*.so"))
     return {"SECRET": str(secret), "WRITTEN": str(tmp_path / "written"), "LIBRARY": str(library)}
-
-
-def children():
-    """Processes that this one has started, and that have not been waited for."""
-    return {pid for pid in map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())}
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

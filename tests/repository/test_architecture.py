@@ -81,6 +81,7 @@ ALLOWED = {
         "folders",
         "media",
         "envs",
+        "programs",
         "rewards",
         "rendering",
         "capture",

@@ -1,9 +1,10 @@
 """What a program's failure is told as."""
 
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.terminal import printable
 
 
-class ProgramError(RuntimeError):
+class ProgramError(InputError):
     """A program failed, or tried what it must not. The message names the program and the frame."""
 
     frame: int | None = None

@@ -151,6 +151,7 @@ class ProgramReward:
 
     def __init__(self, execution: Execution, inputs: Inputs, fallback: Execution | None = None) -> None:
         self._execution, self._fallback, self.inputs = execution, fallback, inputs
+        self._warned = False
         self.ordered: bool = execution.is_stateful
         """Whether it has sub-tasks, and so scores the frames of an episode in order."""
 
@@ -180,7 +181,9 @@ class ProgramReward:
         except ProgramError as error:
             if self._fallback is None or (failed := error.frame) is None:
                 raise
-            warnings.warn(f"{error} The fallback answers in its place.", stacklevel=2)
+            if not self._warned:
+                self._warned = True
+                warnings.warn(f"{error} Its fallback answers, here and where it fails again.", stacklevel=2)
         values = [self._fallback.run(frames[failed : failed + 1])[0]]
         if failed:  # sub-tasks do not see the frame on which they failed
             before, memory = self._run(frames[:failed], memory)

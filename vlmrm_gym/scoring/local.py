@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rendering.drawing import Drawings
@@ -172,12 +173,12 @@ def see(states: States, renderer: Renderer, info: RewardInfo) -> NDArray[Any]:
     """What a reward sees of states: their frames, see `States.draw`, or their numbers, float64 (B, S).
 
     Raises:
-        ValueError: It sees numbers, and the states have none: they are stored frames.
+        InputError: It sees numbers, and the states have none: they are stored frames.
     """
     if not info.sees_states:
         return states.draw(renderer)
     if states.rows.ndim != 2 or states.rows.dtype != np.float64:
-        raise ValueError(
+        raise InputError(
             '`inputs="states"` needs states from which frames can be drawn. Received frames, of shape '
             f'{states.rows.shape[1:]}. Pass inputs="frames".'
         )
