@@ -218,7 +218,7 @@ def test_after_an_error_the_program_runs_in_a_new_process():
     source = "calls = []\ndef reward(frame):\n    calls.append(0)\n    return float(frame[0, 0, 0]) / (len(calls) < 5)"
     program, before = IsolatedProgram(source, "x.py", "uint8"), children()
     for _ in range(2):
-        with pytest.raises(ProgramError, match="failed on frame 2 of 4. Line 4: ZeroDivisionError"):
+        with pytest.raises(ProgramError, match=r"failed on frame 2 of 4. Line 4: ZeroDivisionError"):
             program.run(FRAMES)
         np.testing.assert_array_equal(program.run(FRAMES[:2])[0], [0, 1])
         assert not children() & before

@@ -243,9 +243,11 @@ FUNCTION, CLASS = (
 )
 @pytest.mark.parametrize("isolate", [True, False])
 def test_a_bad_program_is_named_with_what_is_wrong(source, message, isolate):
+    def run():
+        execute(source, "bad.py", isolate=isolate).run(np.zeros((2, 4, 6, 3), dtype=np.uint8))
+
     with pytest.raises(ProgramError, match=message) as raised:
-        program = execute(source, "bad.py", isolate=isolate)
-        program.run(np.zeros((2, 4, 6, 3), dtype=np.uint8))
+        run()
     assert str(raised.value).startswith("The program bad.py ")
     assert "\n" not in str(raised.value)
 

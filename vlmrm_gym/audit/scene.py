@@ -64,7 +64,7 @@ class Scene:
 
         Args:
             states: The states.
-            lengths: Of the episodes that they are of, one after the other; needed for ordered rewards only, of which the
+            lengths: Of the episodes that they are of, one after the other; for ordered rewards only, of which the
                 values are made, float32 (N, 1, 1).
         """
         every, size = _as_states(states), self._queue.batch_size

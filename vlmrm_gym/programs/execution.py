@@ -1,8 +1,8 @@
-"""Executes a program, isolated or trusted. What verifies programs runs them with this, too.
+r"""Executes a program, isolated or trusted. What verifies programs runs them with this, too.
 
 >>> import numpy as np
 >>> from vlmrm_gym.programs.execution import execute
->>> program = execute("def reward(frame):\\n    return frame.mean() / 255", "brightness.py")
+>>> program = execute("def reward(frame):\n    return frame.mean() / 255", "brightness.py")
 >>> values, _ = program.run(np.full((2, 4, 4, 3), 255, dtype=np.uint8))
 >>> values.tolist()
 [1.0, 1.0]

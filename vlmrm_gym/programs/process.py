@@ -244,7 +244,7 @@ def _kill(child: "subprocess.Popen[bytes]") -> None:
     child.wait()
 
 
-def _end(child: "subprocess.Popen[bytes]", log: Any) -> None:
+def _end(child: Any, log: Any) -> None:
     _kill(child)
     for pipe in (child.stdin, child.stdout, log):
         pipe.close()

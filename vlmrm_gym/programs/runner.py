@@ -1,9 +1,9 @@
 """Executes a program: in a process of its own, which has nothing else. See `process`, the other side.
 
-Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape of the frames, and
-what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r": ready, whether the
-program is stateful. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last frame. "e": the
-text of an error. "i": that of one for which the process cannot be isolated.
+Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape of the frames,
+and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r": ready,
+whether the program is stateful. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last
+frame. "e": the text of an error. "i": that of one for which the process cannot be isolated.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Takes away from a process all that a program does not need. Linux only; imports nothing of this package.
 
 A seccomp filter (https://docs.kernel.org/userspace-api/seccomp_filter.html) lists the system calls that are left:
-they tell the time, sleep, get memory up to a limit, read one pipe and write another. It binds root, and also what calls the
-kernel through ctypes. Calls that look for files, as imports do, fail; all others kill the process.
+they tell the time, sleep, get memory up to a limit, read one pipe and write another. It binds root, and also what calls
+the kernel through ctypes. Calls that look for files, as imports do, fail; all others kill the process.
 """
 
 import ctypes

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import Execution, Inputs, execute
-from vlmrm_gym.rewards.base import RenderSize, RewardModel, Rewards, unchanged_size
+from vlmrm_gym.rewards.base import RenderSize, Rewards, unchanged_size
 from vlmrm_gym.validation import check_choice, check_flag
 
 MAX_SOURCE = 2**20
@@ -21,7 +21,7 @@ MAX_SOURCE = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A reward that a Python program computes, written by a person or by a VLM (VLM-CaR, arXiv 2402.04764).
+    r"""A reward that a Python program computes, written by a person or by a VLM (VLM-CaR, arXiv 2402.04764).
 
     The program defines one of two things. A function of a frame:
 
@@ -45,7 +45,7 @@ class Program:
     rewards cannot be relabelled, and its rewards are not interpolated.
 
     >>> import vlmrm_gym
-    >>> reward = vlmrm_gym.Program(source="def reward(frame):\\n    return frame.mean() > 127")
+    >>> reward = vlmrm_gym.Program(source="def reward(frame):\n    return frame.mean() > 127")
     >>> reward.inputs
     'frames'
 
@@ -106,7 +106,7 @@ class Program:
         text, fallback = self._texts  # pyright: ignore[reportAttributeAccessIssue]
         return {"program.py": text, **({} if fallback is None else {"fallback.py": fallback})}
 
-    def build(self, device: str = "auto") -> RewardModel:
+    def build(self, device: str = "auto") -> "ProgramReward":
         """Execute the program in a new isolated process.
 
         Raises:
@@ -147,13 +147,17 @@ class ProgramReward:
     multi_view = False
     interpolate = False
     """What a program says of a state says nothing of the states in between."""
-    render_size: RenderSize = staticmethod(unchanged_size)
 
     def __init__(self, execution: Execution, inputs: Inputs, fallback: Execution | None = None) -> None:
         self._execution, self._fallback, self.inputs = execution, fallback, inputs
         self._warned = False
         self.ordered: bool = execution.is_stateful
         """Whether it has sub-tasks, and so scores the frames of an episode in order."""
+
+    @property
+    def render_size(self) -> RenderSize:
+        """The environment's own."""
+        return unchanged_size
 
     def __call__(self, frames: NDArray[Any]) -> Rewards:
         """Score frames by a function: uint8 (B, H, W, 3), or states, float64 (B, S), to float32 (B,).

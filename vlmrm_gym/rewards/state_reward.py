@@ -47,7 +47,8 @@ class StateReward:
 
     Raises:
         ValueError: `combine` is passed for a reward that sees all views at once, or none, or draws one view of clips or
-            of an ordered reward; or features are asked of a model without `encode` and `head`. Or they are not, and it has no head yet.
+            of an ordered reward; or features are asked of a model without `encode` and `head`. Or they are not, and it
+            has no head yet.
     """
 
     def __init__(
@@ -129,8 +130,8 @@ class StateReward:
         """
         score: Any = getattr(self._model, "continue_episode")  # noqa: B009
         every = frames[:, None] if self.info.sees_states else self._with_views(frames)
-        memory = (None,) * every.shape[1] if memory is None else memory
-        made = [score(every[:, view], own) for view, own in enumerate(memory)]
+        before = (None,) * every.shape[1] if memory is None else memory
+        made = [score(every[:, view], own) for view, own in enumerate(before)]
         rewards = np.stack([rewards for rewards, _ in made], axis=1)
         combined = rewards[:, 0] if self._combine is None else self._combine(rewards)
         return combined, tuple(own for _, own in made)

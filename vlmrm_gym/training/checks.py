@@ -57,9 +57,9 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
         flags: What the flags say without a file.
     """
     now, said = flatten(config), flatten(flags)
-    for key, names_code in _CODE.items():
+    for key, is_code in _CODE.items():
         value = now[key]
-        if value is not None and names_code(value) and value != said[key]:
+        if value is not None and is_code(value) and value != said[key]:
             rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
