@@ -15,11 +15,21 @@ if TYPE_CHECKING:
     from vlmrm_gym.rewards import CLIP as CLIP
     from vlmrm_gym.rewards import CLIPReward as CLIPReward
     from vlmrm_gym.rewards import Preference as Preference
+    from vlmrm_gym.rewards import Program as Program
     from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward as VLMReward
 
 __version__ = "0.2.0"
-__all__ = ["CLIP", "CLIPReward", "CaptureState", "Preference", "VLMReward", "VLMRewardVectorEnv", "__version__"]
+__all__ = [
+    "CLIP",
+    "CLIPReward",
+    "CaptureState",
+    "Preference",
+    "Program",
+    "VLMReward",
+    "VLMRewardVectorEnv",
+    "__version__",
+]
 
 for _task in TASKS:
     register(_task)
@@ -29,6 +39,7 @@ _LAZY = {
     "CLIPReward": "vlmrm_gym.rewards",
     "CaptureState": "vlmrm_gym.capture",
     "Preference": "vlmrm_gym.rewards",
+    "Program": "vlmrm_gym.rewards",
     "VLMReward": "vlmrm_gym.wrappers",
     "VLMRewardVectorEnv": "vlmrm_gym.vector",
 }

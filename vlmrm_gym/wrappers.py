@@ -13,9 +13,10 @@ from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
 from vlmrm_gym.rewards.custom import CallableReward, OwnReward
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
-from vlmrm_gym.rewards.state_reward import build_reward
+from vlmrm_gym.rewards.state_reward import Memory, build_reward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.clips import EpisodeClips, check_clip_fits
+from vlmrm_gym.scoring.local import see
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.validation import (
@@ -121,6 +122,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self._score, self._view, self._renderer = score, view, renderer
         self._random_views = RandomViews(view.num_views) if combine is not None and combine.is_random else None
         self._clips = EpisodeClips(score.info.clip)
+        self._memory: Memory = None
         self._num_stepped = np.zeros(1, dtype=np.int64)
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
@@ -131,6 +133,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
         self._clips.begin_episode()
+        self._memory = None
         if self._random_views is not None:
             self._random_views.seed(seed, self._num_stepped)
         return observation, info
@@ -142,8 +145,12 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         views = None if self._random_views is None else self._random_views(transition_keys([0], self._num_stepped))
         self._num_stepped += 1
         states = self._clips.extend(States(state[None], [change], views))
-        frames = states.gather(states.draw(self._renderer), slice(None))
-        reward = float(self._score(frames)[0])
+        frames = states.gather(see(states, self._renderer, self._score.info), slice(None))
+        if self._score.info.ordered:
+            rewards, self._memory = self._score.continue_episode(frames, self._memory)
+        else:
+            rewards = self._score(frames)
+        reward = float(rewards[0])
         reward += float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward], dtype=np.float64))[0])
         return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
 
@@ -166,4 +173,5 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         """Close the environment, and free the graphics resources."""
         self._view.close()
         self._renderer.close()
+        self._score.close()
         super().close()

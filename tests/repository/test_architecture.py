@@ -38,12 +38,14 @@ ALLOWED = {
     "capture": BASE | {"envs", "rendering"},
     "episode_log": BASE | {"rendering"},
     "media": BASE | {"rendering", "capture"},
-    "rewards": BASE | {"tiny"},
+    "programs": BASE,
+    "rewards": BASE | {"tiny", "programs"},
     "scoring": BASE
     | {
         "vlmrm_gym",  # its version
         "rendering",
         "episode_log",
+        "programs",
         "rewards",
     },
     "wrappers": BASE | {"capture", "rendering", "rewards", "scoring"},
@@ -82,6 +84,7 @@ ALLOWED = {
         "folders",
         "media",
         "envs",
+        "programs",
         "rewards",
         "rendering",
         "capture",

@@ -35,7 +35,7 @@ def agreements(samples: Samples, reward: RewardView, seed: int) -> Mapping[str, 
 
 
 def controls(
-    samples: Samples, reward: RewardView, prompts: Mapping[str, RewardView], black: Features
+    samples: Samples, reward: RewardView, prompts: Mapping[str, RewardView], black: Features | None
 ) -> Sequence[Control]:
     """The controls of one reward. Empty if success is unknown, or the same for all states.
 
@@ -43,7 +43,7 @@ def controls(
         samples: The states.
         reward: The reward that is checked.
         prompts: The rewards of other prompts, by what they are called.
-        black: The features of a black frame from every camera, float32 (1, V, D).
+        black: The features of a black frame from every camera, float32 (1, V, D); None if the reward sees no frame.
     """
     labelled, visited = samples.labelled, samples.visited
     if labelled.success is None or not labelled.has_both:
@@ -52,9 +52,10 @@ def controls(
     groups = samples.groups if labelled is visited else np.arange(len(labelled))
     unrelated = "An unrelated prompt should not separate successes from failures this well."
     rewards = [(name, unrelated, other(features), success, groups) for name, other in prompts.items()]
-    explanation = "A black frame should not score above failures as reliably as a success does."
-    blackened = np.where(success, reward(black)[0], reward(features))
-    rewards.append(("successes replaced by a black frame", explanation, blackened, success, groups))
+    if black is not None:
+        explanation = "A black frame should not score above failures as reliably as a success does."
+        blackened = np.where(success, reward(black)[0], reward(features))
+        rewards.append(("successes replaced by a black frame", explanation, blackened, success, groups))
     if visited.success is not None and visited.has_both:
         explanation = "Frozen frames should carry no information about when a rollout succeeds."
         frozen = reward(samples.first)[samples.groups]

@@ -28,6 +28,10 @@ NO_STATES = (
     "There was no search: it needs states that can be made and drawn. That works for this package's environments and "
     "for MuJoCo environments that Gymnasium's renderer draws."
 )
+ORDERED = (
+    "The reward of a state depends on those of its episode before it: it was measured on the rollouts only, and no "
+    "states were made."
+)
 CHANGING = (
     "There was no search: the environment changes its scene (positions, sizes or colours of bodies, for example), so "
     "what a made state would look like is unknown."
@@ -111,7 +115,8 @@ def _audit_scene(
         notes = _name_blind_cameras(scene, rollouts)
         visited = States.concatenate([rollout.states for rollout in rollouts])
         is_changing = _changes_scene(rollouts)
-        task = None if is_changing else settings.task_states(env, visited.rows)
+        notes = [*notes, *[ORDERED] * rewards.is_ordered]
+        task = None if is_changing or rewards.is_ordered else settings.task_states(env, visited.rows)
         samples = collect(settings, scene, task, rollouts)
         black = scene.black(visited[:1])
         reports: list[Report] = []
@@ -121,7 +126,8 @@ def _audit_scene(
             agreed, signal = agreements(samples, reward, seed), signal_curves(samples, reward)
             others = {name: view(spec) for name, spec in control_rewards(candidate.reward).items()}
             measured_controls = controls(samples, reward, others, black)
-            found = AdversarialSearch(left_out=CHANGING if is_changing else NO_STATES)
+            reason = ORDERED if rewards.is_ordered else CHANGING if is_changing else NO_STATES
+            found = AdversarialSearch(left_out=reason)
             if task is not None:
                 found = exploits.find_exploits(scene, task, reward, samples, effort=settings.effort, seed=seed)
             report = Report(

@@ -79,6 +79,11 @@ class EncodedRewards:
         self._heads = list(zip([*specs, *more], map(_head, models), strict=True))
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether the reward of a state depends on those of its episode before it."""
+        return bool(getattr(self.encoder, "ordered", False))
+
+    @property
     def weights(self) -> str:
         """The model's name and the digest of its weights, where they are known."""
         model: Any = getattr(self.encoder, "model", None)
@@ -135,7 +140,7 @@ class _Values(StateReward):
     """A reward whose features are its values, float32 (B, V, 1), or (B, 1, 1) if it sees all views at once."""
 
     def features(self, frames: NDArray[np.uint8]) -> Features:
-        if self._is_joint:
+        if self._is_joint or self.info.sees_states:
             return self(frames)[:, None, None]
         views, single = self._split(frames)
         return np.asarray(self._model(single), dtype=np.float32).reshape(len(frames), views, 1)

@@ -99,22 +99,24 @@ def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, roll
     """
     visited = States.concatenate([rollout.states for rollout in rollouts])
     success = find_success(settings, task, rollouts, visited.rows)
+    seen = Sample(visited, scene.features(visited, [len(rollout) for rollout in rollouts]), success)
     rng = np.random.default_rng(settings.seed)
     around = None
-    goals = visited[:0]
+    goals: Sample | None = None
     if task is not None:
         rows = task.sample(AROUND, rng)
         knows_success = task.has_success_fn and settings.labels is None
         around = Sample(States(rows), scene.features(rows), task.succeeds(rows) if knows_success else None)
-        goals = States(task.goals(GOALS, rng)) if knows_success else goals
-    if not len(goals) and success is not None:
-        goals = visited[rng.permutation(np.flatnonzero(success))[:GOALS]]
+        if knows_success and len(rows := task.goals(GOALS, rng)):
+            goals = Sample(States(rows), scene.features(rows), np.full(len(rows), True))
+    if goals is None and success is not None and success.any():
+        goals = seen[rng.permutation(np.flatnonzero(success))[:GOALS]]
     return Samples(
         rollouts=rollouts,
-        visited=Sample(visited, scene.features(visited), success),
-        first=scene.features(States.concatenate([rollout.initial for rollout in rollouts])),
+        visited=seen,
+        first=scene.features(States.concatenate([rollout.initial for rollout in rollouts]), [1] * len(rollouts)),
         around=around,
-        goals=Sample(goals, scene.features(goals), np.ones(len(goals), dtype=bool)) if len(goals) else None,
+        goals=goals,
         passed=settings.rollouts is not None,
     )
 

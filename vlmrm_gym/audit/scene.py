@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import gymnasium as gym
@@ -59,23 +59,40 @@ class Scene:
         )
         self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
-    def features(self, states: States | NDArray[np.float64]) -> Features:
-        """The features of N states from every camera, float32 (N, V, D)."""
+    def features(self, states: States | NDArray[np.float64], lengths: Sequence[int] = ()) -> Features:
+        """The features of N states from every camera, float32 (N, V, D).
+
+        Args:
+            states: The states.
+            lengths: Of the episodes that they are of, one after the other; for ordered rewards only, of which the
+                values are made, float32 (N, 1, 1).
+        """
         every, size = _as_states(states), self._queue.batch_size
-        parts = [every[start : start + size] for start in range(0, len(every), size)]
-        requests = [Request(part, np.arange(len(part)), "features") for part in parts]
+        if self._queue.info.ordered:
+            ends = np.cumsum(lengths)
+            return self._make([every[end - length : end] for length, end in zip(lengths, ends, strict=True)])
+        return self._make([every[start : start + size] for start in range(0, len(every), size)])
+
+    def _make(self, parts: Sequence[States]) -> Features:
+        output = self._queue.output if self._queue.info.ordered else "features"
+        requests = [Request(part, np.arange(len(part)), output) for part in parts]
         self._queue.submit(*requests)
         for request in requests:
             if error := request.error():
                 raise error
             self._progress(len(request))
-        return np.concatenate([request.values for request in requests])
+        made = np.concatenate([request.values for request in requests])
+        return made[:, None, None] if self._queue.info.ordered else made
 
-    def black(self, states: States) -> Features:
-        """The features of frames of N states if they were black, float32 (N, V, D)."""
+    def black(self, states: States) -> Features | None:
+        """The features of frames of N states if they were black, float32 (N, V, D); None if no frame is seen."""
+        if self._queue.info.sees_states:
+            return None
         frames = np.zeros_like(self._queue.frames(states))
         with warnings.catch_warnings():  # of a scene that the model does not know
             warnings.simplefilter("ignore", UserWarning)
+            if self._queue.info.ordered:
+                return self._reward.continue_episode(frames, None)[0][:, None, None]
             return self._reward.features(frames)
 
     def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import RewardSpec, resolve_reward
+from vlmrm_gym.rewards.specification import RewardSpec, names_code, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.terminal import said_warnings
@@ -158,8 +158,7 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
     if not isinstance(values, dict):
         rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
         raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
-    kind = values.get("kind")
-    if not trust_code and (kind == "import" or (isinstance(kind, str) and ":" in kind)):
+    if not trust_code and names_code(values.get("kind"), values):
         raise InputError(
             f"`reward`: {path} names code that would be run. Received {short_repr(values)}. If you trust it, pass "
             "--trust-code."

@@ -13,6 +13,7 @@ import tyro
 
 from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import complete, find_named_code
@@ -93,7 +94,9 @@ def train(command: Train, arguments: list[str]) -> None:
     except (Interrupted, KeyboardInterrupt) as error:
         say(_resume_hint(folder), error=True)
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
-    except InputError:
+    except InputError as error:
+        if isinstance(error, ProgramError):  # such as one that failed on a frame
+            say(_resume_hint(folder), error=True)
         raise
     except Exception:
         say(_resume_hint(folder), error=True)

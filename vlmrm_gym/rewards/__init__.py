@@ -7,6 +7,7 @@ from vlmrm_gym.rewards.base import RenderSize, RewardModel
 from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.custom import ImportedReward
 from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.specification import RewardSpec, from_mapping, to_mapping
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "ImportedReward",
     "Preference",
     "PreferenceHead",
+    "Program",
     "RenderSize",
     "RewardModel",
     "RewardSpec",

@@ -23,6 +23,7 @@ from vlmrm_gym.rewards.custom import (
     is_specification_class,
 )
 from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.program import Program
 
 
 class RewardSpec(Protocol):
@@ -41,11 +42,16 @@ class RewardSpec(Protocol):
         ...
 
 
-KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "preference": Preference, "import": ImportedReward}
+KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "preference": Preference, "program": Program, "import": ImportedReward}
 """The kinds of specifications of this package, by `kind`. A new one is registered here.
 
-Files may name all but "import" without --trust-code: no other may run code that its fields name.
+Files may name all of which `names_code` is False without --trust-code: no other may run code that its fields name.
 """
+
+
+def names_code(kind: object, values: Mapping[str, Any]) -> bool:
+    """Whether a specification of this kind with these fields runs code that they name, and that is not isolated."""
+    return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
 
 
 def resolve_reward(

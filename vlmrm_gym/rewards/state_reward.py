@@ -23,13 +23,21 @@ class RewardInfo:
     """What the features are, if they are asked for."""
     interpolate: bool = True
     """Whether rewards may be interpolated between those of other states."""
+    ordered: bool = False
+    """Whether states are scored in the order of their episode: `StateReward.continue_episode` in place of a call."""
+    sees_states: bool = False
+    """Whether it sees the numbers of states in place of their frames."""
+
+
+Memory = tuple[bytes | None, ...] | None
+"""What an ordered reward remembers of an episode, for each view; None: nothing, as when it begins."""
 
 
 class StateReward:
     """Scores states by the frames of their views.
 
     A model that sees one view scores each view for itself, and the rewards are combined; a model that sees all views
-    (`multi_view`) gets them together.
+    (`multi_view`) gets them together. A model of states (`inputs = "states"`) gets those in place of frames.
 
     Args:
         model: The reward model.
@@ -38,8 +46,9 @@ class StateReward:
         return_features: Whether features are asked for, so that a head can make the rewards elsewhere.
 
     Raises:
-        ValueError: `combine` is passed for a reward that sees all views at once, or draws one view of clips; or
-            features are asked of a model without `encode` and `head`. Or they are not, and it has no head yet.
+        ValueError: `combine` is passed for a reward that sees all views at once, or none, or draws one view of clips or
+            of an ordered reward; or features are asked of a model without `encode` and `head`. Or they are not, and it
+            has no head yet.
     """
 
     def __init__(
@@ -48,12 +57,17 @@ class StateReward:
         self._model, self._is_joint = model, bool(getattr(model, "multi_view", False))
         if self._is_joint and combine is not None:
             raise ValueError("`combine_views` is not for a reward that sees all views at once. Leave it out.")
-        if not self._is_joint and combine is None and num_views > 1:
+        sees_states = getattr(model, "inputs", "frames") == "states"
+        if sees_states and combine is not None:
+            raise ValueError("`combine_views` is not for a reward that sees no view, but the states. Leave it out.")
+        if not self._is_joint and not sees_states and combine is None and num_views > 1:
             combine = CombineViews("min", num_views)
         self._combine = combine if combine is not None and combine.has_function else None
         clip = ClipShape(getattr(model, "clip_length", 1), getattr(model, "clip_stride", 1))
-        if clip.length > 1 and combine is not None and combine.is_random:
-            raise ValueError('`combine_views="random"` is not for clips, whose frames are of one view. Pass "min".')
+        ordered = bool(getattr(model, "ordered", False))
+        if (clip.length > 1 or ordered) and combine is not None and combine.is_random:
+            rule = "clips, whose frames are" if clip.length > 1 else "programs of sub-tasks, which see an episode"
+            raise ValueError(f'`combine_views="random"` is not for {rule} of one view. Pass "min".')
         self._ndim = 4 if clip.length == 1 else 5
         """Dimensions of frames, or of clips, from one view."""
         per_state = num_views if self._is_joint or self._combine is not None else 1
@@ -70,7 +84,9 @@ class StateReward:
             )
         features = self._describe_features(per_state) if return_features else None
         interpolate = bool(getattr(model, "interpolate", True))
-        self.info = RewardInfo(clip=clip, features=features, interpolate=interpolate)
+        self.info = RewardInfo(
+            clip=clip, features=features, interpolate=interpolate, ordered=ordered, sees_states=sees_states
+        )
 
     def _describe_features(self, per_state: int) -> FeatureInfo:
         if not hasattr(self._model, "encode") or not hasattr(self._model, "head"):
@@ -90,16 +106,39 @@ class StateReward:
 
         Args:
             frames: uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view; of clips (B, F, V, H, W, 3) or (B, F, H, W, 3).
+                Or the states, float64 (B, S), if it sees those.
 
         Returns:
             float32 (B,).
         """
         if self._is_joint:
             return self._model(self._with_views(frames))
-        if self._combine is None:
+        if self._combine is None or self.info.sees_states:
             return np.asarray(self._model(frames), dtype=np.float32)
         views, single = self._split(frames)
         return self._combine(np.asarray(self._model(single), dtype=np.float32).reshape(-1, views))
+
+    def continue_episode(self, frames: NDArray[Any], memory: Memory) -> tuple[Rewards, Memory]:
+        """Score the next states of an episode; only for an ordered reward.
+
+        Args:
+            frames: As above.
+            memory: What is remembered of the states before.
+
+        Returns:
+            float32 (B,), and what is remembered now.
+        """
+        score: Any = getattr(self._model, "continue_episode")  # noqa: B009
+        every = frames[:, None] if self.info.sees_states else self._with_views(frames)
+        before = (None,) * every.shape[1] if memory is None else memory
+        made = [score(every[:, view], own) for view, own in enumerate(before)]
+        rewards = np.stack([rewards for rewards, _ in made], axis=1)
+        combined = rewards[:, 0] if self._combine is None else self._combine(rewards)
+        return combined, tuple(own for _, own in made)
+
+    def close(self) -> None:
+        """End the processes of the model, if it has any. Any thread may call this, also again."""
+        getattr(self._model, "close", lambda: None)()
 
     def features(self, frames: NDArray[np.uint8]) -> Features:
         """The features of states, frames as above: float32 (B, V, D)."""

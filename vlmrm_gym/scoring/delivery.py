@@ -54,7 +54,7 @@ class RewardDelivery:
         self._recorder = None if log is None else EpisodeRecorder(log, num_envs)
         self.head = None if features is None else NewestHead(features.head, features.fingerprint)
         """Makes the rewards, of features that are scored and returned; None: rewards are scored."""
-        self._output: Output = "rewards" if features is None else "features"
+        self._output: Output = queue.output if features is None else "features"
         self._num_stepped, self._num_delivered = np.zeros((2, num_envs), dtype=np.int64)
         """Transitions of each environment, and how many of them have their rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
@@ -167,15 +167,23 @@ class RewardDelivery:
             if self._queue.info.clip.length > 1:
                 clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
                 chosen = States.concatenate(clips)
+            if self._output == "ordered":
+                each = [slice(k, k + 1) for k in range(len(indices))]
+                requests = [
+                    self._pending[i].make_request(chosen[k], keys[k]) for i, k in zip(indices, each, strict=True)
+                ]
+            else:
+                requests = [Request(chosen, keys, self._output)]
             self._end_episodes(stepped & ends)
-            request = Request(chosen, keys, self._output)
-            self._queue.submit(request)
-            if error := request.error():
-                raise error
-            made, own = request.values, offsets[stepped].astype(np.float32)
+            self._queue.submit(*requests)
+            for request in requests:
+                if error := request.error():
+                    raise error
+            values = np.concatenate([request.values for request in requests])
+            made, own = values, offsets[stepped].astype(np.float32)
             if self.head is not None:
                 made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
-                for i, of_state, offset in zip(indices, request.values, own, strict=True):
+                for i, of_state, offset in zip(indices, values, own, strict=True):
                     features[i], weighted[i] = of_state[None], offset[None]
                 own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
                 own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)

@@ -3,19 +3,22 @@
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering import Renderer
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.programs.errors import ProgramError
+from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rendering.drawing import Drawings
-from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
 from vlmrm_gym.scoring.devices import choose_devices
-from vlmrm_gym.scoring.scorer import Batch, Drawing, ScorerOptions, StartedScorers, Values
+from vlmrm_gym.scoring.scorer import MAX_STEPS, ORDERED, Batch, Drawing, Keys, ScorerOptions, StartedScorers, Values
 
 FRAMES_PER_DRAW = 64
 """Frames drawn between two progress reports."""
@@ -83,8 +86,9 @@ class LocalScorer:
         return self._unanswered.popleft().result()
 
     def abort(self) -> None:
-        """Stop encoding after the current microbatch."""
+        """Stop encoding after the current microbatch, and programs at once."""
         self._aborted = True
+        self._reward.close()
 
     def close(self) -> None:
         """Stop encoding, and free the renderers."""
@@ -92,10 +96,13 @@ class LocalScorer:
         self._encoder.join()
         self._drawings.close()
         self._renderer.close()
+        self._reward.close()
 
     def _draw(self, batch: Batch) -> NDArray[np.uint8]:
         drawn, output = [], batch.output
         every = batch.states.newest if isinstance(output, Drawing) else replace(batch.states, clips=None)
+        if self._reward.info.sees_states and not isinstance(output, Drawing):
+            return see(every, self._renderer, self._reward.info)
         for start in range(0, len(every), FRAMES_PER_DRAW):
             states = every[start : start + FRAMES_PER_DRAW]
             if isinstance(output, Drawing):
@@ -121,11 +128,58 @@ class LocalScorer:
 
         A daemon thread that is inside torch at interpreter exit crashes the program.
         """
+        if batch.output == "ordered":
+            return self._score_runs(frames, batch)
         parts, size = [], self._reward.microbatch_size
         score = self._reward.features if batch.output == "features" else self._reward
         for start in range(0, len(batch), size):
             if self._aborted:
                 raise RuntimeError("Scoring was stopped.")
-            parts.append(score(batch.states.gather(frames, slice(start, start + size))))
+            with _naming_states(batch.keys[start : start + size]):
+                parts.append(score(batch.states.gather(frames, slice(start, start + size))))
             self._progress("encode")
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _score_runs(self, frames: NDArray[Any], batch: Batch) -> Values:
+        """Ordered rewards of the runs of a batch, `ORDERED` (B,)."""
+        values, start = np.full(len(batch), None, dtype=ORDERED), 0
+        for count, memory in batch.runs:
+            for first in range(start, start + count, self._reward.microbatch_size):
+                if self._aborted:
+                    raise RuntimeError("Scoring was stopped.")
+                stop = min(first + self._reward.microbatch_size, start + count)
+                with _naming_states(batch.keys[first:stop]):
+                    values["reward"][first:stop], memory = self._reward.continue_episode(frames[first:stop], memory)
+                self._progress("encode")
+            start += count
+            values["memory"][start - 1] = memory
+        return values
+
+
+@contextmanager
+def _naming_states(keys: Keys) -> Iterator[None]:
+    """Add to the error of a program of which state the frame is."""
+    try:
+        yield
+    except ProgramError as error:
+        if error.frame is not None:
+            views = max(1, error.count // len(keys))
+            environment, step = divmod(int(keys[error.frame // views]), MAX_STEPS)
+            error.args = (f"{error} The frame is of environment {environment}, step {step}.",)
+        raise
+
+
+def see(states: States, renderer: Renderer, info: RewardInfo) -> NDArray[Any]:
+    """What a reward sees of states: their frames, see `States.draw`, or their numbers, float64 (B, S).
+
+    Raises:
+        InputError: It sees numbers, and the states have none: they are stored frames.
+    """
+    if not info.sees_states:
+        return states.draw(renderer)
+    if states.rows.ndim != 2 or states.rows.dtype != np.float64:
+        raise InputError(
+            '`inputs="states"` needs states from which frames can be drawn. Received frames, of shape '
+            f'{states.rows.shape[1:]}. Pass inputs="frames".'
+        )
+    return states.rows

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering import SceneChange, StateList
+from vlmrm_gym.rendering import SceneChange, StateList, States
 from vlmrm_gym.rewards.base import ClipShape, Rewards
 from vlmrm_gym.scoring.clips import EpisodeClips
 from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.scoring.scorer import Output, Values, transition_keys
+from vlmrm_gym.scoring.scorer import Keys, Output, Values, transition_keys
 from vlmrm_gym.scoring.sparse import MakeRewards, SparseChunk, SparseScoring
 
 
@@ -112,6 +112,8 @@ class PendingEpisodes:
         self._episodes = deque([_Episode(episode)])
         self.unsubmitted: list[Request] = []
         """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
+        self.newest: Request | None = None
+        """The episode's newest request, if its rewards are ordered."""
         self._shape: tuple[int, ...] = ()
         self._begin_chunk()
 
@@ -152,6 +154,7 @@ class PendingEpisodes:
         """End the current episode, unless it is empty."""
         self.close_chunk()
         self.clips.begin_episode()
+        self.newest = None
         episode = self._episodes[-1]
         if not episode.length:
             return
@@ -161,6 +164,12 @@ class PendingEpisodes:
         if not episode.chunks:  # a flush has delivered everything
             self._episodes.pop()
         self._episodes.append(_Episode(episode.number + 1))
+
+    def make_request(self, states: States, keys: Keys, kept_bytes: int = 0) -> Request:
+        """A request of the next states of the episode, or of some of them."""
+        request = Request(states, keys, self._output, kept_bytes, self.newest)
+        self.newest = request if self._output == "ordered" else None
+        return request
 
     def close_chunk(self) -> None:
         """Make a request of the episode's states so far."""
@@ -175,7 +184,7 @@ class PendingEpisodes:
         elif self._random_views is not None:
             states = replace(states, views=self._random_views(keys))
         wanted = (sparse and sparse.wanted()) or (self.clips.extend(states), keys)
-        request = Request(*wanted, self._output, sparse.nbytes if sparse else 0)
+        request = self.make_request(*wanted, sparse.nbytes if sparse else 0)
         episode.chunks.append(_Chunk(offsets, request, sparse))
         episode.length += count
         self._num_steps += count
@@ -200,7 +209,8 @@ class PendingEpisodes:
                 request = chunk.request
                 if chunk.result is None and (wait or request.done()) and request not in self.unsubmitted:
                     if error := request.error():
-                        self.unsubmitted.append(request)
+                        later = [one.request for one in episode.chunks if one.request.after is not None]
+                        self.unsubmitted += [request, *(one for one in later if one.isolate and one is not request)]
                         return error
                     if chunk.add_values(make_rewards):
                         self.unsubmitted.append(chunk.request)

@@ -70,9 +70,17 @@ class ScoringQueue:
         """Bytes of all states that are not scored yet."""
         return sum(request.nbytes for request in tuple(self._requests))
 
+    @property
+    def output(self) -> Output:
+        """What its rewards are made as."""
+        return "ordered" if self.info.ordered else "rewards"
+
     def rewards(self, states: States) -> NDArray[np.float32]:
-        """Score B states, and wait for their rewards: float32 (B,). Blocks and raises like what follows."""
-        return self._make(states, "rewards")
+        """Score B states, and wait for their rewards: float32 (B,). Blocks and raises like what follows.
+
+        Of an ordered reward, they are the first states of an episode.
+        """
+        return self._make(states, self.output)
 
     def features(self, states: States) -> NDArray[np.float32]:
         """The features of B states of V views: float32 (B, V, D)."""
@@ -140,8 +148,8 @@ class ScoringQueue:
         return requests[accepted:]
 
     def _num_waiting(self) -> int:
-        """Number of states that are not in a batch yet."""
-        return sum(len(request) - request.num_dispatched for request in tuple(self._requests))
+        """Number of states that can go into a batch now."""
+        return sum(request.num_waiting for request in tuple(self._requests))
 
     def close(self) -> None:
         """Stop scoring; unfinished requests fail with a RuntimeError. May be called again, such as after Ctrl-C."""
@@ -203,8 +211,9 @@ class ScoringQueue:
         return max(2, math.ceil(math.ceil(self._num_waiting() / self._size) / len(self._scorers)))
 
     def _cut_batch(self) -> list[Part]:
-        waiting = [request for request in self._requests if request.num_dispatched < len(request)]
-        room, parts = self._size, list[Part]()
+        waiting = [request for request in self._requests if request.num_waiting]
+        # An ordered reward's requests are cut again after each batch, whatever has been submitted since.
+        room, parts = self.batch_size if self.info.ordered else self._size, list[Part]()
         for request in waiting:
             before = parts[-1].request if parts else request
             if before is not request and (request.isolate or before.isolate or request.kind != before.kind):
@@ -212,7 +221,8 @@ class ScoringQueue:
             assert request.states is not None
             start = request.num_dispatched
             stop = min(start + room, len(request))
-            parts.append(Part(request, start, stop, request.states[start:stop], request.attempt))
+            memory = request.after.memory if start == 0 and request.after is not None else request.memory
+            parts.append(Part(request, start, stop, request.states[start:stop], request.attempt, memory))
             request.num_dispatched = stop
             room -= stop - start
             if not room:
@@ -248,12 +258,14 @@ class ScoringQueue:
 
     def _deliver(self, part: Part, values: Values) -> None:
         request = part.request
+        if request.output == "ordered":
+            request.memory, values = values["memory"][-1], values["reward"]
         if request.num_scored == 0:
             request.values = np.empty((len(request), *values.shape[1:]), dtype=values.dtype)
         request.values[part.start : part.stop] = values
         request.num_scored += len(values)
         if request.num_scored == len(request):
-            request.states = None
+            request.states = request.after = None
             self._end(request)
 
     def _return(self, unanswered: Sequence[Dispatch], died: WorkerDied) -> None:
@@ -271,6 +283,9 @@ class ScoringQueue:
         """End an attempt; states that are not in a batch yet are dropped with it."""
         del self._requests[request]
         request.end(failure)
+        if failure is not None:  # what comes after it in its episode waits for nothing
+            for later in [one for one in self._requests if one.after is request]:
+                self._end(later, failure)
 
 
 def _closed_error() -> RuntimeError:

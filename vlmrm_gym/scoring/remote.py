@@ -115,7 +115,7 @@ class RemoteScorer:
     def send(self, batch: Batch) -> None:
         """Submit a batch."""
         self._watchdog.num_sent += 1
-        self._channel.put(pickle.dumps((batch.keys, batch.states, batch.output), protocol=5))
+        self._channel.put(pickle.dumps((batch.keys, batch.states, batch.output, batch.runs), protocol=5))
 
     def receive(self) -> Values:
         """Wait for what was made of the oldest unanswered batch.

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.state_reward import Memory
 from vlmrm_gym.scoring.scorer import Batch, Keys, Output, Values
 
 
@@ -20,9 +21,17 @@ class Request:
         keys: int64 (N,): identify the transitions that led to the states, see `transition_keys`.
         output: What is made of the states.
         kept_bytes: Memory of other states that are kept until these are scored.
+        after: Of ordered rewards: the request of the states of the episode before these. None: the episode begins.
     """
 
-    def __init__(self, states: States, keys: Keys, output: Output = "rewards", kept_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        states: States,
+        keys: Keys,
+        output: Output = "rewards",
+        kept_bytes: int = 0,
+        after: "Request | None" = None,
+    ) -> None:
         self.states: States | None = states
         self.keys = keys
         self.output: Output = output
@@ -33,6 +42,10 @@ class Request:
         """Whether it has failed, and goes alone, so that it cannot fail its neighbours."""
         self.values: Values = np.empty(0, dtype=np.float32)
         """What was made of the N states, once `done` without an error."""
+        self.after = after
+        """None also once these are scored: the memory of an episode's states is freed."""
+        self.memory: Memory = None
+        """What an ordered reward remembers after the states that are scored."""
         self.attempt = 0
         self.begin()
         self.in_queue = False
@@ -44,6 +57,7 @@ class Request:
         """Start a new attempt."""
         self.attempt, self.in_queue = self.attempt + 1, True
         self.num_dispatched = self.num_scored = 0
+        self.memory = None
         self._failure: BaseException | None = None
         self._done = False
         # Not an Event: an exception of a signal's handler could leave it locked for ever.
@@ -55,6 +69,12 @@ class Request:
         self.isolate, self.in_queue = failure is not None, False
         self._failure, self._done = failure, True
         self._gate.release()
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of states that can go into a batch now. Of an ordered reward, one batch comes after the other."""
+        is_blocked = self.num_scored < self.num_dispatched or (self.after is not None and not self.after.done())
+        return 0 if self.output == "ordered" and is_blocked else len(self) - self.num_dispatched
 
     def done(self) -> bool:
         """Whether this attempt has succeeded or failed."""
@@ -75,6 +95,8 @@ class Part:
     stop: int
     states: States
     attempt: int
+    memory: Memory
+    """What an ordered reward remembers of the states before them."""
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -98,4 +120,6 @@ class Dispatch:
         """What a scorer gets; the same each time, because a reward's last digits depend on its batch."""
         keys = np.concatenate([part.request.keys[part.start : part.stop] for part in self.parts])
         states = States.concatenate([part.states for part in self.parts])
-        return Batch(keys, states, self.parts[0].request.output)
+        output = self.parts[0].request.output
+        runs = [(len(part), part.memory) for part in self.parts] if output == "ordered" else []
+        return Batch(keys, states, output, runs)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.rendering import Renderer, States
-from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
+from vlmrm_gym.rewards.state_reward import Memory, RewardInfo, StateReward
 from vlmrm_gym.scoring.timeouts import Timeouts
 
 Keys = NDArray[np.int64]
@@ -28,10 +28,15 @@ class Drawing:
     """The cameras that draw them, see `cameras.make_cameras`; None: those of the reward."""
 
 
-Output = Literal["rewards", "features"] | Drawing
-"""What is made of states."""
+Output = Literal["rewards", "features", "ordered"] | Drawing
+"""What is made of states. "ordered": rewards, each of which depends on the states of the episode before it."""
 Values = NDArray[Any]
-"""What was made of B states: rewards, float32 (B,); features, float32 (B, V, D); or frames, uint8 (B, V, H, W, 3)."""
+"""What was made of B states: rewards, float32 (B,); features, float32 (B, V, D); frames, uint8 (B, V, H, W, 3); or
+ordered rewards, `ORDERED` (B,)."""
+ORDERED = np.dtype([("reward", np.float32), ("memory", object)])
+"""A reward, and what is remembered after the last state of a run of states; None after the others."""
+Run = tuple[int, Memory]
+"""A number of successive states of an episode, and what an ordered reward remembers of those before them."""
 
 MAX_STEPS = 2**40
 """Steps of an environment that have distinct keys."""
@@ -57,6 +62,8 @@ class Batch:
     """B states."""
     output: Output = "rewards"
     """What is made of them."""
+    runs: Sequence[Run] = ()
+    """Of ordered rewards: the runs that the states are of, one after the other."""
 
     def __len__(self) -> int:
         return len(self.states)

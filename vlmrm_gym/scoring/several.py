@@ -15,6 +15,7 @@ from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.clips import EpisodeClips
+from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import MakeRenderer
 
 
@@ -101,6 +102,8 @@ class _Scorer:
             device="cpu",  # that of the loaded models counts
             max_pending_bytes=sys.maxsize,  # the caller has all states in memory
         )
+        self._newest: Request | None = None
+        """The episode's newest request."""
         self._heads: list[ViewsHead] = []
         if len(models) > 1:
             infos = [StateReward(model, num_views, combine, return_features=True).info for _, model in models]
@@ -108,6 +111,8 @@ class _Scorer:
 
     def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
         """The rewards of B states, float32 (B, number of rewards)."""
+        if self.queue.info.ordered:
+            return self._score_in_order(parts, begins=begins)[:, None]
         clips = []
         for part in parts:
             if begins:
@@ -118,3 +123,16 @@ class _Scorer:
             return self.queue.rewards(states)[:, None]
         features = self.queue.features(states)
         return np.stack([apply_head(head, features) for head in self._heads], axis=1)
+
+    def _score_in_order(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
+        """The rewards of B states, float32 (B,), each of which depends on the states before it."""
+        requests = []
+        for part in parts:
+            after = None if begins else self._newest
+            self._newest = Request(part, np.arange(len(part)), self.queue.output, after=after)
+            requests.append(self._newest)
+        self.queue.submit(*requests)
+        for request in requests:
+            if error := request.error():
+                raise error
+        return np.concatenate([request.values for request in requests])

@@ -2,13 +2,14 @@
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import util
 from typing import Any
 
 import gymnasium as gym
 
 from vlmrm_gym.preferences.labelers import resolve_labeler
-from vlmrm_gym.rewards.specification import resolve_reward
+from vlmrm_gym.rewards.specification import RewardSpec, names_code, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
@@ -48,7 +49,8 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
     # Importing this package registers IDs. All other names of it, such as those of modules that it imports, are code.
     ("env_name",): lambda id: ":" in id.removeprefix("vlmrm_gym:"),
     ("env_kwargs",): _has_path,
-    ("reward", "name"): lambda name: name == "import" or ":" in name,
+    ("reward", "name"): lambda name: names_code(name, {}),
+    ("reward", "kwargs"): lambda kwargs: names_code("", kwargs),
     ("reward", "labeler"): _is_foreign,
     ("reward", "combine_views"): _has_path,
     ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
@@ -64,9 +66,9 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
         flags: What the flags say without a file.
     """
     now, said = flatten(config), flatten(flags)
-    for key, names_code in _CODE.items():
+    for key, is_code in _CODE.items():
         value = now[key]
-        if value is not None and names_code(value) and value != said[key]:
+        if value is not None and is_code(value) and value != said[key]:
             rule = f"names code that would be run. Received {short_repr(value)}. If you trust it, pass --trust-code."
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
@@ -96,11 +98,10 @@ def complete(config: Config) -> Config:
         received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
-        specification = None
-        if config.reward.name != "ground_truth":
-            options = config.reward_with_task_prompts.arguments()
-            named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
-            specification = resolve_reward(*named, options=options)
+        specification = find_specification(config)
+        if pinned := getattr(specification, "pinned", None):
+            kwargs = {**(config.reward.kwargs or {}), **pinned}
+            config = replace(config, reward=replace(config.reward, kwargs=kwargs))
     _check_labeler(config, learns=getattr(specification, "learns", False))
     if config.task is not None and (wrong := validate({"rl": dict(config.task.training)})[1]):
         rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
@@ -110,6 +111,15 @@ def complete(config: Config) -> Config:
     if (problem := _find_wrong_length(config) or _find_wrong_session(config)) is not None:
         raise ConfigError([problem])
     return config
+
+
+def find_specification(config: Config) -> RewardSpec | None:
+    """The specification of the reward; None for ground_truth. Raises what `resolve_reward` raises."""
+    if config.reward.name == "ground_truth":
+        return None
+    options = config.reward_with_task_prompts.arguments()
+    named = [options.pop(name, None) for name in ("reward", "reward_kwargs", "prompt")]
+    return resolve_reward(*named, options=options)
 
 
 def _check_labeler(config: Config, *, learns: bool) -> None:

@@ -15,6 +15,7 @@ from vlmrm_gym import __version__
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
+from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Problem, flatten, read_config, to_yaml
 from vlmrm_gym.training.constructing import constructing
@@ -74,6 +75,8 @@ def start(config: Config, folder: RunFolder) -> None:
             try:
                 learning = _make_learning(config, folder, envs, running)
                 _write_config(config, folder)
+                for name, text in getattr(find_specification(config), "files", {}).items():
+                    (folder.path / name).write_text(text, encoding="utf-8")
                 running.enter_context(_tracked(config, folder))
             except BaseException:
                 shutil.rmtree(folder.path)  # nothing has been trained

@@ -1,0 +1,250 @@
+"""Runs a program in a process of its own, which has nothing but the frames. `runner` is the other side."""
+
+import math
+import os
+import pickle
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.programs.errors import program_error
+from vlmrm_gym.programs.runner import HEADER, MAX_REMEMBERED, Setup
+
+SECONDS = 10.0
+"""Seconds that a program may take for a frame."""
+START_SECONDS = 60.0
+"""Seconds that the process may take to import NumPy, and to execute the program."""
+MEMORY = 2**30
+"""Bytes of address space that the process may have, with those of Python and NumPy, about 200 MiB."""
+REGION = 2**26
+"""Bytes of shared memory for the frames of a call."""
+
+# The package without its `__init__`, which imports Gymnasium.
+_START = """
+import sys, types
+package = types.ModuleType("vlmrm_gym")
+package.__path__, sys.path[len(sys.path):] = sys.argv[1:2], sys.argv[2:]
+sys.modules["vlmrm_gym"] = package
+from vlmrm_gym.programs.runner import main
+main()
+"""
+_PACKAGE = str(Path(__file__).parents[1])
+_NO_ANSWER = "It wrote to the pipe in which its answers are."
+_SIGNALS = {
+    signal.SIGSYS: "It made a system call that is forbidden: no files, network, processes, threads or signals.",
+    signal.SIGSEGV: "It read or wrote memory that it must not, such as that of the frames.",
+    signal.SIGXCPU: "It used too much CPU time.",
+}
+
+
+class IsolatedProgram:
+    """A program in a process of its own: without files, network and other processes, and with limits. Linux only.
+
+    The process is replaced after each error, so that nothing of it is left. It ends with the thread that started it at
+    the latest; the next call then starts another one.
+
+    Args:
+        source, name: See `execute`.
+        dtype: Of what it is given: "uint8" or "float64".
+
+    Raises:
+        ProgramError: It cannot be executed, or not isolated.
+    """
+
+    def __init__(self, source: str, name: str, dtype: str) -> None:
+        self._source, self._name, self._dtype = source, name, dtype
+        self._process: _Process | None = None
+        self.is_stateful: bool = self._start().is_stateful
+
+    def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
+        """See `Execution.run`."""
+        size, values = REGION // max(1, frames[:1].nbytes), list[float]()
+        if not size:
+            rule = f"A frame must have at most {REGION:,} bytes. Received {frames[:1].nbytes:,}."
+            raise program_error(self._name, rule, 0, len(frames))
+        for start in range(0, len(frames), size):
+            try:
+                memory = self._call(frames[start : start + size], memory, values)
+            except _Failed as failed:
+                self.close()
+                number = min(len(values), len(frames) - 1)
+                raise program_error(self._name, str(failed), number, len(frames)) from None
+            except BaseException:  # Ctrl-C: the next answer would be of this call
+                self.close()
+                raise
+        return np.array(values), memory
+
+    def _call(self, frames: NDArray[Any], memory: bytes | None, values: list[float]) -> bytes | None:
+        """Add the answers for frames that fit into the region; returns what is remembered after them."""
+        process = self._process
+        if process is None or process.has_ended:  # not by the program, which runs during calls only
+            process = self._start()
+        process.send(frames, memory)
+        remembered, wanted = None, len(values) + len(frames)
+        while len(values) < wanted or (self.is_stateful and remembered is None):
+            kind, payload = process.receive(SECONDS)
+            if kind == b"v" and len(values) < wanted and math.isfinite(value := _as_float(payload)):
+                values.append(value)
+            elif kind == b"m" and self.is_stateful and len(values) == wanted:
+                remembered = payload
+            else:
+                raise _Failed(payload.decode(errors="replace") if kind == b"e" else _NO_ANSWER)
+        return remembered
+
+    def _start(self) -> "_Process":
+        process = self._process = _Process(self._source, self._name, self._dtype)
+        try:
+            kind, payload = process.receive(START_SECONDS)
+        except _Failed as failed:
+            log = process.log_tail()
+            self.close()
+            raise program_error(self._name, f"{failed} {log}".rstrip()) from None
+        if kind != b"r":
+            self.close()
+            text = payload.decode(errors="replace") if kind in (b"e", b"i") else _NO_ANSWER
+            if kind == b"i":
+                text = f"It cannot be isolated: {text}. Read it, and pass isolate=False to trust it."
+            raise program_error(self._name, text)
+        process.is_stateful = payload == b"\1"
+        return process
+
+    def close(self) -> None:
+        """End the process. Any thread may call this; the next call starts another one."""
+        if self._process is not None:
+            self._process.close()
+
+
+class _Failed(Exception):
+    """What ended a call."""
+
+
+def _as_float(payload: bytes) -> float:
+    return struct.unpack("<d", payload)[0] if len(payload) == 8 else math.nan
+
+
+class _Process:
+    """An isolated process, its pipes and its shared memory."""
+
+    is_stateful = False
+
+    def __init__(self, source: str, name: str, dtype: str) -> None:
+        self._received, self._log = bytearray(), tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
+        writable = os.memfd_create("vlmrm_frames")
+        # Memory of a descriptor that cannot write stays read-only, whatever the process asks the kernel for.
+        readable = os.open(f"/proc/self/fd/{writable}", os.O_RDONLY)
+        try:
+            os.truncate(writable, REGION)
+            self._region = np.memmap(open(writable, "r+b", closefd=False), mode="r+", shape=(REGION,))  # noqa: SIM115
+            specs = (util.find_spec("numpy"), util.find_spec("cv2"))
+            places = dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin)
+            # Without PYTHONHASHSEED the order of a set would differ from worker to worker; -I would ignore it.
+            self._child = subprocess.Popen(
+                [sys.executable, "-sSPc", _START, _PACKAGE, *places],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                pass_fds=(readable,),
+                cwd="/",
+                env={"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                start_new_session=True,  # Ctrl-C is for the process that decides
+            )
+        finally:
+            os.close(writable)
+            os.close(readable)
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._in, self._out = self._child.stdin.fileno(), self._child.stdout.fileno()
+        os.set_blocking(self._in, False)
+        weakref.finalize(self, _end, self._child, self._log)
+        setup = Setup(
+            name=name,
+            source=source,
+            dtype=dtype,
+            region=readable,
+            region_bytes=REGION,
+            memory=MEMORY,
+            parent=os.getpid(),
+        )
+        self._write(pickle.dumps(setup))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is dead."""
+        return self._child.poll() is not None
+
+    def send(self, frames: NDArray[Any], memory: bytes | None) -> None:
+        """Have it answer for frames that fit into the region. Raises `_Failed`."""
+        self._region[: frames.nbytes].view(frames.dtype).reshape(frames.shape)[...] = frames
+        used = time.clock_gettime((~self._child.pid << 3) | 2)  # clock_getcpuclockid(3)
+        seconds = int(used + SECONDS * len(frames)) + 1
+        resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+        self._write(pickle.dumps((frames.shape, memory)))
+
+    def _write(self, message: bytes) -> None:
+        left = memoryview(message)
+        while left:
+            if not select.select([], [self._in], [], SECONDS)[1]:
+                raise _Failed("It does not read what it is given.")
+            try:
+                left = left[os.write(self._in, left) :]
+            except BrokenPipeError:
+                raise _Failed(self._how_it_ended()) from None
+
+    def receive(self, seconds: float) -> tuple[bytes, bytes]:
+        """The next record: a letter and its bytes. Raises `_Failed` if there is none in time."""
+        kind, size = HEADER.unpack(self._take(HEADER.size, until := time.monotonic() + seconds, seconds))
+        if size > MAX_REMEMBERED:
+            raise _Failed(_NO_ANSWER)
+        return kind, self._take(size, until, seconds)
+
+    def _take(self, size: int, until: float, seconds: float) -> bytes:
+        while len(self._received) < size:
+            if not select.select([self._out], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise _Failed(f"It did not return within {seconds:g} seconds.")
+            if not (read := os.read(self._out, 2**16)):
+                raise _Failed(self._how_it_ended())
+            self._received += read
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    def _how_it_ended(self) -> str:
+        try:
+            status = self._child.wait(1.0)
+        except subprocess.TimeoutExpired:
+            return "It closed its pipes."
+        if status >= 0:
+            return f"It ended its process, with exit status {status}."
+        return _SIGNALS.get(signal.Signals(-status), f"Its process was killed by {signal.Signals(-status).name}.")
+
+    def log_tail(self) -> str:
+        """The end of what the process wrote before it was isolated."""
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), 2_000, max(0, size - 2_000)).decode(errors="replace").strip()
+
+    def close(self) -> None:
+        """Kill it, and wait until it has ended. A thread that waits for it is told so."""
+        _kill(self._child)
+
+
+def _kill(child: "subprocess.Popen[bytes]") -> None:
+    child.kill()
+    child.wait()
+
+
+def _end(child: Any, log: Any) -> None:
+    _kill(child)
+    for pipe in (child.stdin, child.stdout, log):
+        pipe.close()

@@ -1,0 +1,247 @@
+"""Executes a program: in a process of its own, which has nothing else. See `process`, the other side.
+
+Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape of the frames,
+and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r": ready,
+whether the program is stateful. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last
+frame. "e": the text of an error. "i": that of one for which the process cannot be isolated.
+"""
+
+import hashlib
+import importlib
+import io
+import math
+import mmap
+import os
+import pickle
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.programs import sandbox
+
+MODULES = (
+    *("abc", "array", "bisect", "cmath", "collections", "collections.abc", "colorsys", "contextlib", "copy", "ctypes"),
+    *("dataclasses", "decimal", "enum", "fractions", "functools", "heapq", "itertools", "json", "math", "numbers"),
+    *("operator", "os", "random", "re", "signal", "statistics", "string", "struct", "sys", "textwrap", "threading"),
+    *("time", "types", "typing", "warnings", "numpy.fft", "numpy.lib.stride_tricks", "numpy.linalg", "numpy.ma"),
+    *("numpy.polynomial", "numpy.random"),
+)
+"""What a program may import besides NumPy and OpenCV: loaded before it is, because then no file can be opened."""
+MAX_OUTPUT = 2**16
+"""Characters that a program may print in one call. They are thrown away."""
+MAX_REMEMBERED = 2**24
+"""Bytes that a program may remember of an episode."""
+_MAX = float(np.finfo(np.float32).max)
+HEADER = struct.Struct("<cI")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a process executes."""
+
+    name: str
+    """The program's, for messages."""
+    source: str
+    dtype: str
+    """Of what it is given: "uint8" or "float64"."""
+    region: int
+    """Descriptor of the shared memory in which that is."""
+    region_bytes: int
+    memory: int
+    """Bytes that the process may have in all."""
+    parent: int
+    """The process that started it."""
+
+
+class BadProgram(Exception):
+    """What is wrong with a program, or with its answer: a text that says so by itself."""
+
+
+class LoadedProgram:
+    """A program that has been executed: a function `reward`, or classes of sub-tasks.
+
+    Args:
+        source: Python.
+        name: Of the program, for messages.
+
+    Raises:
+        BadProgram: It defines neither, or both.
+        Exception: Raised by the program.
+    """
+
+    def __init__(self, source: str, name: str) -> None:
+        # A module, because instances are pickled, and dataclasses look for theirs.
+        module = types.ModuleType(f"vlmrm_program_{hashlib.sha256(source.encode()).hexdigest()}")
+        sys.modules[module.__name__] = module
+        exec(compile(source, name, "exec", dont_inherit=True), vars(module))
+        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        own = [one for one in dict.fromkeys(own) if {"reset", "__call__"} <= {*chain(*map(vars, one.__mro__))}]
+        bases = {base for one in own for base in one.__mro__[1:]}
+        self._tasks: Sequence[Callable[[], Any]] = [
+            one for one in own if one not in bases and not one.__name__.startswith("_")
+        ]
+        self._function: Any = vars(module).get("reward")
+        rule = "must define a function reward(frame), or classes with reset() and __call__(frame)"
+        if self._function is not None and self._tasks:
+            raise BadProgram(f"{rule}, not both. Call helpers another name, with an underscore before it.")
+        if not callable(self._function) and not self._tasks:
+            raise BadProgram(f"{rule}. It defines neither.")
+
+    @property
+    def is_stateful(self) -> bool:
+        """Whether it has sub-tasks, and so needs the frames of an episode in order."""
+        return bool(self._tasks)
+
+    def answers(self, frames: NDArray[Any], memory: bytes | None) -> Iterator[float | bytes]:
+        """The answers for successive frames; of sub-tasks then what is remembered, as bytes.
+
+        Args:
+            frames: Frames of an episode in order; for a function any.
+            memory: What is remembered of those before them; None: nothing, an episode begins.
+
+        Raises:
+            BadProgram: An answer is not a number, or not the same for the same frame.
+            Exception: Raised by the program.
+        """
+        if not self._tasks:
+            self._check_same(self._ask, self._function, frames[0])
+            for frame in frames:
+                yield self._ask(self._function, frame)
+            return
+        if memory is None:
+            self._check_same(lambda: self._step(self._begin(), frames[0])[0])
+        state = self._begin() if memory is None else pickle.loads(memory)
+        for frame in frames:
+            value, state = self._step(state, frame)
+            yield value
+        remembered = pickle.dumps(state)
+        if len(remembered) > MAX_REMEMBERED:
+            raise BadProgram(
+                f"must remember at most {MAX_REMEMBERED:,} bytes of an episode. Received {len(remembered):,}."
+            )
+        yield remembered
+
+    def _begin(self, completed: int = 0) -> tuple[int, Any]:
+        """How many sub-tasks are completed, and a new instance of the next one."""
+        if completed == len(self._tasks):
+            return completed, None
+        instance = self._tasks[completed]()
+        instance.reset()
+        return completed, instance
+
+    def _step(self, state: tuple[int, Any], frame: NDArray[Any]) -> tuple[float, tuple[int, Any]]:
+        """The answer for the next frame, and the state after it."""
+        value = 0.0
+        while state[1] is not None:
+            value = self._ask(state[1], frame)
+            if not 0 <= value <= 1:
+                raise BadProgram(f"must return a bool, or a number from 0 to 1, for a sub-task. Received {value}.")
+            if value < 1:
+                break
+            state, value = self._begin(state[0] + 1), 0.0
+        return (state[0] + value) / len(self._tasks), state
+
+    def _ask(self, asked: Callable[[Any], Any], frame: NDArray[Any]) -> float:
+        value = asked(frame)
+        if not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+            received = f"{type(value).__name__}{f' of shape {value.shape}' if isinstance(value, np.ndarray) else ''}"
+            raise BadProgram(f"must return a number or a bool for a frame. Received {received}.")
+        if not abs(value) <= _MAX:
+            raise BadProgram(f"must return a finite number for a frame, in float32. Received {value}.")
+        return float(value)
+
+    def _check_same(self, ask: Callable[..., float], *arguments: Any) -> float:
+        first, second = ask(*arguments), ask(*arguments)
+        if first != second:
+            raise BadProgram(
+                f"must return the same for the same frame. Received {first}, then {second}. It must not depend on the "
+                "time, on chance or on earlier calls; what a sub-task remembers must be in its instance."
+            )
+        return first
+
+
+def describe(error: BaseException, name: str) -> str:
+    """What went wrong, and in which line of the program of this name."""
+    if isinstance(error, BadProgram):
+        return f"It {error}"
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == name else line
+        trace = trace.tb_next
+    try:
+        text = str(error)[:2_000]
+    except Exception:  # its own method
+        text = ""
+    if isinstance(error, SyntaxError) and error.filename == name:
+        line, text = error.lineno, error.msg
+    if isinstance(error, ImportError):
+        text += ". A program may import NumPy, OpenCV if it is installed, and much of Python's library"
+    where = "" if line is None else f"Line {line}: "
+    return f"{where}{type(error).__name__}: {text}".rstrip(".: ") + "."
+
+
+class _Output(io.TextIOBase):
+    """What a program prints goes nowhere, and has an end."""
+
+    written = 0
+
+    def write(self, text: str) -> int:
+        self.written += len(text)
+        if self.written > MAX_OUTPUT:
+            raise BadProgram(f"must print at most {MAX_OUTPUT:,} characters in a call.")
+        return len(text)
+
+
+def main() -> NoReturn:
+    """Serve the process that started this one, until it ends or closes the pipe."""
+    setup: Setup = pickle.load(sys.stdin.buffer)
+    requests, output = sys.stdin.buffer, _Output()
+    sandbox.die_with_parent(setup.parent)
+    region = mmap.mmap(setup.region, setup.region_bytes, prot=mmap.PROT_READ)
+    os.close(setup.region)
+    for module in (*MODULES, *(["cv2"] if "cv2" in setup.source else [])):
+        try:
+            imported: Any = importlib.import_module(module)
+        except ImportError:  # the program's own import says so
+            continue
+        if module == "cv2":
+            imported.setNumThreads(0)
+    sys.stdin, sys.stdout, sys.stderr = None, output, output
+    sys.path[:], sys.meta_path[:] = [], sys.meta_path[:2]  # built-in and frozen modules: no file can be opened
+    try:
+        sandbox.enter(setup.memory)
+    except (OSError, ValueError) as error:
+        _send(b"i", str(error).encode())
+        os._exit(0)
+    try:
+        program = LoadedProgram(setup.source, setup.name)
+    except BaseException as error:  # SystemExit too
+        _send(b"e", describe(error, setup.name).encode(errors="replace"))
+        os._exit(0)
+    _send(b"r", bytes([program.is_stateful]))
+    while True:
+        try:
+            shape, memory = pickle.load(requests)
+        except EOFError:
+            os._exit(0)
+        frames = np.frombuffer(region, setup.dtype, math.prod(shape)).reshape(shape)
+        try:
+            for answer in program.answers(frames, memory):
+                output.written = 0
+                is_memory = isinstance(answer, bytes)
+                _send(b"m" if is_memory else b"v", answer if is_memory else struct.pack("<d", answer))
+        except BaseException as error:
+            _send(b"e", describe(error, setup.name).encode(errors="replace"))
+
+
+def _send(kind: bytes, payload: bytes) -> None:
+    message = memoryview(HEADER.pack(kind, len(payload)) + payload)
+    while message:
+        message = message[os.write(1, message) :]
