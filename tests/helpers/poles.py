@@ -57,6 +57,29 @@ def make_pairs(count: int, seed: int = 0, prompt: str = PROMPT) -> list[Pair]:
     return pairs
 
 
+def accuracy_of_fitted_head(pairs: list[Pair], answers: list[float]) -> float:
+    """The fraction of 200 other pairs that a head orders rightly, by the angles, after it was fitted to answers."""
+    from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, fit, predict
+    from vlmrm_gym.rewards.preference_model import PreferenceHead, PreferenceReward
+
+    model = PreferenceReward("tiny", device="cpu")
+
+    def encode(pairs: list[Pair]) -> np.ndarray:  # (N, 2, 1, 1, D)
+        frames = [side.frames[-1, 0] for pair in pairs for side in (pair.first, pair.second)]
+        return model.encode(np.stack(frames)).numpy().reshape(len(pairs), 2, 1, 1, -1)
+
+    features, others = encode(pairs), make_pairs(200, seed=99)
+    comparisons = Comparisons(
+        features=features,
+        preferences=np.array(answers, dtype=np.float32),
+        confidences=np.ones(len(pairs), dtype=np.float32),
+        held_out=np.zeros(len(pairs), dtype=bool),
+    )
+    head = PreferenceHead(features.shape[3:])
+    fit(head, comparisons, features.reshape(-1, *features.shape[3:]), FitOptions())
+    return float(np.mean((predict(head, encode(others)) > 0) == [is_second(pair) for pair in others]))
+
+
 def is_second(pair: Pair) -> float:
     """1.0 if the second pole is nearer to upright, else 0.0."""
     first, second = (abs(side.states.rows[-1, 1]) for side in (pair.first, pair.second))
