@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.infos import read_success
+from vlmrm_gym.rewards.heads import NewestHead
 
 
 class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -41,6 +42,15 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         self._sums = np.zeros((4, self.num_envs))
         """Rewards, steps, task rewards and successes of the current episodes."""
+
+    @property
+    def head(self) -> NewestHead | None:
+        """That of the environments; see `VLMRewardVectorEnv.head`."""
+        return getattr(self.env, "head", None)
+
+    @head.setter
+    def head(self, head: NewestHead) -> None:
+        self.env.head = head  # pyright: ignore[reportAttributeAccessIssue]
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those of `options={"reset_mask": ...}`; their statistics begin anew."""
