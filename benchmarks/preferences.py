@@ -97,7 +97,7 @@ def read_prompt(env_id: str) -> str:
 @contextmanager
 def played(args: Args, states: int) -> Iterator[Any]:
     """Environments whose reward is yet to be learned, after random episodes with at least so many states."""
-    envs = make_vector_env(args.env_id, 8, reward=vlmrm_gym.Preference(prompt=read_prompt(args.env_id)))
+    envs: Any = make_vector_env(args.env_id, 8, reward=vlmrm_gym.Preference(prompt=read_prompt(args.env_id)))
     envs.reset(seed=0)
     envs.action_space.seed(0)
     while sum(map(len, envs.episode_log.episodes)) < states:

@@ -9,7 +9,6 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.infos import read_success
-from vlmrm_gym.rewards.heads import NewestHead
 
 
 class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -44,12 +43,12 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
         """Rewards, steps, task rewards and successes of the current episodes."""
 
     @property
-    def head(self) -> NewestHead | None:
+    def head(self) -> Any:
         """That of the environments; see `VLMRewardVectorEnv.head`."""
         return getattr(self.env, "head", None)
 
     @head.setter
-    def head(self, head: NewestHead) -> None:
+    def head(self, head: Any) -> None:
         self.env.head = head  # pyright: ignore[reportAttributeAccessIssue]
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
