@@ -75,6 +75,7 @@ benchmark: install  ## what RESULTS.md reports
 	$(BIN)/python benchmarks/physics.py
 	$(BIN)/python benchmarks/clip_reward.py
 	$(BIN)/python benchmarks/rendering.py
+	$(BIN)/python benchmarks/preferences.py
 	$(BIN)/python -m bundled_model.evaluate
 	$(BIN)/python benchmarks/training_seeds.py cart-pole
 

@@ -42,6 +42,15 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
         self._sums = np.zeros((4, self.num_envs))
         """Rewards, steps, task rewards and successes of the current episodes."""
 
+    @property
+    def head(self) -> Any:
+        """That of the environments; see `VLMRewardVectorEnv.head`."""
+        return getattr(self.env, "head", None)
+
+    @head.setter
+    def head(self, head: Any) -> None:
+        self.env.head = head  # pyright: ignore[reportAttributeAccessIssue]
+
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those of `options={"reset_mask": ...}`; their statistics begin anew."""
         mask = (options or {}).get("reset_mask")

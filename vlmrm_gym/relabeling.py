@@ -229,11 +229,9 @@ class RewardColumns:
 
 def find_featured(envs: Any) -> Any:
     """Of vector environments and those that they wrap, the ones with a head, which return features; None without."""
-    while not isinstance(getattr(envs, "head", None), NewestHead):
-        if not isinstance(envs, VectorWrapper):
-            return None
-        envs = envs.env
-    return envs
+    if isinstance(envs, VectorWrapper) and (inner := find_featured(envs.env)) is not None:
+        return inner  # wrappers may pass its head on
+    return envs if isinstance(getattr(envs, "head", None), NewestHead) else None
 
 
 def _no_features() -> RuntimeError:

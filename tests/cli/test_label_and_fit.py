@@ -10,12 +10,15 @@ from conftest import TASK_PROMPT, cartpole_frame
 from PIL import Image
 
 from vlmrm_gym.cli import main
+from vlmrm_gym.cli.check import check
 from vlmrm_gym.cli.dataset import record_dataset
 from vlmrm_gym.cli.fit import fit
 from vlmrm_gym.cli.label import label
+from vlmrm_gym.cli.settings import read_specification
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, GroundTruthLabeler
-from vlmrm_gym.rewards import from_mapping
+from vlmrm_gym.rewards import PreferenceHead, from_mapping
+from vlmrm_gym.rewards.preference_model import PreferenceReward
 
 CARTPOLE = "VLMRM/CartPole-v1"
 
@@ -110,16 +113,45 @@ def test_a_fitted_reward_orders_what_it_was_not_told(upright):
     assert {"Date", "Version", "Weights", "Seed", "Hardware"} == found["provenance"].keys()
     with Image.open(upright / "calibration.png") as picture:
         assert min(picture.size) >= 400
-    reward = from_mapping(json.loads((upright / "reward.json").read_text())).build("cpu")
+    reward = from_mapping(read_specification(upright / "reward.json")).build("cpu")
     upper, fallen = reward(np.stack([cartpole_frame(0), cartpole_frame(90)])[:, None])
     assert upper > fallen
 
 
 def test_other_commands_take_the_reward(upright, tmp_path):
+    moved = shutil.copytree(upright, tmp_path / "moved")
+    assert str(upright) not in (moved / "reward.json").read_text()
     with few_states():
-        main(["check", CARTPOLE, "--reward", str(upright / "reward.json"), "--out", str(tmp_path / "check")])
+        main(["check", CARTPOLE, "--reward", str(moved / "reward.json"), "--out", str(tmp_path / "check")])
     (row,) = json.loads((tmp_path / "check" / "measures.json").read_text())["table"]
     assert row["measures"]["auc"]["value"] > 0.8
+
+
+def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
+    model = PreferenceReward("tiny", device="cpu")
+    PreferenceHead((2, model.feature_size), fingerprint=model.fingerprint).save(tmp_path / "two.safetensors")
+    (tmp_path / "reward.json").write_text('{"kind": "preference", "head": "two.safetensors"}')
+    with pytest.raises(
+        InputError, match=r"`head` must be of as many views as there are cameras, 1\. Received a head of 2"
+    ):
+        check(CARTPOLE, reward=str(tmp_path / "reward.json"), out=tmp_path / "check")
+    record = {"out": tmp_path / "data", "episodes": 1, "steps": 5}
+    with pytest.raises(InputError, match="Received a head of 2"):
+        record_dataset(CARTPOLE, reward=str(tmp_path / "reward.json"), **record)
+
+
+def test_answers_of_one_labeler_can_be_fitted(poles, labelled, tmp_path):
+    """Of two who always contradict each other; named as `vlmrm-gym labels` names them."""
+    path = shutil.copy(labelled, tmp_path / "answers.db")
+    label(poles, labeler=GroundTruthLabeler(mistakes=1.0, seed=3), pairs=120, out=path)
+    fit(poles, path, out=tmp_path / "wrong", labeler="ground_truth mistakes=1.0, seed=3")
+    found = json.loads((tmp_path / "wrong" / "fit.json").read_text())
+    assert list(found["labelers"].values()) == [120]
+    assert found["held_out"]["accuracy_by_grade"] < 0.2
+    with pytest.raises(
+        InputError, match=r"`labeler` must be one of 'ground_truth', 'ground_truth mistakes=1.0, seed=3'"
+    ):
+        fit(poles, path, out=tmp_path / "other", labeler="human")
 
 
 def test_a_reward_that_predicts_no_better_than_chance_is_not_written(poles, tmp_path):

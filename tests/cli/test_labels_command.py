@@ -33,6 +33,7 @@ def test_it_shows_counts_agreement_and_disputed_pairs(path, tmp_path, capsys):
         line for line in lines if "ground_truth" in line and "mistakes" in line and line.count("ground_truth") == 1
     )
     cells = [cell.strip() for cell in row.split("│")[1:-1]]
+    assert cells[0] == "ground_truth mistakes=0.3, seed=1, skips=0.2"  # what is not the default
     assert [int(cell) for cell in cells[1:9]] == [
         20,
         sum(faulty[pair] == 0 for pair in decided),

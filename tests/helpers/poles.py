@@ -57,6 +57,33 @@ def make_pairs(count: int, seed: int = 0, prompt: str = PROMPT) -> list[Pair]:
     return pairs
 
 
+def accuracy(model, pairs: list[Pair]) -> float:
+    """The fraction of pairs that a model orders by the angles, by its rewards of frames, uint8 (B, 1, H, W, 3)."""
+    first, second = (
+        model(np.concatenate([getattr(pair, side).frames for pair in pairs])) for side in ("first", "second")
+    )
+    return float(np.mean((second > first) == [is_second(pair) for pair in pairs]))
+
+
+def fit_to(pairs: list[Pair], answers: list[float]):
+    """A model whose head is fitted to answers about pairs of single states."""
+    from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, fit
+    from vlmrm_gym.rewards.preference_model import PreferenceHead, PreferenceReward
+
+    model = PreferenceReward("tiny", device="cpu")
+    frames = [side.frames[0, 0] for pair in pairs for side in (pair.first, pair.second)]
+    states = model.encode(np.stack(frames)).numpy()[:, None]  # (2 N, V, D)
+    comparisons = Comparisons(
+        features=states.reshape(len(pairs), 2, 1, *states.shape[1:]),
+        preferences=np.array(answers, dtype=np.float32),
+        confidences=np.ones(len(pairs), dtype=np.float32),
+        held_out=np.zeros(len(pairs), dtype=bool),
+    )
+    model.head = PreferenceHead(states.shape[1:])
+    fit(model.head, comparisons, states, FitOptions())
+    return model
+
+
 def is_second(pair: Pair) -> float:
     """1.0 if the second pole is nearer to upright, else 0.0."""
     first, second = (abs(side.states.rows[-1, 1]) for side in (pair.first, pair.second))

@@ -4,6 +4,7 @@ It knows nothing of how its answers are read.
 """
 
 import base64
+import contextlib
 import io
 import json
 import math
@@ -49,6 +50,10 @@ class VLMServer:
             def do_POST(self):
                 server.serve(self)
 
+            def handle(self):
+                with contextlib.suppress(ConnectionError):  # of a client that was killed
+                    super().handle()
+
             def log_message(self, format, *args):
                 pass
 
@@ -81,8 +86,6 @@ class VLMServer:
                 send(handler, 400, {"error": {"message": "logprobs are not supported by this model"}})
             else:
                 send(handler, 200, self.complete(body, number))
-        except BrokenPipeError:
-            pass
         finally:
             with self.lock:
                 self.active -= 1

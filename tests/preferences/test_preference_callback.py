@@ -9,6 +9,7 @@ from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import VecNormalize
 
 import vlmrm_gym
+from vlmrm_gym.preferences.exploration import StateEntropy
 from vlmrm_gym.preferences.fitting import FitOptions
 from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
 from vlmrm_gym.sb3 import (
@@ -103,6 +104,55 @@ def test_learning_waits_where_the_first_session_makes_no_head():
     assert updates == [0, 0]
     assert model.learning_starts == 64  # the second session is after step 72
     assert model._n_updates > 0
+    envs.close()
+
+
+def entropy_by_numpy(features, reference):
+    """Of features (N, V, D) among those of a reference: by all distances, sorted."""
+    x, y = (own.reshape(len(own), -1).astype(np.float64) for own in (features, reference))
+    fifth = [np.log(1 + np.sort(np.linalg.norm(y - row, axis=1))[5]) for row in x]
+    own = [np.log(1 + np.sort(np.linalg.norm(y - row, axis=1))[5]) for row in y]
+    return (np.array(fifth) - np.mean(own)) / np.std(own)
+
+
+def test_state_entropy_is_the_distance_to_the_fifth_neighbour():
+    rng = np.random.default_rng(0)
+    visited, others = (rng.normal(size=(count, 2, 3)).astype(np.float32) for count in (40, 5_000))
+    rewards = StateEntropy(visited)(torch.from_numpy(others)).numpy()
+    np.testing.assert_allclose(rewards, entropy_by_numpy(others, visited), atol=1e-3)
+
+
+def test_an_agent_may_explore_by_state_entropy_until_there_is_a_head():
+    envs, updates = make_envs(), []
+    model = off_policy(DQN, envs)
+
+    def answer(pairs):
+        buffer = model.replay_buffer
+        updates.append((model.num_timesteps, model._n_updates, buffer.rewards[: buffer.size(), 0].copy()))
+        return [float(pair.second.grades[0] > pair.first.grades[0]) for pair in pairs]
+
+    options = {"pairs": 15, "total": 15, "first": 100, "exploration": "state_entropy", "fit": QUICK}
+    callback = PreferenceCallback(answer, every=32, **options)
+    model.learn(120, callback=callback)
+    ((steps, learned, paid),) = updates
+    assert (steps, len(paid)) == (104, 100)
+    assert learned > 0
+    features = model.replay_buffer.features
+    # The states of step 100 came after those of step 80 were the newest to compare with.
+    np.testing.assert_allclose(paid, entropy_by_numpy(features[:100], features[:80]), atol=1e-3)
+    features = torch.from_numpy(model.replay_buffer.features)
+    np.testing.assert_allclose(
+        model.replay_buffer.rewards[: len(features), 0], callback.learner.head(features), atol=1e-5
+    )
+    envs.close()
+
+
+@pytest.mark.parametrize("first", [None, 40])
+def test_exploration_by_state_entropy_needs_time(first):
+    envs = make_envs()
+    callback = PreferenceCallback(GroundTruthLabeler(), every=32, first=first, exploration="state_entropy")
+    with pytest.raises(ValueError, match=r"`first` must be above `learning_starts` .* Received (None|40) and 40"):
+        off_policy(DQN, envs).learn(100, callback=callback)
     envs.close()
 
 

@@ -20,6 +20,7 @@ from vlmrm_gym import relabeling
 from vlmrm_gym.episodes import EpisodeStatistics
 from vlmrm_gym.memory import available_memory
 from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
 from vlmrm_gym.sb3.episodes import EpisodeTracker
@@ -420,6 +421,9 @@ def test_half_precision_keeps_features_in_half_of_the_memory(make):
 def test_features_are_found_under_wrappers():
     """Wrappers of vector environments hide the attributes of what they wrap."""
     wrapped = EpisodeStatistics(paid([[2]], autoreset_mode="SameStep"))
+    assert wrapped.head is wrapped.env.head
+    wrapped.head = other = NewestHead(times(2), "two features")
+    assert wrapped.env.head is other
     buffer = ReplayBuffer(10, wrapped)
     assert buffer._late.columns["features"].shape == (10, 1, 2)
     buffer.relabel(times(3))

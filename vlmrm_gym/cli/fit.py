@@ -16,7 +16,7 @@ import tyro
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from vlmrm_gym.cli.labels import open_answers
+from vlmrm_gym.cli.labels import name_labeler, open_answers
 from vlmrm_gym.cli.segments import DatasetSegments
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
@@ -49,7 +49,7 @@ class Fit:
         vlmrm-gym fit poles answers.db --out upright
         vlmrm-gym check VLMRM/CartPole-v1 --reward upright/reward.json
 
-    All answers in the file count, whoever gave them. A part is held out: fit.json says how well the reward predicts
+    All answers in the file count, or those of --labeler. A part is held out: fit.json says how well the reward predicts
     those, and calibration.png how often the second segment is preferred where it predicts that. If it predicts them no
     better than chance, no reward is written.
 
@@ -63,6 +63,8 @@ class Fit:
     """the file of answers"""
     out: Path
     """the folder to write"""
+    labeler: str | None = None
+    """whose answers are fitted, as `vlmrm-gym labels` names it (None: everyone's)"""
     model: str = "tiny"
     """the vision-language model whose image tower makes the features"""
     ensemble: int = 3
@@ -110,7 +112,7 @@ def fit(dataset: str | Path, answers: str | Path, *, out: str | Path, **settings
 
 
 def _fit(command: Fit) -> Preference:
-    prompt, asked, records = _read(command.answers)
+    prompt, asked, records = _read(command.answers, command.labeler)
     from vlmrm_gym.audit.provenance import read_provenance
     from vlmrm_gym.media.drawing import plot_calibration
     from vlmrm_gym.preferences import fitting
@@ -183,7 +185,7 @@ def _fit(command: Fit) -> Preference:
             raise InputError(f"No reward is written. {verdict.reason} See {figures_file}, and ask about more pairs.")
         spec = replace(spec, head=str(head_file))
         head.save(head_file)
-        _write(reward_file, to_mapping(spec))
+        _write(reward_file, {**to_mapping(spec), "head": head_file.name})  # beside it: the folder may be moved
     say(
         f"On {len(truth)} of {len(records)} answers, which were held out: accuracy {verdict.held_out_accuracy:.1%}, "
         f"cross-entropy {verdict.held_out_loss:.3f} ({math.log(2):.3f}: chance)"
@@ -195,13 +197,19 @@ def _fit(command: Fit) -> Preference:
     return spec
 
 
-def _read(path: Path) -> tuple[str, dict[str, Asked], list[Record]]:
-    """The prompt of a file of answers, the pairs by their keys, and the answers that are not skipped."""
+def _read(path: Path, labeler: str | None) -> tuple[str, dict[str, Asked], list[Record]]:
+    """The prompt of a file of answers, the pairs by their keys, and a labeler's answers that are not skipped."""
     with open_answers(path) as file:
         prompt, asked = file.prompt, {one.pair: one for one in file.asked()}
         records = [record for record in file.records() if record.answer.preference is not None]
     if prompt is None or not records:
         raise InputError(f"{path} has no answers to fit. Ask a labeler: vlmrm-gym label")
+    if labeler is not None:
+        names = {record.labeler: name_labeler(record.labeler) for record in records}
+        if labeler not in names.values():
+            known = ", ".join(map(repr, names.values()))
+            raise InputError(f"`labeler` must be one of {known}, whose answers {path} has. Received {labeler!r}.")
+        records = [record for record in records if names[record.labeler] == labeler]
     return prompt, {key: asked[key] for key in sorted({record.pair for record in records})}, records
 
 

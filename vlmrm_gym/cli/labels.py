@@ -4,8 +4,9 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated
 
 import tyro
@@ -17,6 +18,7 @@ from vlmrm_gym.cli.tasks import console
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.folders import make_folder
 from vlmrm_gym.preferences import AnswersFile, Record, compare_labelers
+from vlmrm_gym.preferences.labelers import LABELERS
 from vlmrm_gym.terminal import printable, say
 from vlmrm_gym.validation import truncate
 
@@ -84,12 +86,14 @@ def _show(file: AnswersFile, command: Labels) -> None:
             *(sum(answer.details.get(name, 0) for answer in answers) for name in ("calls", "tokens")),
         ]
         date = max(record.date for record in records if record.labeler == labeler)
-        counts.add_row(_name(labeler), *(f"{number:,}" for number in numbers), date[:19].replace("T", " "))
+        counts.add_row(Text(name_labeler(labeler)), *(f"{number:,}" for number in numbers), date[:19].replace("T", " "))
     compared = compare_labelers(records)
     agreements = Table("labeler", "other", "pairs", "decided by both", "agree")
     for one in compared:
         agree = "" if one.fraction is None else f"{one.fraction:.1%}"
-        agreements.add_row(*map(_name, one.labelers), str(one.pairs), str(one.decided), agree)
+        agreements.add_row(
+            *(Text(name_labeler(labeler)) for labeler in one.labelers), str(one.pairs), str(one.decided), agree
+        )
     say(f"prompt: {file.prompt}")
     console().print(counts)
     if compared:
@@ -104,15 +108,18 @@ def _show(file: AnswersFile, command: Labels) -> None:
     say(f"{len(disputed)} disputed pairs are in {command.pictures}.")
 
 
-def _name(labeler: str) -> Text:
-    """An identity, shortened: the kind and the settings, without quotation marks."""
+def name_labeler(labeler: str) -> str:
+    """An identity, shortened: the kind, and the settings that are not the kind's defaults, without quotation marks."""
     try:
         settings = json.loads(labeler)
         kind = settings.pop("kind")
-        shown = f"{kind} " + ", ".join(f"{name}={value}" for name, value in settings.items() if value)
+        own = fields(resolve_name(LABELERS[kind])) if kind in LABELERS else ()
+        defaults = {one.name: one.default_factory() if callable(one.default_factory) else one.default for one in own}
+        given = (f"{name}={value}" for name, value in settings.items() if value != defaults.get(name))
+        shown = f"{kind} {', '.join(given)}"
     except (ValueError, AttributeError, KeyError):
         shown = labeler
-    return Text(printable(truncate(shown.strip(), 80)))
+    return printable(truncate(shown.strip(), 80))
 
 
 def _draw(file: AnswersFile, pair: str, records: Sequence[Record], path: Path) -> None:
@@ -120,7 +127,7 @@ def _draw(file: AnswersFile, pair: str, records: Sequence[Record], path: Path) -
     from PIL import Image, ImageDraw
 
     pictures = [Image.open(io.BytesIO(data)) for data in file.pictures(pair) or ()]
-    lines = [f"{_name(record.labeler).plain}: {_choice(record.answer.preference)}" for record in records]
+    lines = [f"{name_labeler(record.labeler)}: {_choice(record.answer.preference)}" for record in records]
     width = sum(picture.width for picture in pictures) + 8
     height = max((picture.height for picture in pictures), default=0)
     drawn = Image.new("RGB", (max(width, 480), height + 16 * len(lines) + 8), "white")

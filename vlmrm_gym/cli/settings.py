@@ -148,6 +148,8 @@ def _label(reward: Any) -> str:
 def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, Any]:
     """The mapping form of a reward in a JSON file, see `vlmrm_gym.rewards.to_mapping`.
 
+    The head of a `Preference` is a file relative to the folder of this one.
+
     Raises:
         InputError: The file cannot be read; or it names code, and is not trusted.
     """
@@ -163,6 +165,8 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
             f"`reward`: {path} names code that would be run. Received {short_repr(values)}. If you trust it, pass "
             "--trust-code."
         )
+    if kind == "preference" and isinstance(values.get("head"), str):
+        values["head"] = str(path.parent / values["head"])
     return values
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from vlmrm_gym import __version__
 from vlmrm_gym.preferences.claims import is_alive, this_process
 from vlmrm_gym.preferences.pairs import Answer, Pair
-from vlmrm_gym.preferences.pictures import encode, montage
+from vlmrm_gym.preferences.pictures import encode, montage, shrink
 
 _APPLICATION_ID = 0x564C4D50
 """Of our files among those of SQLite: "VLMP"."""
@@ -199,7 +199,7 @@ class AnswersFile:
     def _picture(self, pair: Pair, side: str) -> bytes:
         states = getattr(pair, side).states
         newest = states[len(states) - 1 : len(states)]
-        return encode(montage(getattr(pair, side).draw(newest)), "JPEG", self._picture_height)
+        return encode(shrink(montage(getattr(pair, side).draw(newest)), self._picture_height), "JPEG")
 
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()

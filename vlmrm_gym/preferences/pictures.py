@@ -35,14 +35,21 @@ def montage(frames: Frames) -> NDArray[np.uint8]:
     return frames.transpose(1, 2, 0, 3, 4).reshape(views * height, moments * width, channels)
 
 
-def encode(picture: NDArray[np.uint8], kind: str = "PNG", height: int | None = None) -> bytes:
-    """The bytes of a picture's file, uint8 (H, W, 3) in; made smaller if it is higher than `height`."""
+def shrink(picture: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
+    """A picture, uint8 (H, W, 3), made smaller if it is higher than `height`."""
     from PIL import Image
 
     image = Image.fromarray(picture)
-    if height is not None and image.height > height:
-        image = image.resize((max(1, image.width * height // image.height), height), Image.Resampling.LANCZOS)
-    image.save(stream := io.BytesIO(), kind)
+    if image.height <= height:
+        return picture
+    return np.asarray(image.resize((max(1, image.width * height // image.height), height), Image.Resampling.LANCZOS))
+
+
+def encode(picture: NDArray[np.uint8], kind: str = "PNG") -> bytes:
+    """The bytes of a picture's file, uint8 (H, W, 3) in."""
+    from PIL import Image
+
+    Image.fromarray(picture).save(stream := io.BytesIO(), kind)
     return stream.getvalue()
 
 

@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.preferences.learner import Session
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import encode, montage, spread
+from vlmrm_gym.preferences.pictures import encode, montage, shrink, spread
 
 MAX_PAIRS, MAX_MOMENTS, BORDER = 12, 4, 6
 """Pairs of a picture, states of a segment in it, and the width of a frame in pixels."""
+HEIGHT = 120
+"""The most pixels of a view's height: pictures of full size take a second and megabytes each."""
 _CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
 
 
@@ -42,7 +44,8 @@ def _draw(pair: Pair, answer: Answer | None) -> NDArray[np.uint8]:
 def _framed(side: Side, color: tuple[int, int, int]) -> NDArray[np.uint8]:
     """A few states of a segment in a frame of a colour."""
     chosen = np.isin(np.arange(len(side)), spread(len(side), MAX_MOMENTS))
-    inner = montage(side.draw(side.states[chosen]))
+    frames = side.draw(side.states[chosen])
+    inner = shrink(montage(frames), HEIGHT * frames.shape[1])
     framed = np.empty((inner.shape[0] + 2 * BORDER, inner.shape[1] + 2 * BORDER, 3), dtype=np.uint8)
     framed[:] = color
     framed[BORDER:-BORDER, BORDER:-BORDER] = inner

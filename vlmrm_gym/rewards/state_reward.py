@@ -48,7 +48,7 @@ class StateReward:
     Raises:
         ValueError: `combine` is passed for a reward that sees all views at once, or none, or draws one view of clips or
             of an ordered reward; or features are asked of a model without `encode` and `head`. Or they are not, and it
-            has no head yet.
+            has no head yet; or its head is of another number of views.
     """
 
     def __init__(
@@ -57,6 +57,12 @@ class StateReward:
         self._model, self._is_joint = model, bool(getattr(model, "multi_view", False))
         if self._is_joint and combine is not None:
             raise ValueError("`combine_views` is not for a reward that sees all views at once. Leave it out.")
+        shape = getattr(getattr(model, "head", None), "shape", None) if self._is_joint else None
+        if shape is not None and shape[0] != num_views:
+            raise ValueError(
+                f"`head` must be of as many views as there are cameras, {num_views}. Received a head of {shape[0]}. "
+                "Pass the cameras that it was fitted to."
+            )
         sees_states = getattr(model, "inputs", "frames") == "states"
         if sees_states and combine is not None:
             raise ValueError("`combine_views` is not for a reward that sees no view, but the states. Leave it out.")

@@ -3,18 +3,21 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from vlmrm_gym.preferences.exploration import StateEntropy
 from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 from vlmrm_gym.preferences.schedules import Schedule, plan_sessions
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
-from vlmrm_gym.validation import check_positive_integer
+from vlmrm_gym.validation import check_choice, check_positive_integer
+
+Exploration = Literal["random", "state_entropy"]
 
 
 class PreferenceCallback(BaseCallback):
@@ -49,6 +52,8 @@ class PreferenceCallback(BaseCallback):
             function from the part of the sessions that is over, 0 to 1, to a relative number.
         folder: Where a picture of each session's pairs, with their answers, is written. None: none is.
         progress: Called with a line about a session after each answer; see `ask`.
+        exploration: What off-policy algorithms do before the first head. "random": act at random. "state_entropy":
+            learn from `StateEntropy` (PEBBLE, RL-VLM-F) between `learning_starts` and `first`.
         options: Other arguments of `PreferenceLearner`, such as `segment_length`, `sampling`, `fit` and `answers`.
 
     Attributes:
@@ -57,7 +62,8 @@ class PreferenceCallback(BaseCallback):
         sessions: Those that this has held, oldest first.
 
     Raises:
-        ValueError: A number is not an integer of at least 1, or the schedule is unknown.
+        ValueError: A number is not an integer of at least 1, the schedule or the exploration is unknown, or the latter
+            has no time.
     """
 
     learner: PreferenceLearner
@@ -73,12 +79,17 @@ class PreferenceCallback(BaseCallback):
         schedule: Schedule = "constant",
         folder: str | Path | None = None,
         progress: Callable[[str], None] | None = None,
+        exploration: Exploration = "random",
         **options: Any,
     ) -> None:
         super().__init__()
         check_positive_integer("every", every)
         if first is not None:
             check_positive_integer("first", first)
+        check_choice("exploration", exploration, get_args(Exploration))
+        self._exploration: Exploration = exploration
+        self._next_entropy = 0
+        """Step at which the visited states of `StateEntropy` are drawn anew."""
         self._plan = plan_sessions(total, pairs, schedule)
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options
@@ -103,6 +114,12 @@ class PreferenceCallback(BaseCallback):
             self._folder.mkdir(parents=True, exist_ok=True)
 
     def _on_training_start(self) -> None:
+        starts = getattr(self.model, "learning_starts", None)
+        if self._exploration == "state_entropy" and (starts is None or starts >= (self._first or 0)):
+            raise ValueError(
+                '`first` must be above `learning_starts` of an off-policy algorithm with exploration="state_entropy", '
+                f"which takes place between the two. Received {self._first} and {starts}."
+            )
         if self._first is None:
             self._first = max(1, getattr(self.model, "learning_starts", self._every))
         steps = self.locals["total_timesteps"]
@@ -126,8 +143,18 @@ class PreferenceCallback(BaseCallback):
         """Hold a session if it is time. Off-policy algorithms train next."""
         if self._is_due():
             self._hold_session()
-        if self.learner.head is None and isinstance(self.model, OffPolicyAlgorithm):
+        if self.learner.head is None and isinstance(self.model, OffPolicyAlgorithm) and not self._pay_entropy():
             self.model.learning_starts = max(self.model.learning_starts, self.model.num_timesteps)
+
+    def _pay_entropy(self) -> bool:
+        """Pay stored transitions by the entropy of states, if that is how the agent explores and there are any."""
+        buffer: Any = getattr(self.model, "replay_buffer", None)
+        if self._exploration == "random" or not len(buffer.features):
+            return False
+        if self.model.num_timesteps >= self._next_entropy:
+            buffer.relabel(StateEntropy(buffer.features))
+            self._next_entropy = int(1.1 * self.model.num_timesteps)
+        return True
 
     def _is_due(self) -> bool:
         done = self.learner.num_sessions

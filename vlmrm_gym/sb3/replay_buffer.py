@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from vlmrm_gym.pending import LATE, PendingTransitions, Transition, flatten_field
 from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns
-from vlmrm_gym.rewards.heads import Head, NewestHead
+from vlmrm_gym.rewards.heads import Features, Head, NewestHead
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
 from vlmrm_gym.validation import check_observation_space
 
@@ -73,6 +73,11 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
     def num_pending(self) -> int:
         """Number of transitions that wait for their rewards."""
         return len(self._pending)
+
+    @property
+    def features(self) -> Features:
+        """Those of the stored transitions, float32 or float16 (size, V, D): a view. Empty without any."""
+        return self._late.columns["features"][: self.size()] if self._late.columns else np.empty((0, 0, 0), np.float32)
 
     def add(
         self,
