@@ -165,7 +165,7 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
             f"`reward`: {path} names code that would be run. Received {short_repr(values)}. If you trust it, pass "
             "--trust-code."
         )
-    if kind == "preference" and isinstance(values.get("head"), str):
+    if values.get("kind") == "preference" and isinstance(values.get("head"), str):
         values["head"] = str(path.parent / values["head"])
     return values
 
