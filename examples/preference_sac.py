@@ -41,7 +41,7 @@ from tqdm import tqdm
 import vlmrm_gym
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
 from vlmrm_gym.media.videos import record_video
-from vlmrm_gym.preferences import AnswersFile, GroundTruthLabeler, PreferenceLearner
+from vlmrm_gym.preferences import AnswersFile, FitOptions, GroundTruthLabeler, PreferenceLearner
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.registration import find_task, make_env, make_vector_env
 from vlmrm_gym.replay import Batch, ReplayBuffer
@@ -79,6 +79,8 @@ class Args:
     """timesteps from one session to the next"""
     segment_length: int = 1
     """states of a segment, whose rewards add up"""
+    l2: float = 200.0
+    """regularisation of the reward's networks; strong, it keeps the reward rising up to states that are seldom compared"""
     model: str = "tiny"
     """the vision-language model whose features the reward is made of: any open_clip model"""
     device: str = "auto"
@@ -250,7 +252,8 @@ def main(args: Args) -> Path:
     # yaml.safe_load reads JSON, and leaves package.module:attribute as it is
     labeler = yaml.safe_load(args.labeler) if args.labeler else GroundTruthLabeler(mistakes=args.mistakes)
     answers = AnswersFile(args.answers or run_folder / "answers.db")
-    learner = PreferenceLearner(envs, labeler, segment_length=args.segment_length, answers=answers, seed=args.seed)
+    options: dict[str, Any] = {"segment_length": args.segment_length, "fit": FitOptions(l2=args.l2), "seed": args.seed}
+    learner = PreferenceLearner(envs, labeler, answers=answers, **options)
     buffer = ReplayBuffer(args.buffer_size, envs, device=device, seed=args.seed)
     agent = Agent(envs, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)

@@ -131,7 +131,7 @@ def test_an_agent_may_explore_by_state_entropy_until_there_is_a_head():
         updates.append((model.num_timesteps, model._n_updates, buffer.rewards[: buffer.size(), 0].copy()))
         return [float(pair.second.grades[0] > pair.first.grades[0]) for pair in pairs]
 
-    options = {"pairs": 15, "total": 15, "first": 100, "exploration": "state_entropy", "fit": QUICK}
+    options = {"pairs": 30, "total": 30, "first": 100, "exploration": "state_entropy", "fit": QUICK}
     callback = PreferenceCallback(answer, every=32, **options)
     model.learn(120, callback=callback)
     ((steps, learned, paid),) = updates

@@ -291,8 +291,8 @@ def test_choices_are_those_of_the_library():
             {"name": "clip", "prompt": ["a pole"], "alpha": 0.5, "baseline": ["a cart"], "kwargs": None},
         ),
         (
-            {"kind": "preference", "head": "head.safetensors", "prompt": "a pole", "model": "tiny"},
-            {"name": "preference", "prompt": ["a pole"], "kwargs": {"head": "head.safetensors"}},
+            {"kind": "preference", "head": "/heads/pole.safetensors", "prompt": "a pole", "model": "tiny"},
+            {"name": "preference", "prompt": ["a pole"], "kwargs": {"head": "/heads/pole.safetensors"}},
         ),
     ],
 )

@@ -27,7 +27,7 @@ class FitOptions:
     """Answers of a gradient step."""
     learning_rate: float = 1e-3
     """Of Adam."""
-    l2: float = 200.0
+    l2: float = 40.0
     """L2 regularisation: half of this times the sum of all squared weights of a network is added to the sum of its
     losses over all answers. So it counts for less, the more answers there are."""
     held_out: float = 0.2
