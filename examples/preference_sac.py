@@ -80,7 +80,7 @@ class Args:
     segment_length: int = 1
     """states of a segment, whose rewards add up"""
     l2: float = 200.0
-    """regularisation of the reward's networks; strong, it keeps the reward rising up to states that are seldom compared"""
+    """regularisation of the reward's networks; strong, the reward rises up to states that are seldom compared"""
     model: str = "tiny"
     """the vision-language model whose features the reward is made of: any open_clip model"""
     device: str = "auto"
