@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym.preferences.labelers import LabelerSpec, undecisive
+from vlmrm_gym.identity import undecisive
+from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import check_size
 from vlmrm_gym.rewards.base import RewardModel

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from gymnasium.error import DependencyNotInstalled
 
+from vlmrm_gym.identity import undecisive
 from vlmrm_gym.preferences.human_desk import Desk, Drawing
-from vlmrm_gym.preferences.labelers import LabelerSpec, undecisive
+from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import check_size, encode_clip
 from vlmrm_gym.terminal import say

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.endpoint.messages import encode
+
 Frames = NDArray[np.uint8]
 """All views of successive states, uint8 (T, V, H, W, 3)."""
 
@@ -33,17 +35,6 @@ def montage(frames: Frames) -> NDArray[np.uint8]:
     """One picture of states of several views: time goes to the right, views go down. uint8 (V H, T W, 3)."""
     moments, views, height, width, channels = frames.shape
     return frames.transpose(1, 2, 0, 3, 4).reshape(views * height, moments * width, channels)
-
-
-def encode(picture: NDArray[np.uint8], kind: str = "PNG", height: int | None = None) -> bytes:
-    """The bytes of a picture's file, uint8 (H, W, 3) in; made smaller if it is higher than `height`."""
-    from PIL import Image
-
-    image = Image.fromarray(picture)
-    if height is not None and image.height > height:
-        image = image.resize((max(1, image.width * height // image.height), height), Image.Resampling.LANCZOS)
-    image.save(stream := io.BytesIO(), kind)
-    return stream.getvalue()
 
 
 def encode_clip(frames: Frames, fps: float) -> bytes:
