@@ -14,12 +14,22 @@ if TYPE_CHECKING:
     from vlmrm_gym.capture import CaptureState as CaptureState
     from vlmrm_gym.rewards import CLIP as CLIP
     from vlmrm_gym.rewards import CLIPReward as CLIPReward
+    from vlmrm_gym.rewards import Endpoint as Endpoint
     from vlmrm_gym.rewards import Preference as Preference
     from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward as VLMReward
 
 __version__ = "0.2.0"
-__all__ = ["CLIP", "CLIPReward", "CaptureState", "Preference", "VLMReward", "VLMRewardVectorEnv", "__version__"]
+__all__ = [
+    "CLIP",
+    "CLIPReward",
+    "CaptureState",
+    "Endpoint",
+    "Preference",
+    "VLMReward",
+    "VLMRewardVectorEnv",
+    "__version__",
+]
 
 for _task in TASKS:
     register(_task)
@@ -28,6 +38,7 @@ _LAZY = {
     "CLIP": "vlmrm_gym.rewards",
     "CLIPReward": "vlmrm_gym.rewards",
     "CaptureState": "vlmrm_gym.capture",
+    "Endpoint": "vlmrm_gym.rewards",
     "Preference": "vlmrm_gym.rewards",
     "VLMReward": "vlmrm_gym.wrappers",
     "VLMRewardVectorEnv": "vlmrm_gym.vector",

@@ -34,7 +34,7 @@ class EndpointSettings:
     """Environment variable that has the key; None: the server needs none."""
     votes: int = 5
     """Answers to each question, of which the mean is taken, if the server gives no log probabilities."""
-    request: Mapping[str, Any] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Other fields of each request, such as {"temperature": 0, "max_completion_tokens": 300}."""
     call_budget: int | None = undecisive(None)
     """The most requests, over all that share a file of answers; None: any number. No question is begun that might not

@@ -16,9 +16,9 @@ from vlmrm_gym.identity import undecisive
 from vlmrm_gym.preferences import endpoint_prompts as prompts
 from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import check_size, draw_trajectory, montage, spread
+from vlmrm_gym.preferences.pictures import draw_trajectory, montage, spread
 from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_flag, check_positive_integer
+from vlmrm_gym.validation import check_flag, check_positive_integer, check_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,6 @@
 """Segments as pictures: for models to look at, for people, and small ones to keep."""
 
 import io
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,16 +11,6 @@ from vlmrm_gym.endpoint.messages import encode
 
 Frames = NDArray[np.uint8]
 """All views of successive states, uint8 (T, V, H, W, 3)."""
-
-
-def check_size(size: Any) -> tuple[int, int] | None:
-    """Height and width as a pair. Raise a ValueError unless they are positive integers, or None."""
-    if size is None:
-        return None
-    pair = tuple(size) if isinstance(size, Sequence) else ()
-    if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
-        raise ValueError(f"`size` must be None, or (height, width) in pixels. Received {size!r}.")
-    return pair
 
 
 def spread(length: int, count: int) -> NDArray[np.int64]:

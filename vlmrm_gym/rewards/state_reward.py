@@ -51,7 +51,8 @@ class StateReward:
         if not self._is_joint and combine is None and num_views > 1:
             combine = CombineViews("min", num_views)
         self._combine = combine if combine is not None and combine.has_function else None
-        clip = ClipShape(getattr(model, "clip_length", 1), getattr(model, "clip_stride", 1))
+        names = ("clip_length", "clip_stride", "every")
+        clip = ClipShape(*(getattr(model, name, 1) for name in names))
         if clip.length > 1 and combine is not None and combine.is_random:
             raise ValueError('`combine_views="random"` is not for clips, whose frames are of one view. Pass "min".')
         self._ndim = 4 if clip.length == 1 else 5

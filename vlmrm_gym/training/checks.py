@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from vlmrm_gym.rewards.specification import resolve_reward
+from vlmrm_gym.rewards.specification import names_server, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
@@ -62,6 +62,10 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
             yield Problem.of(".".join(key), rule)
+    kwargs = now["reward", "kwargs"]
+    if names_server(now["reward", "name"], kwargs or {}) and kwargs != said["reward", "kwargs"]:
+        rule = f"names a server that pictures and a key would be sent to. Received {short_repr(kwargs)}."
+        yield Problem.of("reward.kwargs", f"{rule} If you trust it, pass --trust-code.")
 
 
 def complete(config: Config) -> Config:
