@@ -14,14 +14,17 @@ ROOT = Path(__file__).parents[2]
 BASE = {
     "closing",
     "cpu",
+    "database",
     "errors",
     "files",
+    "identity",
     "infos",
     "memory",
     "metrics",
     "smoothstep",
     "tasks",
     "terminal",
+    "threads",
     "validation",
     "versions",
 }
@@ -38,7 +41,8 @@ ALLOWED = {
     "capture": BASE | {"envs", "rendering"},
     "episode_log": BASE | {"rendering"},
     "media": BASE | {"rendering", "capture"},
-    "rewards": BASE | {"tiny"},
+    "endpoint": BASE,
+    "rewards": BASE | {"tiny", "endpoint"},
     "scoring": BASE
     | {
         "vlmrm_gym",  # its version
@@ -52,7 +56,7 @@ ALLOWED = {
     "pending": BASE,
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"rewards", "pending", "relabeling"},
-    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "rewards", "relabeling"},
+    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "relabeling"},
     "sb3": BASE
     | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay", "preferences"},
     "training": BASE

@@ -66,11 +66,6 @@ class Endpoint(EndpointSettings):
         if self.answers is not None and not isinstance(self.answers, str):
             raise TypeError(f"`answers` must be the path of a file, as a text. Received {self.answers!r}.")
 
-    @property
-    def max_calls_per_state(self) -> int:
-        """The most requests about a state, if none fails: without log probabilities."""
-        return self.votes
-
     def build(self, device: str = "auto") -> RewardModel:
         """Open the file of answers, and read the key. Nothing is asked yet.
 
