@@ -38,7 +38,7 @@ def make_question(prompt: str, views: Sequence[bytes], classes: int | None) -> l
 def parse(text: str | None, options: Mapping[str, float], *, truncated: bool = False) -> float | None:
     """Read an answer: its reward; None if it is none of the options, or says several.
 
-    An option alone, after a word such as "answer", or as the first word is understood, also after a preamble.
+    An option is understood as the first word, after a word such as "answer", or as the last sentence.
 
     >>> parse("<think>yes or no?</think> **No.**", make_options(None)), parse("Rating: 3/4", make_options(5))
     (0.0, 0.75)
@@ -52,6 +52,6 @@ def parse(text: str | None, options: Mapping[str, float], *, truncated: bool = F
     for part in (*reversed(marked), said, *said.splitlines()[-1:]):
         if found := begins.match(part):
             return options[found[1]]
-    mentioned = set(re.findall(r"\d+(?:\.\d+)?|\byes\b", said))  # but "no" may be part of any sentence
-    word = mentioned.pop() if len(mentioned) == 1 else ""
-    return options.get(word)
+    last = bare(re.split(r"(?<=[.!?])\s+", said)[-1])
+    numbers = set(re.findall(r"\d+(?:\.\d+)?", said))
+    return options.get(numbers.pop() if len(numbers) == 1 else last)
