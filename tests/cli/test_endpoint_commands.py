@@ -3,6 +3,7 @@
 import csv
 import json
 
+import minari
 import numpy as np
 import pytest
 from check_subjects import few_states
@@ -52,7 +53,10 @@ def test_pictures_are_scored(server, flags, tmp_path):
 
 def test_rollouts_are_recorded(server, flags, tmp_path):
     main(["dataset", CARTPOLE, *flags(every=4), "--out", str(tmp_path / "data"), "--episodes", "1", "--steps", "8"])
-    assert server.requests == 3  # the initial state, and two of the episode
+    (episode,) = minari.MinariDataset(tmp_path / "data" / "data")
+    assert episode.rewards.tolist() == [episode.rewards[0]] * 4 + [episode.rewards[4]] * 4
+    assert episode.rewards[0] != episode.rewards[4]
+    assert server.requests == len(server.asked) <= 3  # the initial state, and two of the episode
 
 
 def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentence(server, flags, tmp_path, capsys):
@@ -75,8 +79,8 @@ FILE = """
 env_name: VLMRM/CartPole-v1
 base_path: {path}
 run_name: run
-rl: {{n_steps: 60, n_envs_per_worker: 2, episode_length: 10, learning_starts: 30, batch_size: 8, buffer_size: 100}}
-logging: {{video_freq: 0, checkpoint_freq: 60}}
+rl: {{n_steps: 80, n_envs_per_worker: 2, episode_length: 10, learning_starts: 44, batch_size: 8, buffer_size: 100}}
+logging: {{video_freq: 0, checkpoint_freq: 80}}
 reward:
   name: endpoint
   num_workers: 2

@@ -117,6 +117,7 @@ class VLMServer:
 
     def judge(self, angle, texts, logprobs, number):
         """How near one pole is to upright: yes or no, or a digit up to the one that the question names last."""
+        angle = 180.0 if math.isnan(angle) else angle  # there is no pole
         if tops := re.findall(r"\bto (\d)\b", texts):
             digits, best = range(int(tops[-1]) + 1), nearness(angle) * int(tops[-1])
             weights = {str(digit): math.exp(-2 * abs(digit - best)) for digit in digits}
