@@ -52,10 +52,10 @@ def test_pictures_are_scored(server, flags, tmp_path):
 
 
 def test_rollouts_are_recorded(server, flags, tmp_path):
-    main(["dataset", CARTPOLE, *flags(every=4), "--out", str(tmp_path / "data"), "--episodes", "1", "--steps", "8"])
+    main(["dataset", CARTPOLE, *flags(every=20), "--out", str(tmp_path / "data"), "--episodes", "1", "--steps", "40"])
     (episode,) = minari.MinariDataset(tmp_path / "data" / "data")
-    assert episode.rewards.tolist() == [episode.rewards[0]] * 4 + [episode.rewards[4]] * 4
-    assert episode.rewards[0] != episode.rewards[4]
+    assert episode.rewards.tolist() == [episode.rewards[0]] * 20 + [episode.rewards[20]] * 20
+    assert episode.rewards[0] != episode.rewards[20]
     assert server.requests == len(server.asked) <= 3  # the initial state, and two of the episode
 
 

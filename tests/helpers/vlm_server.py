@@ -93,7 +93,7 @@ class VLMServer:
     def complete(self, body, number):
         images, texts = read(body["messages"])
         if images:
-            angles = [measure_angle(image) for image in images]
+            angles = [measure_angle(image) if image.any() else 180.0 for image in images]  # of black ones, too
             with self.lock:
                 self.asked[tuple(image.tobytes() for image in images)] += 1
         else:
@@ -117,7 +117,6 @@ class VLMServer:
 
     def judge(self, angle, texts, logprobs, number):
         """How near one pole is to upright: yes or no, or a digit up to the one that the question names last."""
-        angle = 180.0 if math.isnan(angle) else angle  # there is no pole
         if tops := re.findall(r"\bto (\d)\b", texts):
             digits, best = range(int(tops[-1]) + 1), nearness(angle) * int(tops[-1])
             weights = {str(digit): math.exp(-2 * abs(digit - best)) for digit in digits}
