@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vlmrm_gym.capture import CaptureState as CaptureState
     from vlmrm_gym.rewards import CLIP as CLIP
     from vlmrm_gym.rewards import CLIPReward as CLIPReward
+    from vlmrm_gym.rewards import Endpoint as Endpoint
     from vlmrm_gym.rewards import Preference as Preference
     from vlmrm_gym.rewards import Program as Program
     from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
@@ -24,6 +25,7 @@ __all__ = [
     "CLIP",
     "CLIPReward",
     "CaptureState",
+    "Endpoint",
     "Preference",
     "Program",
     "VLMReward",
@@ -38,6 +40,7 @@ _LAZY = {
     "CLIP": "vlmrm_gym.rewards",
     "CLIPReward": "vlmrm_gym.rewards",
     "CaptureState": "vlmrm_gym.capture",
+    "Endpoint": "vlmrm_gym.rewards",
     "Preference": "vlmrm_gym.rewards",
     "Program": "vlmrm_gym.rewards",
     "VLMReward": "vlmrm_gym.wrappers",

@@ -9,8 +9,8 @@ Key                   dtype       Element
                                   None where no rewards have arrived.
 `vlm_reward_start`    int64       The `vlm_step_index` of the transition that the first of these rewards belongs to.
 `vlm_episode_index`   int64       The episode of the first of these rewards, counted per environment from 0.
-`vlm_scored`          object      bool (T,), where these rewards were scored: False where they are interpolated. With
-                                  `score_every` above 1 or a `score_tolerance` only.
+`vlm_scored`          object      bool (T,), where these rewards were scored: False where they are interpolated or held.
+                                  With `score_every` above 1, a `score_tolerance` or an `Endpoint` with `every` only.
 `vlm_step_index`      int64       The transition of this step, counted per environment from 0.
 `task_reward`         float64     The environment's own reward.
 `vlm_features`        object      float32 (T, V, D), features that the rewards were made of; V is 1 where one view of a

@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -30,6 +30,16 @@ def check_choice(parameter: str, value: object, choices: Collection[str]) -> Non
     """Raise a ValueError unless a value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"`{parameter}` must be one of {', '.join(map(repr, choices))}. Received {value!r}.")
+
+
+def check_size(size: Any) -> tuple[int, int] | None:
+    """Height and width as a pair. Raise a ValueError unless they are positive integers, or None."""
+    if size is None:
+        return None
+    pair = tuple(size) if isinstance(size, Sequence) else ()
+    if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
+        raise ValueError(f"`size` must be None, or (height, width) in pixels. Received {size!r}.")
+    return pair
 
 
 def is_number(value: object) -> bool:

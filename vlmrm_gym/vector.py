@@ -189,6 +189,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 device=device,
                 max_pending_bytes=share,
                 timeouts=timeouts,
+                in_workers=getattr(specification, "in_workers", True),
             )
             """Scores and draws any states of these environments, in the same workers."""
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.

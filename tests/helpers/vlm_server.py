@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import math
+import random
 import re
 import threading
 import time
@@ -20,6 +21,7 @@ from poles import measure_angle
 
 KEY = "sk-a-key-that-nobody-else-has-4711"
 WORDINGS = ("{n}", "Image {n}", "The {nth} image is closer.", "**Answer: {n}**", "Image {n} is closer than image {m}.")
+JUDGEMENTS = ("{w}", "{W}.", "**{W}**", "Answer: {w}", "{W}, by what I see.")
 PREAMBLE = "<think>\nImage 1 could be it. Or image 2: 1 or 2?\n</think>\n\n"
 
 
@@ -30,10 +32,11 @@ class VLMServer:
         logprobs: "tokens", None (there are none), or "refused" (asking for them is an error).
         wordings: Of answers, one after the other; {n} and {nth} is the image that is closer, {m} the other.
         latency: Seconds that each answer takes.
+        judgements: Wordings about one image; {w} and {W} is a word or digit.
     """
 
-    def __init__(self, logprobs=None, wordings=WORDINGS, latency=0.0):
-        self.logprobs, self.wordings, self.latency = logprobs, wordings, latency
+    def __init__(self, logprobs=None, wordings=WORDINGS, latency=0.0, judgements=JUDGEMENTS):
+        self.logprobs, self.wordings, self.latency, self.judgements = logprobs, wordings, latency, judgements
         self.faults = deque()
         """What the next requests get instead: functions of the handler."""
         self.lock, self.requests, self.active, self.most_active = threading.Lock(), 0, 0, 0
@@ -93,11 +96,13 @@ class VLMServer:
     def complete(self, body, number):
         images, texts = read(body["messages"])
         if images:
-            angles = [measure_angle(image) for image in images]
+            angles = [measure_angle(image) if image.any() else 180.0 for image in images]  # of black ones, too
             with self.lock:
                 self.asked[tuple(image.tobytes() for image in images)] += 1
         else:
             angles = [float(found) for found in re.findall(r"leans by ([\d.]+) degrees", texts)]
+        if len(angles) == 1:
+            return self.judge(angles[0], texts, bool(body.get("logprobs") and self.logprobs), number)
         assert len(angles) == 2, texts
         if images and "escribe" in texts:
             first, second = angles
@@ -112,6 +117,27 @@ class VLMServer:
         share = 1 / (1 + math.exp(-abs(angles[1] - angles[0]) / 20))
         tops = [(f" {nearer}", 0.75 * share), (str(nearer), 0.25 * share), (str(3 - nearer), 1 - share), ("x", 1e-6)]
         return completion(text, [[piece, tops] for piece in re.findall(r"\s*\S+?(?=\s|\d|\*|$)|\d|\W", text)])
+
+    def judge(self, angle, texts, logprobs, number):
+        """How near one pole is to upright: yes or no, or a digit up to the one that the question names last."""
+        if tops := re.findall(r"\bto (\d)\b", texts):
+            digits, best = range(int(tops[-1]) + 1), nearness(angle) * int(tops[-1])
+            weights = {str(digit): math.exp(-2 * abs(digit - best)) for digit in digits}
+        else:
+            weights = {"yes": nearness(angle), "no": 1 - nearness(angle)}
+        total = sum(weights.values())
+        (word,) = random.Random(number).choices(list(weights), list(weights.values()))
+        text = self.judgements[number % len(self.judgements)].format(w=word, W=word.title())
+        if not logprobs:
+            return completion(text)
+        tops = [(f" {one}", 0.6 * weight / total) for one, weight in weights.items()]
+        tops += [(one.title(), 0.4 * weight / total) for one, weight in weights.items()] + [("x", 1e-6)]
+        return completion(text, [[piece, tops] for piece in re.findall(r"\s*\w+|\W", text)])
+
+
+def nearness(angle):
+    """From an angle in degrees to a probability that the pole is upright."""
+    return 1 / (1 + math.exp((angle - 30) / 10))
 
 
 def read(messages):

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from vlmrm_gym.preferences.endpoint_prompts import Token, expect_answer, parse_answer, show_pair, without_thinking
+from vlmrm_gym.endpoint.messages import Token, expect, without_thinking
+from vlmrm_gym.preferences.endpoint_prompts import parse_answer, read_bare, show_pair
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ def test_the_expectation_is_over_the_tokens_of_the_answer():
     """Spaces before letters do not matter, nor do tokens that are no answers; the last answer counts."""
     tops = [(" 2", math.log(0.5)), ("2", math.log(0.1)), ("1", math.log(0.15)), ("0", math.log(0.05)), ("x", -0.1)]
     tokens = [Token("1", [("1", 0.0)]), Token(" Image", []), Token(" 2", tops), Token(".", [])]
-    assert expect_answer(1.0, tokens) == pytest.approx((0.6 + 0.05 / 2) / 0.8)
-    assert expect_answer(0.5, tokens) == 0.5  # no token says this
+    assert expect(1.0, tokens, read_bare) == pytest.approx((0.6 + 0.05 / 2) / 0.8)
+    assert expect(0.5, tokens, read_bare) == 0.5  # no token says this
 
 
 def test_the_question_comes_last_and_what_is_shared_first():

@@ -14,14 +14,17 @@ ROOT = Path(__file__).parents[2]
 BASE = {
     "closing",
     "cpu",
+    "database",
     "errors",
     "files",
+    "identity",
     "infos",
     "memory",
     "metrics",
     "smoothstep",
     "tasks",
     "terminal",
+    "threads",
     "validation",
     "versions",
 }
@@ -38,8 +41,9 @@ ALLOWED = {
     "capture": BASE | {"envs", "rendering"},
     "episode_log": BASE | {"rendering"},
     "media": BASE | {"rendering", "capture"},
+    "endpoint": BASE,
     "programs": BASE,
-    "rewards": BASE | {"tiny", "programs"},
+    "rewards": BASE | {"tiny", "endpoint", "programs"},
     "scoring": BASE
     | {
         "vlmrm_gym",  # its version
@@ -54,7 +58,7 @@ ALLOWED = {
     "pending": BASE,
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"rewards", "pending", "relabeling"},
-    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "rewards", "relabeling"},
+    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "relabeling"},
     "sb3": BASE
     | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay", "preferences"},
     "training": BASE

@@ -58,20 +58,28 @@ def audit(
     """
     begun = time.perf_counter()
     progress = tqdm(disable=True) if progress is None else progress
-    encoders = _grouped(candidates, lambda candidate: encoder_key(candidate.reward))
-    scenes = sum(len(_grouped(own, _scene_key)) for own in encoders)
-    searched = len(candidates) * exploits.EVALUATIONS * settings.effort
-    progress.total = scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + searched
+    progress.total = estimate_states(candidates, settings.effort)
+    encoders = _group_by_encoder(candidates)
     reports: list[Report] = []
     for own in encoders:
         if reports:
             unload()
         reports += _audit_encoder(settings, own, progress, with_sections=not reports)
-    progress.total = progress.n  # it was an estimate
+    progress.total = progress.n
     progress.refresh()
     rows = [Row(candidate=report.candidate, measures=report.measures) for report in reports]
     rows.sort(key=lambda row: -1.0 if row.measures.auc is None else row.measures.auc.value, reverse=True)
     return replace(reports[0], table=rows, seconds=time.perf_counter() - begun, command=command)
+
+
+def estimate_states(candidates: Sequence[Candidate], effort: int) -> int:
+    """About how many states an audit of candidates scores."""
+    scenes = sum(len(_grouped(own, _scene_key)) for own in _group_by_encoder(candidates))
+    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(candidates) * exploits.EVALUATIONS * effort
+
+
+def _group_by_encoder(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    return _grouped(candidates, lambda candidate: encoder_key(candidate.reward))
 
 
 def _grouped(candidates: Sequence[Candidate], key: Callable[[Candidate], object]) -> list[list[Candidate]]:

@@ -15,12 +15,14 @@ from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
 from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.folders import output_folder
 from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.terminal import say
 
 if TYPE_CHECKING:
-    from vlmrm_gym.audit.results import Report
+    from vlmrm_gym.audit.results import Candidate, Report
 
 FILES = ("report.html", "measures.json")
 """What the command writes."""
@@ -133,6 +135,7 @@ def _check(command: Check, made_by: str) -> "Report":
     )
     if not candidates:
         raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
+    _say_calls(candidates, settings.effort)
     name = settings.name.split("/")[-1].replace(":", ".")
     folder = Path(f"{name}_check") if command.out is None else command.out
     with output_folder(folder, overwrite=command.overwrite):
@@ -205,6 +208,20 @@ def _read_rollouts(command: Check) -> dict[str, Any]:
     rollouts = read_dataset(command.rollouts)
     labels = None if command.labels is None else np.concatenate(read_labels(command.labels, rollouts))
     return {"rollouts": rollouts, "labels": labels}
+
+
+def _say_calls(candidates: "Sequence[Candidate]", effort: int) -> None:
+    """Say how many requests rewards will make that ask a server."""
+    from vlmrm_gym.audit.pipeline import estimate_states
+
+    for spec in {id(one.reward): one.reward for one in candidates}.values():
+        if isinstance(spec, Endpoint):
+            states = estimate_states([one for one in candidates if one.reward is spec], effort)
+            say(
+                f"The check will ask {spec.model} about some {states:,} states: a call each, or {spec.votes} if there "
+                f"are no log probabilities. call_budget: {spec.call_budget or 'none'}.",
+                error=True,
+            )
 
 
 def _write_measures(report: "Report", path: Path) -> None:

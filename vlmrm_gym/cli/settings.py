@@ -165,6 +165,11 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
             f"`reward`: {path} names code that would be run. Received {short_repr(values)}. If you trust it, pass "
             "--trust-code."
         )
+    if not trust_code and specification.names_server(values.get("kind"), values):
+        raise InputError(
+            f"`reward`: {path} names a server that pictures and a key would be sent to. Received {short_repr(values)}. "
+            "If you trust it, pass --trust-code."
+        )
     if values.get("kind") == "preference" and isinstance(values.get("head"), str):
         values["head"] = str(path.parent / values["head"])
     return values

@@ -7,7 +7,7 @@ from typing import Any
 from vlmrm_gym.preferences.answers_file import AnswersFile
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair
-from vlmrm_gym.preferences.threads import start
+from vlmrm_gym.threads import start
 
 _POLL = 0.1
 """Seconds between two looks at answers that another process is getting."""

@@ -1,21 +1,21 @@
 """The file of answers: everything that labelers have said of pairs, so that nothing is asked twice."""
 
 import json
-import sqlite3
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vlmrm_gym import __version__
+from vlmrm_gym.closing import close_on_error
+from vlmrm_gym.database import Database
+from vlmrm_gym.endpoint.messages import encode
 from vlmrm_gym.preferences.claims import is_alive, this_process
 from vlmrm_gym.preferences.pairs import Answer, Pair
-from vlmrm_gym.preferences.pictures import encode, montage, shrink
+from vlmrm_gym.preferences.pictures import montage, shrink
 
 _APPLICATION_ID = 0x564C4D50
 """Of our files among those of SQLite: "VLMP"."""
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     second: Place
 
 
-class AnswersFile:
+class AnswersFile(Database):
     """Answers about one prompt, in an SQLite file. Several processes of one host may share it.
 
     >>> with AnswersFile() as file:
@@ -76,43 +76,13 @@ class AnswersFile:
     """
 
     def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, picture_height: int = 120) -> None:
-        self.path, self._picture_height = path, 0 if path is None else picture_height
-        self._lock = threading.RLock()
+        super().__init__(path, _APPLICATION_ID, _TABLES, "file of answers")
+        self._picture_height = 0 if path is None else picture_height
         self.background: list[Future[Any]] = []
         """What is being asked while the caller goes on."""
-        if path is not None and not Path(path).parent.is_dir():
-            raise FileNotFoundError(f"The folder of the answers' file {path} does not exist.")
-        self._connection = sqlite3.connect(
-            ":memory:" if path is None else path, timeout=60, isolation_level=None, check_same_thread=False
-        )
-        try:
-            with self._transaction():
-                (known,) = self._connection.execute("PRAGMA application_id").fetchone()
-                (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                if tables and known != _APPLICATION_ID:
-                    raise ValueError(f"{path} is a database, but not a file of answers. Pass another name.")
-                for statement in _TABLES.split(";")[:-1]:
-                    self._connection.execute(statement)
-                if not tables:
-                    self._connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                if prompt is not None:
-                    self._check_prompt(prompt)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")  # survives SIGKILL, if not a loss of power
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def __enter__(self) -> "AnswersFile":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._connection.close()
+        if prompt is not None:
+            with close_on_error([self]), self._transaction():
+                self._check_prompt(prompt)
 
     @property
     def prompt(self) -> str | None:
@@ -209,32 +179,6 @@ class AnswersFile:
             raise ValueError(
                 f"The answers of {self.path} are about the prompt {known[0]!r}. Received {prompt!r}. Pass another file."
             )
-
-    def _read(self, statement: str, *values: Any) -> list[Any]:
-        with self._refusing_damage():
-            return self._connection.execute(statement, values).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        with self._refusing_damage():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _refusing_damage(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except sqlite3.OperationalError as error:  # locked, full, or not writable
-                raise OSError(f"The answers' file {self.path} cannot be used: {error}.") from error
-            except sqlite3.DatabaseError as error:
-                raise ValueError(f"The answers' file {self.path} is damaged, or none: {error}.") from error
 
 
 def _unpack(preference: float | None, confidence: float, details: str) -> Answer:

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym.preferences.labelers import LabelerSpec, undecisive
+from vlmrm_gym.identity import undecisive
+from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import check_size
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.clip_options import Prompt, ResizeMode
 from vlmrm_gym.rewards.specification import CLIP
-from vlmrm_gym.validation import check_choice, is_number
+from vlmrm_gym.validation import check_choice, check_size, is_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,9 @@
 """What a vision-language model is asked, and how its answers are read."""
 
-import base64
-import math
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
-Message = dict[str, Any]
-"""A message of the chat completions API."""
-
-
-class Token(NamedTuple):
-    """A token of an answer, with the most probable tokens in its place and the logarithms of their probabilities."""
-
-    text: str
-    alternatives: Sequence[tuple[str, float]]
-
+from vlmrm_gym.endpoint.messages import Message, ask_about, bare, plain
 
 INTRODUCTION = (
     "You compare two images of a scene, Image 1 and Image 2, with respect to a goal. The goal is: {prompt}\n"
@@ -37,14 +25,9 @@ JUDGE = (
 
 
 def show_pair(prompt: str, images: Sequence[bytes], request: str, *, trajectory: bool = False) -> list[Message]:
-    """Two PNG images, and a request. What requests share comes first: servers keep it."""
+    """Two PNG images, and a request."""
     introduction = INTRODUCTION.format(prompt=prompt) + (TRAJECTORY if trajectory else "")
-    content: list[dict[str, Any]] = [{"type": "text", "text": introduction}]
-    for number, image in enumerate(images, 1):
-        url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
-        content.append({"type": "text", "text": f"Image {number}:"})
-        content.append({"type": "image_url", "image_url": {"url": url}})
-    return [{"role": "user", "content": [*content, {"type": "text", "text": request}]}]
+    return ask_about(introduction, [(f"Image {number}:", image) for number, image in enumerate(images, 1)], request)
 
 
 def judge(prompt: str, description: str) -> list[Message]:
@@ -62,12 +45,6 @@ _BARE = {"1": 0.0, "a": 0.0, "first": 0.0, "2": 1.0, "b": 1.0, "second": 1.0, "0
 _MARK = r"\b(?:answer|choice|preference|verdict|decision|winner|conclusion)\b"
 
 
-def without_thinking(text: str) -> str:
-    """A text without what a model thought before it. What was cut off while thinking is empty."""
-    text = re.sub(r"(?s)<(think|thinking|reasoning)>.*?(</\1>|\Z)", "", text)
-    return re.split(r"</(?:think|thinking|reasoning)>", text)[-1].strip()  # the opening tag may be in the template
-
-
 def parse_answer(text: str | None, *, truncated: bool = False) -> float | None:
     """Read an answer: 0 Image 1, 1 Image 2, 0.5 neither; None if it says nothing of that kind, or both.
 
@@ -76,19 +53,19 @@ def parse_answer(text: str | None, *, truncated: bool = False) -> float | None:
     >>> parse_answer("<think>Image 1 leans.</think>**2**"), parse_answer("Image 1 is closer than Image 2.")
     (1.0, 0.0)
     """
-    plain = re.sub(r"[*_`\"]", "", without_thinking(text or "")).lower().strip()
-    if (bare := _read_bare(plain)) is not None:
-        return bare
+    said = plain(text)
+    if (found := read_bare(said)) is not None:
+        return found
     if truncated:
         return None
-    for marked in reversed(re.findall(rf"{_MARK}\s*(?:is|:|=|-)*\s*(.*)", plain)):
-        if (found := _read_bare(marked)) is None:
+    for marked in reversed(re.findall(rf"{_MARK}\s*(?:is|:|=|-)*\s*(.*)", said)):
+        if (found := read_bare(marked)) is None:
             found = _read_sentence(marked)
         if found is not None:
             return found
-    last = plain.splitlines()[-1] if plain else ""
-    for part in (last, re.split(r"(?<=[.!?])\s+", last)[-1], plain):
-        found = _read_bare(part)
+    last = said.splitlines()[-1] if said else ""
+    for part in (last, re.split(r"(?<=[.!?])\s+", last)[-1], said):
+        found = read_bare(part)
         if found is None:
             found = _read_sentence(part)
         if found is not None:
@@ -96,9 +73,9 @@ def parse_answer(text: str | None, *, truncated: bool = False) -> float | None:
     return None
 
 
-def _read_bare(text: str) -> float | None:
+def read_bare(text: str) -> float | None:
     """A text that is an answer and nothing else."""
-    return _BARE.get(text.strip(" \t\n.,:;!()[]{}<>'\""))
+    return _BARE.get(bare(text))
 
 
 def _read_sentence(text: str) -> float | None:
@@ -108,22 +85,3 @@ def _read_sentence(text: str) -> float | None:
     if mentioned == {0.0, 1.0, 0.5}:  # "Image 1 and Image 2 are equally close"
         return 0.5
     return mentioned.pop() if len(mentioned) == 1 else None
-
-
-def expect_answer(answer: float, tokens: Sequence[Token]) -> float:
-    """The expectation of an answer over the tokens that could have been in its place, from 0 to 1.
-
-    Args:
-        answer: What `parse_answer` read.
-        tokens: Of the whole text: the last that says the answer is taken. Spaces around tokens do not matter.
-    """
-    for token in reversed(tokens):
-        if _read_bare(token.text.lower()) != answer:
-            continue
-        weights = dict.fromkeys((0.0, 0.5, 1.0), 0.0)
-        for text, log_probability in token.alternatives:
-            if (value := _read_bare(text.lower())) is not None:
-                weights[value] += math.exp(log_probability)
-        if total := sum(weights.values()):
-            return sum(value * weight for value, weight in weights.items()) / total
-    return answer

@@ -3,10 +3,11 @@
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from vlmrm_gym.identity import deciding_fields
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rewards.custom import find_callable
 
@@ -36,11 +37,6 @@ class Labeler(Protocol):
         ...
 
 
-def undecisive(default: Any) -> Any:
-    """A field of a labeler that does not decide its answers, and is no part of its `identity`."""
-    return field(default=default, metadata={"decides": False})
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabelerSpec:
     """Base of labelers that are their own specification: frozen dataclasses, which files can hold.
@@ -53,8 +49,7 @@ class LabelerSpec:
     @property
     def identity(self) -> str:
         """`kind`, and the fields that decide answers, as JSON."""
-        deciding = {one.name for one in fields(self) if one.metadata.get("decides", True)}
-        values = {name: value for name, value in to_mapping(self).items() if name in deciding | {"kind"}}
+        values = {"kind": to_mapping(self)["kind"], **deciding_fields(self)}
         return json.dumps(values, sort_keys=True)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,25 +1,16 @@
 """Segments as pictures: for models to look at, for people, and small ones to keep."""
 
 import io
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.endpoint.messages import encode
+
 Frames = NDArray[np.uint8]
 """All views of successive states, uint8 (T, V, H, W, 3)."""
-
-
-def check_size(size: Any) -> tuple[int, int] | None:
-    """Height and width as a pair. Raise a ValueError unless they are positive integers, or None."""
-    if size is None:
-        return None
-    pair = tuple(size) if isinstance(size, Sequence) else ()
-    if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
-        raise ValueError(f"`size` must be None, or (height, width) in pixels. Received {size!r}.")
-    return pair
 
 
 def spread(length: int, count: int) -> NDArray[np.int64]:
@@ -43,14 +34,6 @@ def shrink(picture: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
     if image.height <= height:
         return picture
     return np.asarray(image.resize((max(1, image.width * height // image.height), height), Image.Resampling.LANCZOS))
-
-
-def encode(picture: NDArray[np.uint8], kind: str = "PNG") -> bytes:
-    """The bytes of a picture's file, uint8 (H, W, 3) in."""
-    from PIL import Image
-
-    Image.fromarray(picture).save(stream := io.BytesIO(), kind)
-    return stream.getvalue()
 
 
 def encode_clip(frames: Frames, fps: float) -> bytes:

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.endpoint.messages import encode
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.preferences.learner import Session
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import encode, montage, shrink, spread
+from vlmrm_gym.preferences.pictures import montage, shrink, spread
 
 MAX_PAIRS, MAX_MOMENTS, BORDER = 12, 4, 6
 """Pairs of a picture, states of a segment in it, and the width of a frame in pixels."""

@@ -22,7 +22,8 @@ class States:
     views: NDArray[np.int64] | None = None
     """int64 (N,): the number of the camera that draws each state; None: all cameras do."""
     clips: NDArray[np.int64] | None = None
-    """int64 (B, F): the rows of each clip, the state itself last; rows that clips share are drawn once."""
+    """int64 (B, F): the rows of each clip, the state itself last; rows that clips share are drawn once. Or int64 (B,):
+    the row whose reward each state has."""
 
     def __len__(self) -> int:
         return len(self.rows if self.clips is None else self.clips)
@@ -32,7 +33,7 @@ class States:
         if self.clips is None:
             return self._rows(index)
         used, clips = np.unique(self.clips[index], return_inverse=True)
-        return replace(self._rows(used), clips=clips.reshape(-1, self.clips.shape[1]))
+        return replace(self._rows(used), clips=clips.reshape(-1, *self.clips.shape[1:]))
 
     def _rows(self, index: slice | NDArray[Any]) -> "States":
         """Some rows, without clips."""
@@ -45,7 +46,7 @@ class States:
     @property
     def newest(self) -> "States":
         """The states themselves, without what came before them in their clips."""
-        return self if self.clips is None else self._rows(self.clips[:, -1])
+        return self if self.clips is None else self._rows(self.clips.reshape(len(self), -1)[:, -1])
 
     def gather(self, frames: NDArray[np.uint8], index: slice) -> NDArray[np.uint8]:
         """The frames of some states, (B, ...), or their clips, (B, F, ...), from the frames of all rows, (N, ...)."""

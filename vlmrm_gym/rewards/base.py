@@ -33,6 +33,8 @@ class ClipShape:
     """Frames of a clip, F."""
     stride: int = 1
     """Steps of the environment from one frame to the next."""
+    every: int = 1
+    """Steps from one state that is scored to the next. Those in between have its reward."""
 
     @property
     def span(self) -> int:

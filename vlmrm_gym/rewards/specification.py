@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
 
 from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip_options import CLIPFields, Prompt
@@ -22,6 +23,7 @@ from vlmrm_gym.rewards.custom import (
     is_specification,
     is_specification_class,
 )
+from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.preference import Preference
 from vlmrm_gym.rewards.program import Program
 
@@ -42,7 +44,13 @@ class RewardSpec(Protocol):
         ...
 
 
-KINDS: Mapping[str, type[Any]] = {"clip": CLIP, "preference": Preference, "program": Program, "import": ImportedReward}
+KINDS: Mapping[str, type[Any]] = {
+    "clip": CLIP,
+    "preference": Preference,
+    "program": Program,
+    "endpoint": Endpoint,
+    "import": ImportedReward,
+}
 """The kinds of specifications of this package, by `kind`. A new one is registered here.
 
 Files may name all of which `names_code` is False without --trust-code: no other may run code that its fields name.
@@ -52,6 +60,16 @@ Files may name all of which `names_code` is False without --trust-code: no other
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:
     """Whether a specification of this kind with these fields runs code that they name, and that is not isolated."""
     return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
+
+
+def names_server(kind: object, values: Mapping[str, Any]) -> bool:
+    """Whether a specification of this kind with these fields sends pictures, and a key, where its fields say.
+
+    A server on this machine is free, and so is OpenAI's with its own key.
+    """
+    host, key = urlsplit(str(values.get("base_url") or "")).hostname, values.get("key_variable")
+    elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
+    return kind == "endpoint" and elsewhere
 
 
 def resolve_reward(

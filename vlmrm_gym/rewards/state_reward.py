@@ -69,7 +69,8 @@ class StateReward:
         if not self._is_joint and not sees_states and combine is None and num_views > 1:
             combine = CombineViews("min", num_views)
         self._combine = combine if combine is not None and combine.has_function else None
-        clip = ClipShape(getattr(model, "clip_length", 1), getattr(model, "clip_stride", 1))
+        names = ("clip_length", "clip_stride", "every")
+        clip = ClipShape(*(getattr(model, name, 1) for name in names))
         ordered = bool(getattr(model, "ordered", False))
         if (clip.length > 1 or ordered) and combine is not None and combine.is_random:
             rule = "clips, whose frames are" if clip.length > 1 else "programs of sub-tasks, which see an episode"

@@ -29,6 +29,7 @@ def make_scoring_queue(
     device: str,
     max_pending_bytes: int,
     timeouts: Timeouts | None = None,
+    in_workers: bool = True,
     backend: str = "process",
     ray_options: Mapping[str, Any] | None = None,
 ) -> ScoringQueue:
@@ -38,6 +39,7 @@ def make_scoring_queue(
         make_reward: Makes the reward of states from `device`; see `build_reward`.
         make_renderer: Makes the renderer from a model's `render_size`.
         num_workers: Number of workers; 0 scores in this process, for any backend.
+        in_workers: False scores in this process, whatever the number of workers.
         devices: Devices of worker processes, assigned in turn. None: `device`.
         device: "auto" uses all GPUs, or else the CPU.
         max_pending_bytes: See `ScoringQueue`.
@@ -52,6 +54,8 @@ def make_scoring_queue(
     """
     check_backend(backend, ray_options)
     check_integer("num_workers", num_workers, minimum=0)
+    if not in_workers:
+        num_workers, devices = 0, None
     started = importlib.import_module(BACKENDS[backend if num_workers else LOCAL]).start(
         ScorerOptions(
             make_reward=make_reward,

@@ -1,4 +1,4 @@
-"""Clips: the last states of an episode, for reward models of motion."""
+"""Clips: the last states of an episode, for reward models of motion. Rewards that are held are of earlier states."""
 
 from dataclasses import replace
 
@@ -23,10 +23,10 @@ def check_clip_fits(shape: ClipShape, time_limit: int | None) -> None:
 
 
 class EpisodeClips:
-    """Makes clips of the successive states of one environment.
+    """Makes clips of the successive states of one environment, or takes the state whose reward is held.
 
-    The clip of a state is a function of the last states of its episode only. So clips carry what they need: they can be
-    split, sent anywhere and scored again in any order.
+    The clip of a state, or the state whose reward it has, is a function of the last states of its episode only. So
+    clips carry what they need: they can be split, sent anywhere and scored again in any order.
 
     Args:
         shape: Which clips.
@@ -35,11 +35,13 @@ class EpisodeClips:
     def __init__(self, shape: ClipShape) -> None:
         self._shape = shape
         self._before: States | None = None
-        """The newest states of the episode, `shape.span` at most; None if it has none yet."""
+        """The newest states of the episode, as many as clips reach back; None if it has none yet."""
+        self._count = 0
+        """Number of states of the episode."""
 
     def begin_episode(self) -> None:
         """Forget the states so far."""
-        self._before = None
+        self._before, self._count = None, 0
 
     def extend(self, states: States) -> States:
         """Add the next states of the episode.
@@ -48,12 +50,19 @@ class EpisodeClips:
             states: T states, without clips.
 
         Returns:
-            The T states with their clips; the first state is repeated while the episode is younger than a clip.
+            The T states with their clips; the first state is repeated while the episode is younger than a clip. Where
+            rewards are held, clips are (T,): the last state that is scored.
         """
-        if self._shape.length == 1:
+        if self._shape == ClipShape():
             return states
         every = states if self._before is None else States.concatenate([self._before, states])
         newest = np.arange(len(every) - len(states), len(every))
-        back = self._shape.stride * np.arange(self._shape.length - 1, -1, -1)
-        self._before = every[len(every) - min(len(every), self._shape.span) :]
-        return replace(every, clips=np.maximum(newest[:, None] - back, 0))
+        numbers = self._count + np.arange(len(states))
+        self._count += len(states)
+        if self._shape.every > 1:
+            clips, span = newest - numbers % self._shape.every, self._shape.every - 1
+        else:
+            back = self._shape.stride * np.arange(self._shape.length - 1, -1, -1)
+            clips, span = np.maximum(newest[:, None] - back, 0), self._shape.span
+        self._before = every[len(every) - min(len(every), span) :]
+        return replace(every, clips=clips)[:]  # without rows that no clip has

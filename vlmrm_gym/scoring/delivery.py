@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
 from vlmrm_gym.infos import read_success
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rewards.base import Rewards
+from vlmrm_gym.rewards.base import ClipShape, Rewards
 from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
@@ -164,7 +164,7 @@ class RewardDelivery:
             chosen = states[stepped]
             if self._random_views is not None:
                 chosen = replace(chosen, views=self._random_views(keys))
-            if self._queue.info.clip.length > 1:
+            if self._queue.info.clip != ClipShape():
                 clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
                 chosen = States.concatenate(clips)
             if self._output == "ordered":
@@ -295,7 +295,7 @@ class RewardDelivery:
             self._pending[i].drop(len(scored))
             self._num_delivered[i] += len(scored)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
-        if self._sparse is not None:
+        if self._sparse is not None or self._queue.info.clip.every > 1:
             infos["vlm_scored"] = exact
         if self.head is not None:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}

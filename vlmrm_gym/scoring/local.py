@@ -130,6 +130,8 @@ class LocalScorer:
         """
         if batch.output == "ordered":
             return self._score_runs(frames, batch)
+        if (held := batch.states.clips) is not None and held.ndim == 1:
+            return self._score(frames, replace(batch, states=replace(batch.states, clips=None)))[held]
         parts, size = [], self._reward.microbatch_size
         score = self._reward.features if batch.output == "features" else self._reward
         for start in range(0, len(batch), size):

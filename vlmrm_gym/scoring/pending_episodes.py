@@ -29,7 +29,7 @@ class Scored:
     offsets: Rewards
     """float32 (T,), to be added to the rewards."""
     exact: NDArray[np.bool_]
-    """bool (T,): False where the values are interpolated."""
+    """bool (T,): False where the values are interpolated, or held."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -41,6 +41,8 @@ class _Chunk:
 
     offsets: Rewards
     """float32 (T,), to be added to the rewards."""
+    exact: NDArray[np.bool_]
+    """bool (T,): False where an earlier reward is held."""
     request: Request
     """Of the states that are scored now."""
     sparse: SparseChunk | None
@@ -57,7 +59,7 @@ class _Chunk:
         """Take the values of the request. Returns whether there is another request."""
         values = self.request.values
         if self.sparse is None:
-            self.result = values, np.full(len(values), True)
+            self.result = values, self.exact
             return False
         self.sparse.add(values, make_rewards)
         if (wanted := self.sparse.wanted()) is not None:
@@ -105,7 +107,7 @@ class PendingEpisodes:
         num_steps: int = 0,
         episode: int = 0,
     ) -> None:
-        self._sparse, self.clips = sparse, EpisodeClips(clip)
+        self._sparse, self.clips, self._every = sparse, EpisodeClips(clip), clip.every
         self._output: Output = output
         self._env_index, self._num_steps, self._random_views = env_index, num_steps, random_views
         self._max_bytes, self._chunk_size = max_bytes, chunk_size
@@ -185,7 +187,8 @@ class PendingEpisodes:
             states = replace(states, views=self._random_views(keys))
         wanted = (sparse and sparse.wanted()) or (self.clips.extend(states), keys)
         request = self.make_request(*wanted, sparse.nbytes if sparse else 0)
-        episode.chunks.append(_Chunk(offsets, request, sparse))
+        exact = (episode.length + np.arange(count)) % self._every == 0
+        episode.chunks.append(_Chunk(offsets, exact, request, sparse))
         episode.length += count
         self._num_steps += count
         self.unsubmitted.append(request)

@@ -69,6 +69,8 @@ class SparseScoring:
         reason = None if info.interpolate else "says that it cannot be interpolated"
         if info.clip.length > 1:
             reason = "is of clips, which overlap"
+        if info.clip.every > 1:
+            reason = f"says itself that every {info.clip.every}th state is scored"
         if reason is not None:
             raise ValueError(
                 f"`{self.parameter}` is not for this reward: it {reason}. Received {self.tolerance or self.every!r}. "

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from vlmrm_gym.preferences.labelers import resolve_labeler
-from vlmrm_gym.rewards.specification import RewardSpec, names_code, resolve_reward
+from vlmrm_gym.rewards.specification import RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
@@ -75,6 +75,10 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
             if key == ("reward", "labeler"):
                 rule = rule.replace("run.", "run, or a server that your key would be sent to.", 1)
             yield Problem.of(".".join(key), rule)
+    kwargs = now["reward", "kwargs"]
+    if names_server(now["reward", "name"], kwargs or {}) and kwargs != said["reward", "kwargs"]:
+        rule = f"names a server that pictures and a key would be sent to. Received {short_repr(kwargs)}."
+        yield Problem.of("reward.kwargs", f"{rule} If you trust it, pass --trust-code.")
 
 
 def complete(config: Config) -> Config:

@@ -16,5 +16,5 @@ def start(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, name="labeler", daemon=True).start()
+    threading.Thread(target=run, name="vlmrm-ask", daemon=True).start()
     return future

@@ -5,7 +5,7 @@ import threading
 
 
 class Budget:
-    """Counts what was spent, and what is set aside for pairs that are under way.
+    """Counts what was spent, and what is set aside for questions that are under way.
 
     Args:
         calls: The most requests; None: any number.
@@ -18,7 +18,7 @@ class Budget:
         self._lock = threading.Lock()
         self._calls = self._tokens = self._under_way = 0
         self._largest = 0
-        """The most tokens that a pair took."""
+        """The most tokens that a question took."""
 
     def resume(self, calls: int, tokens: int) -> None:
         """Count what was spent before, by this process or another."""
@@ -26,7 +26,7 @@ class Budget:
             self._calls, self._tokens = max(self._calls, calls), max(self._tokens, tokens)
 
     def begin(self, calls: int) -> bool:
-        """Set aside the calls of a pair, and as many tokens as the largest took; False if that is too much."""
+        """Set aside the calls of a question, and as many tokens as the largest took; False if that is too much."""
         with self._lock:
             tokens = self._tokens + max(1, (self._under_way + 1) * self._largest)
             fits = self._calls + calls <= self._max_calls and tokens <= self._max_tokens
@@ -48,7 +48,7 @@ class Budget:
             self._calls -= calls
 
     def end(self, calls: int, tokens: int) -> None:
-        """End a pair that took some tokens, and did not need some of its calls."""
+        """End a question that took some tokens, and did not need some of its calls."""
         with self._lock:
             self._calls -= calls
             self._tokens += tokens

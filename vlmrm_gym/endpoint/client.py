@@ -9,7 +9,7 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.preferences.endpoint_prompts import Message, Token
+from vlmrm_gym.endpoint.messages import Message, Token
 from vlmrm_gym.validation import truncate
 
 NUM_ALTERNATIVES = 20
@@ -56,7 +56,7 @@ class Client:
             import openai
         except ImportError as error:
             raise DependencyNotInstalled(
-                'An EndpointLabeler needs the package openai: pip install "vlmrm-gym[endpoint]".'
+                'A server is asked by the package openai: pip install "vlmrm-gym[endpoint]".'
             ) from error
         self._openai, self._key = openai, "none" if key_variable is None else os.environ.get(key_variable, "").strip()
         if not self._key:

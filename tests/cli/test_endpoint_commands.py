@@ -1,0 +1,136 @@
+"""An endpoint as the reward of commands and files."""
+
+import csv
+import json
+
+import minari
+import numpy as np
+import pytest
+from check_subjects import few_states
+from PIL import Image
+from poles import draw_poles, measure_angle
+from vlm_server import KEY, VLMServer, nearness
+
+from vlmrm_gym.cli import main
+from vlmrm_gym.cli.score import score
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.endpoint_model import _open_scores
+
+CARTPOLE = "VLMRM/CartPole-v1"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    _open_scores.cache_clear()
+    with VLMServer(logprobs="tokens") as server:
+        yield server
+
+
+@pytest.fixture
+def flags(server):
+    """Makes the flags of a command."""
+
+    def make(**more):
+        settings = {"prompt": "The pole is upright.", "model": "m", "base_url": server.url, **more}
+        return ["--reward", "endpoint", "--reward-kwargs", json.dumps(settings)]
+
+    return make
+
+
+def test_pictures_are_scored(server, flags, tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    frames = draw_poles(States(np.array([[0.0, 5], [0, 40], [0, 20]])))[:, 0]
+    for number, frame in enumerate(frames):
+        Image.fromarray(frame).save(folder / f"{number}.png")
+    main(["score", str(folder), *flags(), "--no-video", "--out", str(tmp_path / "scores")])
+    with (tmp_path / "scores" / "rewards.csv").open(newline="") as file:
+        values = [float(row["endpoint"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(values, [nearness(measure_angle(frame)) for frame in frames], rtol=1e-5)
+
+
+def test_rollouts_are_recorded(server, flags, tmp_path):
+    main(["dataset", CARTPOLE, *flags(every=20), "--out", str(tmp_path / "data"), "--episodes", "1", "--steps", "40"])
+    (episode,) = minari.MinariDataset(tmp_path / "data" / "data")
+    assert episode.rewards.tolist() == [episode.rewards[0]] * 20 + [episode.rewards[20]] * 20
+    assert episode.rewards[0] != episode.rewards[20]
+    assert server.requests == len(server.asked) <= 3  # the initial state, and two of the episode
+
+
+def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentence(server, flags, tmp_path, capsys):
+    with few_states():
+        with pytest.raises(SystemExit) as ended:
+            main(["check", CARTPOLE, *flags(call_budget=20), "--out", str(tmp_path / "1")])
+        said = capsys.readouterr().err
+        assert ended.value.code == 2
+        # 2 x 2 rollouts of 25 steps, 60 states around the goal, 12 goals and 110 of the search
+        assert "will ask m about some 282 states: a call each, or 5 if there are no log probabilities" in said
+        assert "call_budget: 20." in said
+        assert "The budget of m is used up" in said
+        assert server.requests == 20
+        main(["check", CARTPOLE, *flags(), "--out", str(tmp_path / "2")])
+    measures = json.loads((tmp_path / "2" / "measures.json").read_text())
+    assert measures["table"][0]["measures"]["auc"]["value"] > 0.95
+
+
+FILE = """
+env_name: VLMRM/CartPole-v1
+base_path: {path}
+run_name: run
+rl: {{n_steps: 80, n_envs_per_worker: 2, episode_length: 10, learning_starts: 44, batch_size: 8, buffer_size: 100}}
+logging: {{video_freq: 0, checkpoint_freq: 80}}
+reward:
+  name: endpoint
+  num_workers: 2
+  kwargs: {{prompt: The pole is upright., model: m, base_url: "{url}", every: 5, answers: "{path}/scores.db"}}
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_from_a_file_learns_from_answers_and_has_no_key_in_it(server, tmp_path, capfd):
+    file = tmp_path / "file.yaml"
+    file.write_text(FILE.format(path=tmp_path, url=server.url))
+    main(["train", str(file)])
+    assert server.requests == len(server.asked) > 6
+    assert (tmp_path / "run" / "metrics.csv").is_file()
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"The pole is upright." in written
+    assert KEY.encode() not in written
+    assert KEY not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ({"base_url": "https://example.org/v1"}, True),
+        ({"key_variable": "AWS_SECRET_ACCESS_KEY"}, True),
+        ({"base_url": "http://localhost:1/v1", "key_variable": None}, False),
+        ({}, False),
+    ],
+)
+def test_a_file_that_names_a_server_elsewhere_needs_trust(settings, is_refused, server, tmp_path, capsys):
+    """Whoever wrote it would get the key."""
+    kwargs = {"prompt": "The pole is upright.", "model": "m", **settings}
+    file, run = tmp_path / "reward.json", tmp_path / "run.yaml"
+    file.write_text(json.dumps({"kind": "endpoint", **kwargs}))
+    run.write_text(json.dumps({"env_name": CARTPOLE, "reward": {"name": "endpoint", "kwargs": kwargs}}))
+    said = "names a server that pictures and a key would be sent to.*pass --trust-code"
+    if not is_refused:
+        main(["train", str(run), "--dry-run"])
+        with pytest.raises(InputError, match="no file or folder"):
+            score(tmp_path / "none.mp4", reward=str(file))
+        return
+    with pytest.raises(InputError, match=said):
+        score(tmp_path / "none.mp4", reward=str(file))
+    with pytest.raises(SystemExit):
+        main(["train", str(run), "--dry-run"])
+    assert "names a server" in capsys.readouterr().err
+    main(["train", str(run), "--dry-run", "--trust-code"])
+
+
+def test_help_lists_the_kind(capsys):
+    with pytest.raises(SystemExit):
+        main(["score", "--help"])
+    assert "endpoint(" in capsys.readouterr().out

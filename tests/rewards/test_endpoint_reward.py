@@ -1,0 +1,356 @@
+"""Rewards by a server: over a real socket, answered from the pixels that arrive there."""
+
+import dataclasses
+import logging
+import time
+from contextlib import closing
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.error import DependencyNotInstalled
+from poles import draw_poles, measure_angle
+from scipy.stats import spearmanr
+from stable_baselines3 import DQN
+from vlm_server import KEY, VLMServer, body, busy, completion, nearness, read, status
+
+from vlmrm_gym import Endpoint, VLMReward, VLMRewardVectorEnv
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards import from_mapping, to_mapping
+from vlmrm_gym.rewards.endpoint_model import _open_scores
+from vlmrm_gym.sb3 import DeferredReplayBuffer, make_vec_env
+
+ANGLES = np.array([0.5, 80, 22, 41, 33, 60, 12, 28])
+STEPS = 10
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.02)
+    _open_scores.cache_clear()
+
+
+@pytest.fixture
+def server():
+    with VLMServer(logprobs="tokens") as server:
+        yield server
+
+
+@pytest.fixture
+def make(server):
+    """Makes specifications of the server."""
+    settings = {"prompt": "The pole is upright.", "model": "m", "base_url": server.url, "retries": 2, "timeout": 5.0}
+    return lambda **more: Endpoint(**{**settings, **more})
+
+
+def frames_of(angles):
+    return draw_poles(States(np.array([[0.0, angle] for angle in angles])))
+
+
+FRAMES = frames_of(ANGLES)
+SEEN = np.array([nearness(measure_angle(frame[0])) for frame in FRAMES])
+
+
+def cart_pole(seed=None):
+    return gym.wrappers.TimeLimit(gym.make("CartPole-v1", render_mode="rgb_array").unwrapped, STEPS)
+
+
+ACTIONS = [1, 1, 1, 0, 0, 0, 1, 1, 1, 0]
+
+
+def play(reward, **settings):
+    """Rewards of an episode of two environments, (2, STEPS), and the infos of its end."""
+    with closing(VLMRewardVectorEnv([cart_pole] * 2, reward=reward, **settings)) as envs:
+        envs.reset(seed=0)
+        steps = [envs.step(np.full(2, action)) for action in ACTIONS]
+        infos = steps[-1][-1]
+        if settings.get("scoring") == "step":
+            return np.transpose([rewards for _, rewards, *_ in steps]), infos
+        if infos["vlm_rewards"][0] is None:  # with overlap, or after a failure
+            infos = envs.flush()
+        return np.stack(infos["vlm_rewards"]), infos
+
+
+def expected(every):
+    """What the server thinks of the states that are asked about, held in between: (2, STEPS)."""
+    rewards = []
+    for seed in (0, 1):
+        env = cart_pole()
+        env.reset(seed=seed)
+        for t, action in enumerate(ACTIONS):
+            env.step(action)
+            if t % every == 0:
+                newest = nearness(measure_angle(env.render()))
+            rewards.append(newest)
+        env.close()
+    return np.reshape(rewards, (2, STEPS))
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "settings", "calls", "tolerance"),
+    [
+        ("tokens", {}, 1, 1e-5),
+        (None, {"votes": 20}, 20, 0.3),
+        ("refused", {"votes": 20}, 20, 0.3),
+        ("tokens", {"classes": 5}, 1, 0.15),
+        (None, {"classes": 5, "votes": 20}, 20, 0.3),
+    ],
+)
+def test_rewards_follow_what_the_server_sees(server, make, logprobs, settings, calls, tolerance):
+    """With log probabilities exactly, and without them by votes; they are tried once."""
+    server.logprobs = logprobs
+    rewards = make(**settings, concurrency=1).build()(FRAMES)  # in order: votes are drawn by their number
+    assert rewards.dtype == np.float32
+    np.testing.assert_allclose(rewards, SEEN, atol=tolerance)
+    assert spearmanr(rewards, -ANGLES).statistic > (0.99 if logprobs == "tokens" else 0.85)
+    assert server.requests == calls * len(FRAMES) + (logprobs == "refused")
+    assert sum("logprobs" in one for one in server.bodies) == {"tokens": server.requests}.get(logprobs, 1)
+
+
+MODES = {
+    "step": {"scoring": "step"},
+    "episode": {},
+    "overlap": {"overlap": True},
+    "parts": {"max_pending_bytes": 800},
+    "two workers": {"num_workers": 2},
+    "two workers, step": {"num_workers": 2, "scoring": "step"},
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rewards_are_held_exactly_wherever_they_are_made(server, make, mode):
+    """Every third state is asked about, once; the two environments begin with their own."""
+    rewards, infos = play(make(every=3), **MODES[mode])
+    np.testing.assert_allclose(rewards, expected(3), rtol=1e-5)
+    assert server.requests == sum(server.asked.values()) == len(server.asked) == 8
+    if "vlm_scored" in infos and mode == "episode":
+        assert infos["vlm_scored"][0].tolist() == [t % 3 == 0 for t in range(STEPS)]
+
+
+def test_a_single_environment_holds_over_episodes_of_their_own(make):
+    with closing(VLMReward(cart_pole(), reward=make(every=3))) as env:
+        for seed, steps in ((1, 4), (0, STEPS)):  # the first episode is left in its middle
+            env.reset(seed=seed)
+            rewards = [env.step(action)[1] for action in ACTIONS[:steps]]
+    np.testing.assert_allclose(rewards, expected(3)[0], rtol=1e-5)
+
+
+def test_all_states_are_asked_about_by_default(server, make):
+    rewards, infos = play(make())
+    np.testing.assert_allclose(rewards, expected(1), rtol=1e-5)
+    assert "vlm_scored" not in infos
+    with pytest.raises(ValueError, match="`score_every` is not for this reward: it says itself that every 3th state"):
+        play(make(every=3), score_every=2)
+
+
+def test_steps_do_not_wait_for_a_slow_server(server, make):
+    server.latency = 0.4
+    with closing(VLMRewardVectorEnv([cart_pole], reward=make(every=5, concurrency=1), overlap=True)) as envs:
+        envs.reset(seed=0)
+        begun = time.monotonic()
+        for action in ACTIONS:
+            *_, infos = envs.step(np.full(1, action))
+        assert infos["vlm_rewards"][0] is None
+        assert time.monotonic() - begun < 0.4
+        (rewards,) = envs.flush()["vlm_rewards"]
+    np.testing.assert_allclose(rewards, expected(5)[0], rtol=1e-5)
+
+
+def test_no_more_requests_than_allowed_are_under_way(server, make):
+    server.latency = 0.05
+    make(concurrency=3).build()(FRAMES)
+    assert server.most_active == 3
+
+
+def test_nothing_is_asked_twice(server, make, tmp_path):
+    """Not in a batch, by another model, nor by another process, which has the file alone."""
+    first = make(answers=str(tmp_path / "scores.db"))
+    rewards = first.build()(FRAMES[[0, 1, 0, 1]])
+    assert server.requests == 2
+    assert first.build()(FRAMES[:2]).tolist() == rewards[:2].tolist() == rewards[2:].tolist()
+    _open_scores.cache_clear()
+    again = make(answers=str(tmp_path / "scores.db"), every=4, concurrency=1).build()(FRAMES[:3])
+    assert again[:2].tolist() == rewards[:2].tolist()
+    assert server.requests == 3
+    for more in ({"prompt": "The pole lies."}, {"model": "n"}, {"classes": 3}, {"request": {"temperature": 0}}):
+        before = server.requests
+        make(answers=str(tmp_path / "scores.db"), **more).build()(FRAMES[:1])
+        assert server.requests == before + 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [status(500), busy(0.05), lambda handler: setattr(handler, "close_connection", True)],
+    ids=["500", "429", "closed"],
+)
+def test_what_fails_is_asked_again(server, make, fault):
+    server.faults += [fault, fault]
+    np.testing.assert_allclose(make().build()(FRAMES[:1]), SEEN[:1], rtol=1e-5)
+    assert server.requests == 3
+
+
+def test_retry_after_is_honoured_and_what_takes_too_long_is_asked_again(server, make):
+    server.faults += [busy(1.1), lambda handler: time.sleep(1.5)]
+    np.testing.assert_allclose(make(timeout=0.5).build()(FRAMES[:1]), SEEN[:1], rtol=1e-5)
+    assert server.times[1] - server.times[0] >= 1.1
+
+
+MALFORMED = {
+    "half": body(b'{"id": "x", "choices": [{"message": {"content": "Ye'),
+    "page": body(b"<html>yes</html>", **{"Content-Type": "text/html"}),
+    "refusal": body(completion(None, refusal="I cannot help with that.")),
+    "neither": body(completion("I cannot tell.", [["I", [("x", 1.0)]]])),
+    "empty": body({"choices": []}),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_an_answer_that_cannot_be_read_gives_zero_with_a_warning_and_is_not_asked_again(server, make, name):
+    server.faults += [
+        MALFORMED[name]
+    ] * 5  # as votes: where there is no text, it is not known whether there are log probabilities
+    model = make().build()
+    with pytest.warns(UserWarning, match=r"1 of 1 answers of m are none of no, yes.* is 0"):
+        assert model(FRAMES[:1]).tolist() == [0.0]
+    server.faults.clear()
+    before = server.requests
+    np.testing.assert_allclose(model(FRAMES), [0, *SEEN[1:]], rtol=1e-5)
+    assert server.requests == before + len(FRAMES) - 1
+
+
+@pytest.mark.filterwarnings("ignore:.* answers of m are none of")
+def test_many_answers_that_cannot_be_read_are_an_error(server, make):
+    server.judgements = ["I'm sorry, but I can't assist with that."]
+    model = make().build()
+    with pytest.raises(InputError, match=r"10 of 10 answers of m are none of no, yes, such as \"I'm sorry"):
+        model(frames_of(np.linspace(1, 80, 10)))
+
+
+@pytest.mark.parametrize(("budget", "asked"), [(5, 0), (6, 6), (7, 7)])
+def test_a_budget_of_calls_ends_with_a_sentence_and_a_higher_one_goes_on(server, make, budget, asked, tmp_path):
+    """The first question might need a call and five votes; with log probabilities each needs one call."""
+    file = str(tmp_path / "scores.db")
+    message = rf"budget of m is used up \(call_budget={budget}, .*: {8 - asked} of 8 states were not asked .* {file}"
+    with pytest.raises(InputError, match=message):
+        make(call_budget=budget, answers=file).build()(FRAMES)
+    assert server.requests == asked
+    np.testing.assert_allclose(make(call_budget=100, answers=file).build()(FRAMES), SEEN, rtol=1e-5)
+    assert server.requests == len(FRAMES)
+
+
+def test_a_budget_of_tokens_and_failures_count(server, make):
+    """A call takes 110 tokens."""
+    with pytest.raises(InputError, match=r"token_budget=330\): 5 of 8 states"):
+        make(token_budget=330).build()(FRAMES)
+    assert server.requests == 3
+    server.faults += [status(500)] * 3
+    with pytest.raises(InputError):
+        make(call_budget=7, prompt="another", retries=5).build()(FRAMES)
+    assert server.requests <= 3 + 7
+
+
+def test_a_budget_holds_over_environments_and_workers_and_the_states_are_scored_again(server, make):
+    """The second vector stops: half of the budget was the first one's. What was answered is not asked again."""
+    play(make(call_budget=12, every=5))
+    assert server.requests == 4
+    with pytest.raises(InputError, match="The budget of m is used up"):
+        play(make(call_budget=12, every=1), num_workers=2)
+    assert server.requests == 12
+    np.testing.assert_allclose(play(make(call_budget=50))[0], expected(1), rtol=1e-5)
+
+
+def test_errors_name_the_server_and_what_to_do(server, make, monkeypatch):
+    server.faults += [status(400, "this model takes no images")]
+    with pytest.raises(InputError, match=r"127\.0\.0\.1:\d+ answered 400.*takes no images.*choose one that does"):
+        play(make())
+    with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9 .* after \d+ s and 2 attempts"):
+        play(make(base_url="http://127.0.0.1:9/v1", retries=1, prompt="another"))
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(ValueError, match="OPENAI_API_KEY is not set"):
+        play(make())
+    play(make(key_variable=None, every=STEPS))
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    with pytest.raises(DependencyNotInstalled, match=r"vlmrm-gym\[endpoint\]"):
+        make().build()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prompt": " "}, "`prompt` must not be empty"),
+        ({"classes": 2}, "`classes` must be None, or an integer from 3 to 10. Received 2."),
+        ({"classes": 11}, "Received 11"),
+        ({"every": 0}, "`every` must be an integer of at least 1. Received 0."),
+        ({"call_budget": 0}, "`call_budget` must be an integer of at least 1. Received 0."),
+        ({"base_url": f"http://{KEY}@host/v1"}, "`base_url` must not have a key"),
+        ({"request": {"logprobs": True}}, "`request` must not have 'logprobs'"),
+        ({"size": (0, 1)}, "`size` must be None, or"),
+    ],
+)
+def test_wrong_settings_are_refused_when_they_are_made(make, settings, message):
+    with pytest.raises(ValueError, match=message):
+        make(**settings)
+
+
+def test_other_files_are_no_files_of_scores(make, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database, but long enough to be read as the header of one, perhaps")
+    with pytest.raises(ValueError, match="is damaged, or none"):
+        make(answers=str(tmp_path / "notes.txt")).build()
+    with pytest.raises(FileNotFoundError, match="folder of the file of scores"):
+        make(answers=str(tmp_path / "no" / "scores.db")).build()
+
+
+def test_the_key_is_sent_and_appears_nowhere(server, make, tmp_path, caplog, capfd):
+    """Not in the file, in errors that repeat it, in specifications, logs or the terminal; nor do images."""
+    caplog.set_level(logging.DEBUG)
+    reward = make(answers=str(tmp_path / "scores.db"), retries=0)
+    server.judgements = [f"Your key is {KEY}. {{W}}"]
+    reward.build()(FRAMES)
+    server.faults += [status(401, f"Incorrect API key provided: {KEY}")]
+    with pytest.raises(InputError) as caught:
+        reward.build()(frames_of([50]))
+    assert server.keys == {f"Bearer {KEY}"}
+    written = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    said = "".join([repr(caught.value), repr(caught.value.__cause__), repr(reward), *capfd.readouterr()])
+    said += str(to_mapping(reward)) + caplog.text
+    assert KEY.encode() not in written
+    assert b"data:image" not in written
+    assert KEY not in said
+    assert "data:image" not in said
+
+
+def test_a_specification_survives_json_and_copies(make):
+    spec = make(size=(100, 150), request={"temperature": 0})
+    assert from_mapping(to_mapping(spec)) == spec
+    env = gym.make("VLMRM/CartPole-v1", reward=spec)
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(env.spec.to_json()))
+    assert again.spec.kwargs["reward"]["model"] == "m"
+    assert dataclasses.replace(spec, every=2) != spec
+    assert hash(spec)
+
+
+def test_all_views_are_seen_at_once_at_the_size_that_is_asked_for(server, make):
+    def complete(body, number):
+        (dark, light), _ = read(body["messages"])
+        return completion("Yes" if dark.shape == light.shape == (60, 80, 3) and (dark != light).any() else "No")
+
+    server.complete = complete
+    reward = make(size=(60, 80), votes=1)
+    with closing(gym.make("VLMRM/Humanoid-stand-v0", camera="front-side", reward=reward)) as env:
+        env.reset(seed=0)
+        assert env.step(env.action_space.sample())[1] == 1.0
+    assert server.requests == 1
+    with pytest.raises(ValueError, match="`combine_views` is not for a reward that sees all views at once"):
+        gym.make("VLMRM/Humanoid-stand-v0", camera="front-side", reward=reward, combine_views="min")
+
+
+def test_without_a_head_nothing_is_relabelled(make):
+    with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
+        play(make(), return_features=True)
+    with closing(make_vec_env("VLMRM/CartPole-v1", reward=make(every=5), episode_length=STEPS)) as envs:
+        model = DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=100, buffer_size=100)
+        model.learn(2 * STEPS)
+        with pytest.raises(RuntimeError, match="features"):
+            model.replay_buffer.relabel(lambda features: features.mean((1, 2)))

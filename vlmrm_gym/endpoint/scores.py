@@ -1,0 +1,52 @@
+"""The file of scores: everything that models have said of single states, so that nothing is asked twice."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vlmrm_gym.database import Database
+
+_APPLICATION_ID = 0x564C4D53
+"""Of our files among those of SQLite: "VLMS"."""
+_TABLES = """
+CREATE TABLE IF NOT EXISTS scores (
+    key TEXT PRIMARY KEY, asker TEXT, score REAL, calls INTEGER, tokens INTEGER, details TEXT, answered_at TEXT);
+CREATE INDEX IF NOT EXISTS spending ON scores (asker, calls, tokens);
+"""
+
+
+class ScoresFile(Database):
+    """Scores of states, in an SQLite file.
+
+    Args:
+        path: The file, made if there is none; None: in memory.
+
+    Raises:
+        FileNotFoundError, OSError, ValueError: As `Database`.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path, _APPLICATION_ID, _TABLES, "file of scores")
+        self.asking = threading.Lock()
+        """Held while something is asked that is to be written here."""
+
+    def find(self, keys: Sequence[str]) -> dict[str, float | None]:
+        """The scores that are known, by their keys; None where there was no answer."""
+        wanted = json.dumps(list(set(keys)))
+        return dict(self._read("SELECT key, score FROM scores WHERE key IN (SELECT value FROM json_each(?))", wanted))
+
+    def sum_spending(self, asker: str) -> tuple[int, int]:
+        """Calls and tokens of all that was asked by one asker."""
+        ((calls, tokens),) = self._read("SELECT sum(calls), sum(tokens) FROM scores WHERE asker = ?", asker)
+        return calls or 0, tokens or 0
+
+    def write(self, key: str, asker: str, score: float | None, details: Mapping[str, Any]) -> None:
+        """Write a score, what asked for it, and what was said."""
+        values = (key, asker, score, details["calls"], details["tokens"], json.dumps(details), datetime.now(UTC))
+        with self._transaction():
+            self._connection.execute(
+                "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?)", (*values[:-1], values[-1].isoformat())
+            )

@@ -1,0 +1,80 @@
+"""What describes a server, and how much may be asked of it: fields that all who ask one share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from vlmrm_gym.identity import undecisive
+from vlmrm_gym.validation import check_integer, check_positive_integer, is_number
+
+_REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers")
+"""Fields of requests that are set here, or that may have a key in them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointSettings:
+    """A model behind an OpenAI-compatible server.
+
+    The key is read from the environment when the first question is asked, and is kept nowhere.
+
+    Raises:
+        TypeError: `request` is not a mapping.
+        ValueError: A value is out of its range; the message names the field.
+    """
+
+    model: str
+    """As the server names it."""
+    base_url: str | None = undecisive(None)
+    """Address of the server, such as `http://127.0.0.1:8000/v1`; None: the environment's `OPENAI_BASE_URL`, else
+    OpenAI's."""
+    key_variable: str | None = undecisive("OPENAI_API_KEY")
+    """Environment variable that has the key; None: the server needs none."""
+    votes: int = 5
+    """Answers to each question, of which the mean is taken, if the server gives no log probabilities."""
+    request: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Other fields of each request, such as {"temperature": 0, "max_completion_tokens": 300}."""
+    call_budget: int | None = undecisive(None)
+    """The most requests, over all that share a file of answers; None: any number. No question is begun that might not
+    be finished."""
+    token_budget: int | None = undecisive(None)
+    """The most tokens, in and out, likewise. A question is taken to need as many as the largest before it."""
+    concurrency: int = undecisive(8)
+    """The most requests at a time."""
+    timeout: float = undecisive(60.0)
+    """Seconds for which one may take."""
+    retries: int = undecisive(5)
+    """How often one that fails is repeated, after `Retry-After` (up to two minutes) or longer and longer pauses."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str) or not self.model:
+            raise ValueError(f"`model` must be a name that the server knows. Received {self.model!r}.")
+        if self.base_url is not None:
+            address = urlsplit(str(self.base_url))
+            if address.scheme not in ("http", "https") or not address.hostname:
+                raise ValueError(
+                    f'`base_url` must be an address such as "http://127.0.0.1:8000/v1". Received {self.base_url!r}.'
+                )
+            if address.username or address.password or address.query:
+                raise ValueError(
+                    "`base_url` must not have a key, a password or a query in it, as it is written to files. Pass the "
+                    "key by the environment."
+                )
+        for name in ("votes", "concurrency"):
+            check_positive_integer(name, getattr(self, name))
+        for name in ("call_budget", "token_budget"):
+            if getattr(self, name) is not None:
+                check_positive_integer(name, getattr(self, name))
+        check_integer("retries", self.retries, minimum=0)
+        if not is_number(self.timeout) or not 0 < self.timeout < np.inf:
+            raise ValueError(f"`timeout` must be a positive number of seconds. Received {self.timeout!r}.")
+        if not isinstance(self.request, Mapping):
+            raise TypeError(f"`request` must be a mapping of names to values. Received {self.request!r}.")
+        for name in _REFUSED:
+            if name in self.request:
+                raise ValueError(
+                    f"`request` must not have {name!r}: it is set for each question, or may have a key, and this is "
+                    "written to files."
+                )

@@ -1,0 +1,79 @@
+"""Endpoint: a reward that a vision-language model behind a server gives. Imports no torch."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.identity import undecisive
+from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.validation import check_positive_integer, check_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint(EndpointSettings):
+    """A vision-language model's answer to "is this reached?", about all views of a state together.
+
+    The reward is the probability of "yes", by the log probabilities of the answer's token, from 0 to 1. With `classes`
+    the model rates how near the goal is, and the reward is the expectation over the digits. If the server gives no log
+    probabilities, which the first question shows, it is the mean of `votes` answers. An answer that cannot be read
+    gives 0 and a warning; once 10, and a tenth of all, are of that kind, scoring ends with an error.
+
+    Nothing is asked twice: answers are found again by the frames, the prompt, the model and the settings that decide
+    them, as long as this process lives, or in a file (`answers`). So rewards do not depend on when and where states are
+    scored. All questions are asked by the process of the environments, whatever `num_workers` says: the budget and
+    `concurrency` hold over all environments with an equal reward. With `overlap=True` they step on meanwhile.
+
+    Scoring raises an `InputError` (a ValueError) when the budget is used up, the server cannot be reached or answers
+    with an error, or its answers cannot be read. What was answered is kept, and the states are scored again by the
+    next call.
+
+    >>> import vlmrm_gym
+    >>> vlmrm_gym.Endpoint(prompt="The pole is upright.", model="gpt-5", every=10, call_budget=1_000).votes
+    5
+
+    Raises:
+        TypeError: `prompt` is not a text, or `request` is not a mapping.
+        ValueError: A value is out of its range; the message names the field.
+    """
+
+    prompt: str
+    """The goal."""
+    classes: int | None = None
+    """Number of classes of a rating, from 3 to 10; None: the model says yes or no."""
+    every: int = undecisive(1)
+    """The model is asked about the first state of an episode and every so manyth after it. The states in between have
+    the reward of the one before them: `infos["vlm_scored"]` is False there."""
+    size: tuple[int, int] | None = undecisive(None)
+    """Height and width at which states are drawn, in pixels; None: the environment's own."""
+    answers: str | None = undecisive(None)
+    """SQLite file that keeps answers, made if there is none; None: they are kept in memory. Processes that use it at
+    the same time may each ask about a state that another is asking about."""
+    kind: str = field(default="endpoint", init=False)
+
+    in_workers: ClassVar[bool] = False
+    """Whether workers may score: here one budget holds for all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.prompt, str):
+            raise TypeError(f"`prompt` must be a text. Received {self.prompt!r}.")
+        if not self.prompt.strip():
+            raise ValueError(f"`prompt` must not be empty. Received {self.prompt!r}. Say what should be reached.")
+        if self.classes is not None and (type(self.classes) is not int or not 3 <= self.classes <= 10):
+            raise ValueError(f"`classes` must be None, or an integer from 3 to 10. Received {self.classes!r}.")
+        check_positive_integer("every", self.every)
+        object.__setattr__(self, "size", check_size(self.size))
+        if self.answers is not None and not isinstance(self.answers, str):
+            raise TypeError(f"`answers` must be the path of a file, as a text. Received {self.answers!r}.")
+
+    def build(self, device: str = "auto") -> RewardModel:
+        """Open the file of answers, and read the key. Nothing is asked yet.
+
+        Raises:
+            DependencyNotInstalled: The package `openai` is missing.
+            ValueError: The environment has no key, or the file is not one of answers.
+            FileNotFoundError: The folder of the file does not exist.
+        """
+        from vlmrm_gym.rewards.endpoint_model import EndpointReward
+
+        return EndpointReward(self)

@@ -1,0 +1,135 @@
+"""`EndpointReward`: asks a server about the states that it has not been asked about."""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.endpoint.budget import Budget
+from vlmrm_gym.endpoint.client import Reply
+from vlmrm_gym.endpoint.messages import bare, encode
+from vlmrm_gym.endpoint.scores import ScoresFile
+from vlmrm_gym.endpoint.session import Asked, Session
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.identity import deciding_fields
+from vlmrm_gym.rewards.base import RenderSize, Rewards
+from vlmrm_gym.rewards.endpoint import Endpoint
+from vlmrm_gym.rewards.endpoint_questions import make_options, make_question, parse
+from vlmrm_gym.validation import short_repr
+
+_MANY = 10
+"""Answers that cannot be read that are an error, if they are more than a tenth."""
+
+
+@cache
+def _open_scores(path: Path | None, process: int) -> ScoresFile:
+    """One file for all rewards of a process; a fork opens its own."""
+    return ScoresFile(path)
+
+
+class EndpointReward:
+    """Scores states by asking a server. Answers and budget are shared by all equal ones in this process.
+
+    Args:
+        specification: What is asked, and of whom.
+
+    Raises:
+        DependencyNotInstalled, FileNotFoundError, ValueError: As `Endpoint.build`.
+    """
+
+    multi_view = True
+
+    def __init__(self, specification: Endpoint) -> None:
+        self._spec, self.every = specification, specification.every
+        self._identity = json.dumps(deciding_fields(specification), sort_keys=True)
+        self._options = make_options(specification.classes)
+        self._budget = Budget(specification.call_budget, specification.token_budget)
+        self._session = Session(specification, self._budget)
+        path = None if specification.answers is None else Path(specification.answers).absolute()
+        self._scores = _open_scores(path, os.getpid())
+        self._num_answers = self._num_unreadable = 0
+        self.microbatch_size = 4 * specification.concurrency
+        self.batch_size = self.microbatch_size * specification.every
+
+    @property
+    def render_size(self) -> RenderSize:
+        """The size at which the model is shown states: the environment's own by default."""
+        return partial(_choose_size, self._spec.size)
+
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Score states.
+
+        Args:
+            frames: uint8 (B, V, H, W, 3), RGB.
+
+        Returns:
+            float32 (B,), from 0 to 1.
+
+        Raises:
+            InputError: The budget is used up, the server fails, or its answers cannot be read.
+        """
+        keys = [self._make_key(views) for views in frames]
+        with self._scores.asking, as_input_error(ConnectionError, RuntimeError):
+            known = self._scores.find(keys)
+            if new := {key: views for key, views in zip(keys, frames, strict=True) if key not in known}:
+                known |= self._ask(new)
+        rewards = (known[key] for key in keys)
+        return np.array([0.0 if reward is None else reward for reward in rewards], dtype=np.float32)
+
+    def _make_key(self, views: NDArray[np.uint8]) -> str:
+        digest = hashlib.sha256(f"{self._identity}{views.shape}".encode())
+        digest.update(np.ascontiguousarray(views).data)
+        return digest.hexdigest()
+
+    def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float | None]:
+        """Ask about states by their keys: their rewards, None where an answer cannot be read."""
+        spec, keys, found, text = self._spec, list(new), dict[str, float | None](), ""
+        self._budget.resume(*self._scores.sum_spending(self._identity))
+
+        def prepare(key: str) -> Callable[[Asked], tuple[float | None, Asked]]:
+            return lambda asked: (self._estimate(new[key], asked), asked)
+
+        for number, (reward, asked) in self._session.answer(keys, lambda: self._session.calls(1), prepare):
+            self._scores.write(keys[number], self._identity, reward, asked.details)
+            found[keys[number]] = reward
+            self._num_answers += 1
+            if reward is None:
+                self._num_unreadable += 1
+                text = asked.details["texts"][-1]
+        if None in found.values():
+            self._report_unreadable(text)
+        if missing := len(new) - len(found):
+            limits = f"call_budget={spec.call_budget}, token_budget={spec.token_budget}"
+            kept = "in memory" if spec.answers is None else f"in {spec.answers}"
+            raise InputError(
+                f"The budget of {spec.model} is used up ({limits}): {missing} of {len(new)} states were not asked "
+                f"about. The answers so far are kept {kept}. Pass a higher budget to go on."
+            )
+        return found
+
+    def _estimate(self, views: NDArray[np.uint8], asked: Asked) -> float | None:
+        question = make_question(self._spec.prompt, [encode(view) for view in views], self._spec.classes)
+        return self._session.estimate(question, asked, self._parse, lambda token: self._options.get(bare(token)))
+
+    def _parse(self, reply: Reply) -> float | None:
+        return parse(reply.text, self._options, truncated=reply.truncated)
+
+    def _report_unreadable(self, text: str) -> None:
+        """Warn of answers that cannot be read, or raise an InputError if there are many."""
+        said = (
+            f"{self._num_unreadable} of {self._num_answers} answers of {self._spec.model} are none of "
+            f"{', '.join(self._options)}, such as {short_repr(text)}."
+        )
+        if self._num_unreadable >= max(_MANY, self._num_answers / 10):
+            raise InputError(f"{said} Choose another `model`, or let it answer at length by `request`.")
+        warnings.warn(f"{said} The reward of such a state is 0.", stacklevel=2)
+
+
+def _choose_size(size: tuple[int, int] | None, height: int, width: int) -> tuple[int, int]:
+    return (height, width) if size is None else size
