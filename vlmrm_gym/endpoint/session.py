@@ -12,7 +12,8 @@ from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.threads import start
 from vlmrm_gym.validation import truncate
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Asked:
