@@ -76,4 +76,5 @@ class Endpoint(EndpointSettings):
         """
         from vlmrm_gym.rewards.endpoint_model import EndpointReward
 
-        return EndpointReward(self)
+        own = {name: getattr(self, name) for name in ("prompt", "classes", "every", "size", "answers")}
+        return EndpointReward(self, **own)

@@ -16,10 +16,10 @@ from vlmrm_gym.endpoint.client import Reply
 from vlmrm_gym.endpoint.messages import bare, encode
 from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
+from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.identity import deciding_fields
 from vlmrm_gym.rewards.base import RenderSize, Rewards
-from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.endpoint_questions import make_options, make_question, parse
 from vlmrm_gym.validation import short_repr
 
@@ -37,7 +37,8 @@ class EndpointReward:
     """Scores states by asking a server. Answers and budget are shared by all equal ones in this process.
 
     Args:
-        specification: What is asked, and of whom.
+        settings: Whom to ask. Its fields that decide answers tell those of different rewards apart.
+        prompt, classes, every, size, answers: As those of `Endpoint`.
 
     Raises:
         DependencyNotInstalled, FileNotFoundError, ValueError: As `Endpoint.build`.
@@ -45,22 +46,32 @@ class EndpointReward:
 
     multi_view = True
 
-    def __init__(self, specification: Endpoint) -> None:
-        self._spec, self.every = specification, specification.every
-        self._identity = json.dumps(deciding_fields(specification), sort_keys=True)
-        self._options = make_options(specification.classes)
-        self._budget = Budget(specification.call_budget, specification.token_budget)
-        self._session = Session(specification, self._budget)
-        path = None if specification.answers is None else Path(specification.answers).absolute()
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        *,
+        prompt: str,
+        classes: int | None,
+        every: int,
+        size: tuple[int, int] | None,
+        answers: str | None,
+    ) -> None:
+        self._settings, self._prompt, self._classes, self._size = settings, prompt, classes, size
+        self._answers, self.every = answers, every
+        self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
+        self._options = make_options(classes)
+        self._budget = Budget(settings.call_budget, settings.token_budget)
+        self._session = Session(settings, self._budget)
+        path = None if answers is None else Path(answers).absolute()
         self._scores = _open_scores(path, os.getpid())
         self._num_answers = self._num_unreadable = 0
-        self.microbatch_size = 4 * specification.concurrency
-        self.batch_size = self.microbatch_size * specification.every
+        self.microbatch_size = 4 * settings.concurrency
+        self.batch_size = self.microbatch_size * every
 
     @property
     def render_size(self) -> RenderSize:
         """The size at which the model is shown states: the environment's own by default."""
-        return partial(_choose_size, self._spec.size)
+        return partial(_choose_size, self._size)
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
         """Score states.
@@ -84,12 +95,12 @@ class EndpointReward:
 
     def _make_key(self, views: NDArray[np.uint8]) -> str:
         digest = hashlib.sha256(f"{self._identity}{views.shape}".encode())
-        digest.update(np.ascontiguousarray(views).data)
+        digest.update(views.tobytes())
         return digest.hexdigest()
 
     def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float | None]:
         """Ask about states by their keys: their rewards, None where an answer cannot be read."""
-        spec, keys, found, text = self._spec, list(new), dict[str, float | None](), ""
+        settings, keys, found, text = self._settings, list(new), dict[str, float | None](), ""
         self._budget.resume(*self._scores.sum_spending(self._identity))
 
         def prepare(key: str) -> Callable[[Asked], tuple[float | None, Asked]]:
@@ -105,16 +116,16 @@ class EndpointReward:
         if None in found.values():
             self._report_unreadable(text)
         if missing := len(new) - len(found):
-            limits = f"call_budget={spec.call_budget}, token_budget={spec.token_budget}"
-            kept = "in memory" if spec.answers is None else f"in {spec.answers}"
+            limits = f"call_budget={settings.call_budget}, token_budget={settings.token_budget}"
+            kept = "in memory" if self._answers is None else f"in {self._answers}"
             raise InputError(
-                f"The budget of {spec.model} is used up ({limits}): {missing} of {len(new)} states were not asked "
+                f"The budget of {settings.model} is used up ({limits}): {missing} of {len(new)} states were not asked "
                 f"about. The answers so far are kept {kept}. Pass a higher budget to go on."
             )
         return found
 
     def _estimate(self, views: NDArray[np.uint8], asked: Asked) -> float | None:
-        question = make_question(self._spec.prompt, [encode(view) for view in views], self._spec.classes)
+        question = make_question(self._prompt, [encode(view) for view in views], self._classes)
         return self._session.estimate(question, asked, self._parse, lambda token: self._options.get(bare(token)))
 
     def _parse(self, reply: Reply) -> float | None:
@@ -123,7 +134,7 @@ class EndpointReward:
     def _report_unreadable(self, text: str) -> None:
         """Warn of answers that cannot be read, or raise an InputError if there are many."""
         said = (
-            f"{self._num_unreadable} of {self._num_answers} answers of {self._spec.model} are none of "
+            f"{self._num_unreadable} of {self._num_answers} answers of {self._settings.model} are none of "
             f"{', '.join(self._options)}, such as {short_repr(text)}."
         )
         if self._num_unreadable >= max(_MANY, self._num_answers / 10):
