@@ -15,7 +15,7 @@ from vlmrm_gym.audit.measure import agreements, contact_sheets, controls, landsc
 from vlmrm_gym.audit.provenance import read_provenance
 from vlmrm_gym.audit.results import AdversarialSearch, Candidate, Report, Row
 from vlmrm_gym.audit.rewards import EncodedRewards, alpha_curves, control_rewards, encoder_key
-from vlmrm_gym.audit.samples import AROUND, GOALS, ROLLOUTS, STEPS, collect, play_rollouts
+from vlmrm_gym.audit.samples import collect, count_states, play_rollouts
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.audit.viewpoints import compare_viewpoints
@@ -75,7 +75,7 @@ def audit(
 def estimate_states(candidates: Sequence[Candidate], effort: int) -> int:
     """About how many states an audit of candidates scores."""
     scenes = sum(len(_grouped(own, _scene_key)) for own in _group_by_encoder(candidates))
-    return scenes * (2 * ROLLOUTS * STEPS + AROUND + GOALS) + len(candidates) * exploits.EVALUATIONS * effort
+    return scenes * count_states() + len(candidates) * exploits.EVALUATIONS * effort
 
 
 def _group_by_encoder(candidates: Sequence[Candidate]) -> list[list[Candidate]]:

@@ -88,6 +88,11 @@ class Samples:
         return np.split(rewards, np.cumsum([len(rollout) for rollout in self.rollouts])[:-1])
 
 
+def count_states() -> int:
+    """About how many states `collect` scores of rollouts that are played here."""
+    return 2 * ROLLOUTS * STEPS + AROUND + GOALS
+
+
 def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, rollouts: Sequence[Rollout]) -> Samples:
     """Encode the states that a check looks at.
 
