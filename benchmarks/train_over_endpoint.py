@@ -4,9 +4,9 @@ r"""Train cart-pole from comparisons that a server on the loopback answers from 
     python benchmarks/train_over_endpoint.py --seeds 1 2 3 --stages 2
 
 The server is that of the tests: it measures the pole in the images that it gets, and words its answers without knowing
-how they are read. It also sees how near the cart is to an end of its track, as the agent would balance there. Every 50th
-request it is busy (429 with `Retry-After`), breaks down (500), or answers with half a JSON. Everything else is
-`vlmrm-gym train` as users run it. At the end: the success of each seed, what was asked, and whether anything twice.
+how they are read. It also sees how near the cart is to an end of its track, as the agent would balance there. Of 50
+requests it refuses one as busy (429 with `Retry-After`), breaks down (500), or answers with half a JSON. All else
+is `vlmrm-gym train` as users run it. At the end: the success of each seed, what was asked, and whether anything twice.
 """
 
 import os
@@ -57,7 +57,7 @@ def main(args: Args) -> None:
             rare = ([None] * 49 + [fault] for fault in islice(faults, 40 * args.questions // 50))
             server.faults = deque(fault for some in rare for fault in some)
             settings = f"kind: endpoint, model: pole-gauge-1, base_url: '{server.url}', stages: {args.stages}"
-            labeler = f"{{{settings}, size: [200, 300], call_budget: {20 * args.questions}}}"
+            labeler = f"{{{settings}, size: [400, 600], call_budget: {20 * args.questions}}}"
             schedule = f"--preferences.total {args.questions} --preferences.every 800 --preferences.half-life 2000"
             options = f"--reward preference --labeler {shlex.quote(labeler)} {schedule}"
             command = ["training_seeds.py", "cart-pole-sb3", "--seeds", str(seed), "--at-once", "1"]
