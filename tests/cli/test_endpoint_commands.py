@@ -118,7 +118,8 @@ def test_a_file_that_names_a_server_elsewhere_needs_trust(settings, is_refused, 
     run.write_text(json.dumps({"env_name": CARTPOLE, "reward": {"name": "endpoint", "kwargs": kwargs}}))
     said = "names a server that pictures and a key would be sent to.*pass --trust-code"
     if not is_refused:
-        main(["train", str(run), "--dry-run"])
+        main(["train", str(run), "--dry-run", "--reward.num-workers", "2"])
+        assert "scored by the process that trains" in capsys.readouterr().out
         with pytest.raises(InputError, match="no file or folder"):
             score(tmp_path / "none.mp4", reward=str(file))
         return

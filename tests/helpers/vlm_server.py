@@ -33,9 +33,11 @@ class VLMServer:
         wordings: Of answers, one after the other; {n} and {nth} is the image that is closer, {m} the other.
         latency: Seconds that each answer takes.
         judgements: Wordings about one image; {w} and {W} is a word or digit.
+        measure: From an image to degrees: the lower, the closer.
     """
 
-    def __init__(self, logprobs=None, wordings=WORDINGS, latency=0.0, judgements=JUDGEMENTS):
+    def __init__(self, logprobs=None, wordings=WORDINGS, latency=0.0, judgements=JUDGEMENTS, measure=measure_angle):
+        self.measure = measure
         self.logprobs, self.wordings, self.latency, self.judgements = logprobs, wordings, latency, judgements
         self.faults = deque()
         """What the next requests get instead: functions of the handler."""
@@ -96,7 +98,7 @@ class VLMServer:
     def complete(self, body, number):
         images, texts = read(body["messages"])
         if images:
-            angles = [measure_angle(image) if image.any() else 180.0 for image in images]  # of black ones, too
+            angles = [self.measure(image) if image.any() else 180.0 for image in images]  # of black ones, too
             with self.lock:
                 self.asked[tuple(image.tobytes() for image in images)] += 1
         else:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import TASK_PROMPT
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import vlmrm_gym
 from vlmrm_gym.episode_log import EpisodeLog
@@ -124,12 +124,15 @@ def test_files_that_are_no_heads_of_these_features_are_refused(head, path, tmp_p
     other = PreferenceHead((1, 128), fingerprint="ViT-B-32/openai, squash")
     other.save(tmp_path / "other")
     save_file({"weight": torch.ones(3)}, tmp_path / "weights")
+    huge = {"vlmrm_gym.preference_head": json.dumps({"shape": [1, 128], "hidden_size": 10**8})}
+    save_file(load_file(path), tmp_path / "huge", huge)
     (tmp_path / "damaged").write_bytes(Path(path).read_bytes()[:-100])
     (tmp_path / "text").write_text("a head")
     for name, error, message in [
         ("nowhere", FileNotFoundError, "which does not exist"),
         ("other", ValueError, "must be of the features 'tiny, squash'"),
         ("weights", ValueError, "must be a head that PreferenceHead.save wrote"),
+        ("huge", ValueError, "size mismatch for weights.0"),  # and nothing of that size was allocated
         ("damaged", ValueError, "must be a head that PreferenceHead.save wrote"),
         ("text", ValueError, "must be a head that PreferenceHead.save wrote"),
     ]:

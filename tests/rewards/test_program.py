@@ -196,6 +196,16 @@ def test_a_program_may_see_the_states():
         gym.make(CARTPOLE, reward=Program(source=ANGLE, inputs="states"), combine_views="min")
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_program_sees_frames_of_the_size_that_it_asks_for(num_workers):
+    source = "def reward(frame):\n    height, width, _ = frame.shape\n    return height + width / 1_000"
+    sizes = {
+        field: play(reward=Program(source=source, size=field), num_workers=num_workers) for field in [None, (60, 90)]
+    }
+    assert np.nanmax(sizes[None]) == np.float32(400.6)
+    assert np.nanmin(sizes[60, 90]) == np.nanmax(sizes[60, 90]) == np.float32(60.09)
+
+
 def test_states_are_not_there_for_frames_that_are_stored():
     env = gym.make("FrozenLake-v1", render_mode="rgb_array")
     env = vlmrm_gym.VLMReward(env, reward=Program(source=ANGLE, inputs="states"))
@@ -295,6 +305,8 @@ third = Second
         ({"path": "."}, ValueError, "`path` must be the file of a program"),
         ({"source": 3}, TypeError, "`source` must be a text. Received 3"),
         ({"source": BRIGHTNESS, "inputs": "frame"}, ValueError, "`inputs` must be one of 'frames', 'states'"),
+        ({"source": BRIGHTNESS, "size": (60, 0)}, ValueError, "`size` must be None, or"),
+        ({"source": BRIGHTNESS, "size": (60, 90), "inputs": "states"}, ValueError, "`size` must be None for states"),
         ({"source": BRIGHTNESS, "isolate": 0}, ValueError, "`isolate` must be True or False"),
         ({"source": BRIGHTNESS, "sha256": "0"}, ValueError, "`source` must be the program whose SHA-256 is 0"),
         ({"source": BRIGHTNESS, "fallback": "nowhere.py"}, ValueError, "`fallback` must be the file of a program"),

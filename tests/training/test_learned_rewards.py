@@ -243,12 +243,14 @@ def test_a_file_of_answers_about_another_prompt_is_refused_before_the_folder_is_
         {"kind": "evil:Labeler"},
         {"name": "evil:Labeler"},
         {"kind": "endpoint", "model": "a", "base_url": "http://evil"},
+        {"name": "endpoint", "model": "a", "base_url": "http://evil", "key_variable": None},
+        {"kind": "endpoint", "model": "a", "key_variable": "AWS_SECRET_ACCESS_KEY"},
     ],
 )
 def test_a_labeler_that_is_code_or_gets_a_key_needs_trust(labeler):
     config = Config(reward=RewardConfig(name="preference", labeler=labeler))
     (problem,) = find_named_code(config, Config())
-    assert problem.message.startswith("`reward.labeler` names code that would be run, or a server that your key would")
+    assert problem.message.startswith("`reward.labeler` names code that would be run, or a server that pictures")
     assert not list(find_named_code(config, config))
 
 
@@ -257,7 +259,8 @@ def test_a_labeler_that_is_code_or_gets_a_key_needs_trust(labeler):
     [
         "human",
         {"kind": "clip", "model": "hf-hub:a/b"},
-        {"kind": "endpoint", "model": "a", "base_url": "http://127.0.0.1:8000/v1", "key_variable": None},
+        {"kind": "endpoint", "model": "a", "base_url": "http://127.0.0.1:8000/v1"},
+        {"kind": "endpoint", "model": "a"},
     ],
 )
 def test_other_labelers_need_no_trust(labeler):

@@ -25,6 +25,15 @@ def unchanged_size(height: int, width: int) -> tuple[int, int]:
     return height, width
 
 
+def fixed_size(size: tuple[int, int] | None) -> RenderSize:
+    """The `RenderSize` that is always (height, width); the environment's own for None."""
+    return unchanged_size if size is None else partial(_choose_size, size)
+
+
+def _choose_size(size: tuple[int, int], height: int, width: int) -> tuple[int, int]:
+    return size
+
+
 @dataclass(frozen=True)
 class ClipShape:
     """The clips that a reward model looks at; those of length 1 are single frames."""

@@ -5,7 +5,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.identity import deciding_fields
-from vlmrm_gym.rewards.base import RenderSize, Rewards
+from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
 from vlmrm_gym.rewards.endpoint_questions import make_options, make_question, parse
 from vlmrm_gym.validation import short_repr
 
@@ -71,7 +71,7 @@ class EndpointReward:
     @property
     def render_size(self) -> RenderSize:
         """The size at which the model is shown states: the environment's own by default."""
-        return partial(_choose_size, self._size)
+        return fixed_size(self._size)
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
         """Score states.
@@ -140,7 +140,3 @@ class EndpointReward:
         if self._num_unreadable >= max(_MANY, self._num_answers / 10):
             raise InputError(f"{said} Choose another `model`, or let it answer at length by `request`.")
         warnings.warn(f"{said} The reward of such a state is 0.", stacklevel=2)
-
-
-def _choose_size(size: tuple[int, int] | None, height: int, width: int) -> tuple[int, int]:
-    return (height, width) if size is None else size

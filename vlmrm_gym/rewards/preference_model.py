@@ -122,8 +122,9 @@ class PreferenceHead(torch.nn.Module):
         """
         try:
             header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-            head = cls(**json.loads(header["__metadata__"][_KEY]))
-            head.load_state_dict(load(content))
+            with torch.device("meta"):  # what the file says of sizes is not allocated
+                head = cls(**json.loads(header["__metadata__"][_KEY]))
+            head.load_state_dict(load(content), assign=True)
         except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(
                 f"{name} must be a head that PreferenceHead.save wrote. Received another: {error}."

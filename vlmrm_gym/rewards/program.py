@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import Execution, Inputs, execute
-from vlmrm_gym.rewards.base import RenderSize, Rewards, unchanged_size
+from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
 from vlmrm_gym.rewards.verified import is_verified
-from vlmrm_gym.validation import check_choice, check_flag
+from vlmrm_gym.validation import check_choice, check_flag, check_size
 
 MAX_SOURCE = 2**20
 """Bytes of a program, at most."""
@@ -63,7 +63,9 @@ class Program:
     source: str | None = None
     """The program itself, in place of a file."""
     inputs: Inputs = "frames"
-    """"frames", as large as the environment draws them, or "states": the numbers that a frame is drawn from."""
+    """"frames", or "states": the numbers that a frame is drawn from."""
+    size: tuple[int, int] | None = None
+    """Height and width of the frames, in pixels; None: as large as the environment draws them."""
     fallback: str | None = None
     """File of an earlier program, a function, that answers for each frame on which this one fails. None: an error."""
     isolate: bool = True
@@ -81,6 +83,9 @@ class Program:
                 raise TypeError(f"`{name}` must be a text. Received {getattr(self, name)!r}.")
         check_choice("inputs", self.inputs, get_args(Inputs))
         check_flag("isolate", self.isolate)
+        object.__setattr__(self, "size", check_size(self.size))
+        if self.size is not None and self.inputs == "states":
+            raise ValueError(f"`size` must be None for states, which are not drawn. Received {self.size}.")
         text = self.source if self.path is None else _read("path", self.path)
         texts = (text, None if self.fallback is None else _read("fallback", self.fallback))
         digest = hashlib.sha256("\0".join(one for one in texts if one is not None).encode()).hexdigest()
@@ -131,12 +136,12 @@ class Program:
         text, fallback = self.files["program.py"], self.files.get("fallback.py")
         execution = execute(text, self.name, self.inputs, isolate=self.isolate)
         if fallback is None:
-            return ProgramReward(execution, self.inputs)
+            return ProgramReward(execution, self.inputs, self.size)
         other = execute(fallback, str(self.fallback), self.inputs, isolate=self.isolate)
         if other.subtasks:
             other.close()
             raise ValueError(f"`fallback` must define a function reward(frame). Received {self.fallback!r}.")
-        return ProgramReward(execution, self.inputs, other)
+        return ProgramReward(execution, self.inputs, self.size, other)
 
 
 def _read(parameter: str, path: str) -> str:
@@ -156,6 +161,7 @@ class ProgramReward:
     Args:
         execution: The program.
         inputs: What it sees.
+        size: Height and width of its frames; None: the environment's own.
         fallback: A function that answers where it fails.
     """
 
@@ -164,8 +170,14 @@ class ProgramReward:
     interpolate = False
     """What a program says of a state says nothing of the states in between."""
 
-    def __init__(self, execution: Execution, inputs: Inputs, fallback: Execution | None = None) -> None:
-        self._execution, self._fallback, self.inputs = execution, fallback, inputs
+    def __init__(
+        self,
+        execution: Execution,
+        inputs: Inputs,
+        size: tuple[int, int] | None = None,
+        fallback: Execution | None = None,
+    ) -> None:
+        self._execution, self._fallback, self.inputs, self._size = execution, fallback, inputs, size
         self._warned = False
         self.subtasks = execution.subtasks
         """Names of the sub-tasks in their order; none for a function."""
@@ -174,8 +186,8 @@ class ProgramReward:
 
     @property
     def render_size(self) -> RenderSize:
-        """The environment's own."""
-        return unchanged_size
+        """The size at which its frames are drawn."""
+        return fixed_size(self._size)
 
     def __call__(self, frames: NDArray[Any]) -> Rewards:
         """Score frames by a function: uint8 (B, H, W, 3), or states, float64 (B, S), to float32 (B,).

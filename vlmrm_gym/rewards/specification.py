@@ -63,7 +63,7 @@ def names_code(kind: object, values: Mapping[str, Any]) -> bool:
 
 
 def names_server(kind: object, values: Mapping[str, Any]) -> bool:
-    """Whether a specification of this kind with these fields sends pictures, and a key, where its fields say.
+    """Whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
 
     A server on this machine is free, and so is OpenAI's with its own key.
     """

@@ -39,10 +39,10 @@ def _has_path(value: Any) -> bool:
 
 
 def _is_foreign(labeler: Any) -> bool:
-    """Whether a labeler is code, or sends a key of the environment to a server that it names."""
+    """Whether a labeler is code, or names a server."""
     values = labeler if isinstance(labeler, dict) else {"kind": labeler}
-    sends_key = "base_url" in values and values.get("key_variable", "") is not None
-    return sends_key or any(":" in str(values.get(name)) for name in ("kind", "name"))
+    kinds = [values.get(name) for name in ("kind", "name")]
+    return any(":" in str(kind) or names_server(kind, values) for kind in kinds)
 
 
 _CODE: Mapping[Key, Callable[[Any], bool]] = {
@@ -73,7 +73,7 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
             if key == ("reward", "labeler"):
-                rule = rule.replace("run.", "run, or a server that your key would be sent to.", 1)
+                rule = rule.replace("run.", "run, or a server that pictures and a key would be sent to.", 1)
             yield Problem.of(".".join(key), rule)
     kwargs = now["reward", "kwargs"]
     if names_server(now["reward", "name"], kwargs or {}) and kwargs != said["reward", "kwargs"]:

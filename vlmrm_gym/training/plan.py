@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
+from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.external_envs import read_traits
 
@@ -27,7 +28,8 @@ def plan_training(config: Config) -> Mapping[str, str]:
         "updates": _describe_updates(config),
     }
     if reward.name != "ground_truth":
-        where = f"{reward.num_workers} {reward.backend} workers" if reward.num_workers else "the process that trains"
+        in_workers = reward.num_workers and getattr(find_specification(config), "in_workers", True)
+        where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
         prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
         share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
