@@ -84,6 +84,7 @@ ALLOWED = {
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
     "verification": BASE
     | {"folders", "envs", "rendering", "capture", "programs", "rewards", "rollouts", "datasets", "audit"},
+    "writing": BASE | {"endpoint", "programs", "rewards", "verification"},
     "cli": BASE
     | {
         "vlmrm_gym",
@@ -101,6 +102,8 @@ ALLOWED = {
         "datasets",
         "audit",
         "verification",
+        "writing",
+        "endpoint",
         "preferences",
     },
     "bundled_model": BASE | {"audit", "rollouts", "metrics", "tiny", "envs", "rendering", "rewards", "capture"},

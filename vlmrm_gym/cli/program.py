@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.terminal import say
 
-COMMANDS = {"verify": "see whether experts complete a program, and nothing else"}
+COMMANDS = {
+    "write": "have a vision-language model write a program, and verify it",
+    "verify": "see whether experts complete a program, and nothing else",
+}
 """What each command does, in a line."""
 
 

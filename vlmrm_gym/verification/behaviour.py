@@ -16,7 +16,9 @@ from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_settings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.rendering.renderer import side_by_side
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.base import fixed_size
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import capture_state, constant_actions, play, random_actions, run_actions
 from vlmrm_gym.tasks import Task
@@ -96,6 +98,7 @@ def gather(
     *,
     env: str | None = None,
     camera: Any = None,
+    size: tuple[int, int] | None = None,
     runs: Sequence[Path] = (),
     rollouts: Sequence[Path] = (),
     episodes: int = 10,
@@ -114,6 +117,7 @@ def gather(
         id: The environment's ID; None with `env`.
         env: "package.module:function", which makes the environment.
         camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
+        size: Height and width of the frames, in pixels; None: as large as the environment draws them.
         runs: Folders of trained runs, whose policies are played, deterministic.
         rollouts: Folders of datasets of `vlmrm-gym dataset`.
         episodes: Of each behaviour that is played, at least 1.
@@ -134,13 +138,14 @@ def gather(
             view = opened.enter_context(closing(StateView(made, camera)))
         if view.num_views > 1:
             raise InputError(f"`camera` must have one view here. Received {view.num_views}. Pass one of them.")
+        renderer = opened.enter_context(closing(view.make_renderer(fixed_size(size))))
         steps = steps or find_time_limit(made) or STEPS
         knows = task is not None and task.states is not None and is_drawn_from_states(made)
         states = task.make_states() if task is not None and knows else None
         found = list[Episode]()
 
         def draw(rows: States) -> NDArray[np.uint8]:
-            return view.draw(rows.rows, rows.changes)
+            return side_by_side(renderer.render(rows.rows, rows.changes))
 
         needed = 0.0 if task is None else task.success_threshold or 0.0
 

@@ -1,0 +1,109 @@
+"""A conversation with a model behind a server, within a budget; replies are kept, and nothing is asked twice."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from vlmrm_gym.endpoint.budget import Budget
+from vlmrm_gym.endpoint.messages import Message
+from vlmrm_gym.endpoint.session import Asked, Session
+from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.files import atomic_write
+from vlmrm_gym.identity import deciding_fields
+from vlmrm_gym.writing.replies import RepliesFile
+
+
+class Conversation:
+    """Questions and replies, one after the other. Close it, or use it as a context manager.
+
+    Args:
+        settings: Whom to ask, and how much may be asked.
+        replies: The file of replies.
+
+    Raises:
+        DependencyNotInstalled, FileNotFoundError, OSError, ValueError: As `Session` and `RepliesFile`.
+    """
+
+    def __init__(self, settings: EndpointSettings, replies: Path) -> None:
+        self._settings = settings
+        self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
+        self._budget = Budget(settings.call_budget, settings.token_budget)
+        self._session = Session(settings, self._budget, logprobs=False)
+        self._replies = RepliesFile(replies)
+        self._messages = list[Message]()
+
+    def ask(self, question: Sequence[Message]) -> tuple[str | None, bool]:
+        """The reply to a question, which knows of all before it; and whether it was cut off.
+
+        Raises:
+            InputError: The budget is used up, or the server cannot be reached or answers with an error.
+        """
+        self._messages += question
+        key = hashlib.sha256((self._identity + json.dumps(self._messages)).encode()).hexdigest()
+        if (reply := self._replies.find(key)) is None:
+            reply = self._send()
+            self._replies.write(key, self._identity, reply)
+        self._messages.append({"role": "assistant", "content": reply["text"] or ""})
+        return reply["text"], reply["truncated"]
+
+    @property
+    def spending(self) -> str:
+        """What was spent on the conversations in the file of replies with this model and these settings."""
+        calls, tokens = self._replies.sum_spending(self._identity)
+        return f"{calls:,} requests and {tokens:,} tokens"
+
+    def write(self, folder: Path) -> Path:
+        """Write what was said as conversation.md, and its images, into a folder."""
+        pictures, lines = folder / "pictures", list[str]()
+        pictures.mkdir(exist_ok=True)
+        for message in self._messages:
+            lines.append(f"## {message['role']}\n")
+            content: Any = message["content"]
+            for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+                if part["type"] == "text":
+                    lines.append(f"{part['text']}\n")
+                    continue
+                image = base64.b64decode(part["image_url"]["url"].partition(",")[2])
+                name = f"{hashlib.sha256(image).hexdigest()[:16]}.png"
+                (pictures / name).write_bytes(image)
+                lines.append(f"![](pictures/{name})\n")
+        text = "\n".join(lines)
+        path = folder / "conversation.md"
+        atomic_write(path, lambda file: file.write_text(text, encoding="utf-8", errors="backslashreplace"))
+        return path
+
+    def close(self) -> None:
+        """End the connection."""
+        self._session.close()
+        self._replies.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def _send(self) -> dict[str, Any]:
+        self._budget.resume(*self._replies.sum_spending(self._identity))
+
+        def prepare(messages: Sequence[Message]) -> Callable[[Asked], dict[str, Any]]:
+            def ask(asked: Asked) -> dict[str, Any]:
+                reply = self._session.send(messages, asked)
+                return {**asked.details, "text": reply.text, "truncated": reply.truncated}
+
+            return ask
+
+        with as_input_error(ConnectionError, RuntimeError):
+            for _, reply in self._session.answer([self._messages], lambda: 1, prepare):
+                return reply
+        settings = self._settings
+        limits = f"call_budget={settings.call_budget}, token_budget={settings.token_budget}"
+        raise InputError(
+            f"The budget of {settings.model} is used up ({limits}) after {self.spending}. What was answered is kept: "
+            "pass a higher one, and the same command goes on."
+        )
