@@ -1,4 +1,6 @@
-"""Cart-pole: 1 while the pole is within 12 degrees of upright and the cart on its track, less the more it leans.
+"""Cart-pole: at least 1 while the pole is within 12 degrees of upright and the cart on its track, else at most 0.5.
+
+The less the pole leans, and the nearer the cart is to the middle, the more: up to 2.
 
 It sees the cart as the black pixels of a row below the pole, and the pole as the brown pixels: the direction from the
 cart's axle to their centre is the pole's. The frame ends where the track does: it cuts a cart at an end in half. A pole
@@ -33,7 +35,7 @@ def reward(frame: np.ndarray) -> float:
     up = (AXLE_ROW - (np.arange(0, height, step) + 0.5) @ by_row / height / total) / 1.5
     angle = np.degrees(np.abs(np.arctan2(right, up)))
 
-    is_whole = brown.mean() > POLE * 2 / 3
-    if angle <= FALLEN and is_whole and abs(2 * cart - 1) < END:
-        return 1.0
+    is_whole, off = brown.mean() > POLE * 2 / 3, abs(2 * cart - 1)
+    if angle <= FALLEN and is_whole and off < END:
+        return 1 + (1 - angle / FALLEN) * (1 - off)
     return 0.5 * (1 - max(angle, FALLEN) / 180)
