@@ -67,7 +67,7 @@ def main(args: Args) -> None:
                 env={**os.environ, "OPENAI_API_KEY": KEY},
                 check=True,
             )
-            twice = sum(count > 1 for count in server.asked.values())
+            twice = sum(count > 1 for (first, second), count in server.asked.items() if first != second)
             print(f"seed {seed}: {server.requests:,} requests, {len(server.asked):,} orders of pairs, {twice} twice")
         written = (path for path in args.runs_folder.rglob("*") if path.is_file())
         print(f"files with the key in them: {sum(KEY.encode() in path.read_bytes() for path in written)}", flush=True)

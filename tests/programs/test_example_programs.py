@@ -1,0 +1,89 @@
+"""The example programs say of drawn states what the tasks' own criteria say, isolated and in this process."""
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from scipy.stats import rankdata, spearmanr
+
+import vlmrm_gym
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.programs.execution import execute
+from vlmrm_gym.programs.sandbox import is_supported
+from vlmrm_gym.registration import find_task, make_base_env
+
+PROGRAMS = Path(__file__).parents[2] / "examples" / "programs"
+CLASSIC = {"cartpole": "VLMRM/CartPole-v1", "mountain_car": "VLMRM/MountainCarContinuous-v0"}
+HUMANOID = {"kneel": "VLMRM/Humanoid-kneel-v0", "lotus": "VLMRM/Humanoid-lotus-v0"}
+FLOORS = {"kneel": 0.7, "lotus": 0.8}
+"""AUC against success: the criteria need contacts and directions that a small frame does not show."""
+
+
+def draw(id, states, size):
+    """Frames of states, uint8 (N, H, W, 3); `size` None: as large as the environment draws them."""
+    task = find_task(id)
+    env = make_base_env(task, task.episode_length)
+    renderer = StateView(env).make_renderer(lambda height, width: size or (height, width))
+    frames = renderer.render(states)
+    renderer.close()
+    env.close()
+    return frames.reshape(len(states), *frames.shape[-3:])
+
+
+def rewards(name, frames, isolate=False):
+    path = PROGRAMS / f"{name}.py"
+    program = execute(path.read_text(), str(path), isolate=isolate)
+    try:
+        return program.run(frames)[0]
+    finally:
+        program.close()
+
+
+def auc(values, success):
+    ranks, positives = rankdata(values), success.sum()
+    return (ranks[success].sum() - positives * (positives + 1) / 2) / (positives * (~success).sum())
+
+
+@pytest.mark.parametrize("size", [None, (96, 96), (150, 160)])
+@pytest.mark.parametrize("name", CLASSIC)
+def test_one_is_success_and_the_rewards_rise_towards_it(name, size):
+    states = find_task(CLASSIC[name]).make_states()
+    sample = states.sample(150, np.random.default_rng(5))
+    found = rewards(name, draw(CLASSIC[name], sample, size))
+    success = states.succeeds(sample)
+    assert found.min() >= 0
+    assert found.max() >= 1
+    assert ((found >= 1) == success).mean() >= 0.97
+    assert spearmanr(found[~success], states.grade(sample)[~success])[0] >= 0.9
+
+
+def test_a_pole_that_leans_out_of_the_frame_has_fallen_and_a_cart_at_an_end_has_failed():
+    """Only a stump of such a pole is visible, which looks upright."""
+    leaning = np.array([[2.37, 0.7], [2.37, 1.0], [-2.37, -0.7], [2.4, 0.0], [-2.4, 0.0]])
+    assert rewards("cartpole", draw(CLASSIC["cartpole"], leaning, (96, 96))).max() < 1
+
+
+@pytest.mark.parametrize("name", HUMANOID)
+def test_a_humanoid_is_paid_on_its_way_and_not_for_lying(name):
+    states = find_task(HUMANOID[name]).make_states()
+    sample = states.sample(120, np.random.default_rng(5))
+    way = states.on_the_way(np.array([0.0, 0.5, 1.0]))
+    lying = np.stack([pose(legs) for legs in ("lie on back", "lie on front")])
+    found = rewards(name, draw(HUMANOID[name], np.concatenate([sample, way, lying]), (96, 96)))
+    assert auc(found[:120], states.succeeds(sample)) >= FLOORS[name]
+    standing, half, goal = found[120:123]
+    assert standing < half < goal
+    assert found[123:].max() < 0.4 * goal
+
+
+@pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
+@pytest.mark.parametrize("name", [*CLASSIC, *HUMANOID])
+def test_an_isolated_program_answers_as_in_this_process(name):
+    program = vlmrm_gym.Program(path=str(PROGRAMS / f"{name}.py"))
+    env = gym.make({**CLASSIC, **HUMANOID}[name], reward=program)
+    env.reset(seed=0)
+    frames = np.stack([env.render(), np.zeros_like(env.render())])  # a frame that shows nothing, too
+    env.close()
+    np.testing.assert_array_equal(rewards(name, frames, isolate=True), rewards(name, frames))
