@@ -82,6 +82,8 @@ ALLOWED = {
     "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
     "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
+    "verification": BASE
+    | {"folders", "envs", "rendering", "capture", "programs", "rewards", "rollouts", "datasets", "audit"},
     "cli": BASE
     | {
         "vlmrm_gym",
@@ -98,6 +100,7 @@ ALLOWED = {
         "rollouts",
         "datasets",
         "audit",
+        "verification",
         "preferences",
     },
     "bundled_model": BASE | {"audit", "rollouts", "metrics", "tiny", "envs", "rendering", "rewards", "capture"},

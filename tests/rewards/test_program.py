@@ -288,7 +288,7 @@ third = Second
 """
     frames = np.array([0, 0, 1, 0, 0])[:, None, None, None] * np.ones((5, 2, 2, 3), dtype=np.uint8)
     program = execute(source, "x.py")
-    assert program.is_stateful
+    assert program.subtasks == ("Second", "First")
     values, memory = program.run(frames.astype(np.uint8))
     # Second is defined first, and is completed by the second frame; First by the third.
     np.testing.assert_allclose(values, [0, 0.5, 1, 1, 1])

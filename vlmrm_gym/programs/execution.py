@@ -25,8 +25,9 @@ Inputs = Literal["frames", "states"]
 class Execution(Protocol):
     """A program that can be run."""
 
-    is_stateful: bool
-    """Whether it has sub-tasks, and so needs the frames of an episode in order."""
+    subtasks: tuple[str, ...]
+    """Names of its sub-tasks in their order, as the program says them; it then needs the frames of an episode in order.
+    None for a function."""
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
         """The answers for successive frames of an episode; of a function, for any frames.
@@ -80,7 +81,7 @@ class TrustedProgram:
             self._program = LoadedProgram(source, name)
         except Exception as error:
             raise program_error(name, describe(error, name)) from error
-        self.is_stateful: bool = self._program.is_stateful
+        self.subtasks = self._program.subtasks
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
         """See `Execution.run`."""

@@ -66,7 +66,7 @@ class IsolatedProgram:
     def __init__(self, source: str, name: str, dtype: str) -> None:
         self._source, self._name, self._dtype = source, name, dtype
         self._process: _Process | None = None
-        self.is_stateful: bool = self._start().is_stateful
+        self.subtasks: tuple[str, ...] = self._start().subtasks
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
         """See `Execution.run`."""
@@ -93,11 +93,11 @@ class IsolatedProgram:
             process = self._start()
         process.send(frames, memory)
         remembered, wanted = None, len(values) + len(frames)
-        while len(values) < wanted or (self.is_stateful and remembered is None):
+        while len(values) < wanted or (self.subtasks and remembered is None):
             kind, payload = process.receive(SECONDS)
             if kind == b"v" and len(values) < wanted and math.isfinite(value := _as_float(payload)):
                 values.append(value)
-            elif kind == b"m" and self.is_stateful and len(values) == wanted:
+            elif kind == b"m" and self.subtasks and len(values) == wanted:
                 remembered = payload
             else:
                 raise _Failed(payload.decode(errors="replace") if kind == b"e" else _NO_ANSWER)
@@ -117,7 +117,7 @@ class IsolatedProgram:
             if kind == b"i":
                 text = f"It cannot be isolated: {text}. Read it, and pass isolate=False to trust it."
             raise program_error(self._name, text)
-        process.is_stateful = payload == b"\1"
+        process.subtasks = tuple(payload.decode(errors="replace").split("\0")) if payload else ()
         return process
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ def _as_float(payload: bytes) -> float:
 class _Process:
     """An isolated process, its pipes and its shared memory."""
 
-    is_stateful = False
+    subtasks: tuple[str, ...] = ()
 
     def __init__(self, source: str, name: str, dtype: str) -> None:
         self._received, self._log = bytearray(), tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)

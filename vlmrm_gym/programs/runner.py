@@ -95,9 +95,9 @@ class LoadedProgram:
             raise BadProgram(f"{rule}. It defines neither.")
 
     @property
-    def is_stateful(self) -> bool:
-        """Whether it has sub-tasks, and so needs the frames of an episode in order."""
-        return bool(self._tasks)
+    def subtasks(self) -> tuple[str, ...]:
+        """Names of its sub-tasks in their order; none for a function."""
+        return tuple(getattr(one, "__name__", "") for one in self._tasks)
 
     def answers(self, frames: NDArray[Any], memory: bytes | None) -> Iterator[float | bytes]:
         """The answers for successive frames; of sub-tasks then what is remembered, as bytes.
@@ -225,7 +225,7 @@ def main() -> NoReturn:
     except BaseException as error:  # SystemExit too
         _send(b"e", describe(error, setup.name).encode(errors="replace"))
         os._exit(0)
-    _send(b"r", bytes([program.is_stateful]))
+    _send(b"r", "\0".join(program.subtasks).encode())
     while True:
         try:
             shape, memory = pickle.load(requests)

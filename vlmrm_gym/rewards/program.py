@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import Execution, Inputs, execute
 from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
+from vlmrm_gym.rewards.verified import is_verified
 from vlmrm_gym.validation import check_choice, check_flag, check_size
 
 MAX_SOURCE = 2**20
 """Bytes of a program, at most."""
+_WARNED: set[str] = set()
+"""Programs that this process has warned of, by their SHA-256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,17 +115,30 @@ class Program:
         return {"program.py": text, **({} if fallback is None else {"fallback.py": fallback})}
 
     def build(self, device: str = "auto") -> "ProgramReward":
-        """Execute the program in a new isolated process.
+        """Execute the program in a new isolated process. Warns once if the program was not verified.
 
         Raises:
             ProgramError: It cannot be executed, or this machine cannot isolate it.
         """
+        reward = self.execute()
+        if not is_verified(self.path, str(self.sha256)) and self.sha256 not in _WARNED:
+            _WARNED.add(str(self.sha256))
+            file = "FILE, once it is in a file" if self.path is None else self.path
+            warnings.warn(
+                f"The program {self.name} was not verified: nothing says that experts complete it, and random behaviour "
+                f"does not. Run: vlmrm-gym program verify {file} ENV",
+                stacklevel=2,
+            )
+        return reward
+
+    def execute(self) -> "ProgramReward":
+        """As `build`, without the warning: for what verifies programs."""
         text, fallback = self.files["program.py"], self.files.get("fallback.py")
         execution = execute(text, self.name, self.inputs, isolate=self.isolate)
         if fallback is None:
             return ProgramReward(execution, self.inputs, self.size)
         other = execute(fallback, str(self.fallback), self.inputs, isolate=self.isolate)
-        if other.is_stateful:
+        if other.subtasks:
             other.close()
             raise ValueError(f"`fallback` must define a function reward(frame). Received {self.fallback!r}.")
         return ProgramReward(execution, self.inputs, self.size, other)
@@ -163,7 +179,9 @@ class ProgramReward:
     ) -> None:
         self._execution, self._fallback, self.inputs, self._size = execution, fallback, inputs, size
         self._warned = False
-        self.ordered: bool = execution.is_stateful
+        self.subtasks = execution.subtasks
+        """Names of the sub-tasks in their order; none for a function."""
+        self.ordered = bool(execution.subtasks)
         """Whether it has sub-tasks, and so scores the frames of an episode in order."""
 
     @property

@@ -1,0 +1,203 @@
+"""The episodes that a program is verified on: random and constant behaviour, experts, and the way to the goal."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, overload
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
+
+from vlmrm_gym.capture import StateView, is_drawn_from_states
+from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_settings
+from vlmrm_gym.envs.states import TaskStates
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
+from vlmrm_gym.rollouts.play import capture_state, constant_actions, play, random_actions, run_actions
+from vlmrm_gym.tasks import Task
+from vlmrm_gym.validation import find_time_limit
+
+STEPS = 200
+"""Of an episode, if neither the caller nor the environment says how many."""
+WAY = "the way to the goal"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Episode:
+    """T successive states, as a program sees them in a training: those that the steps led to."""
+
+    behaviour: str
+    """"random", "constant", `WAY`, or the name of a run or of a dataset."""
+    is_expert: bool
+    """Whether a program must be completed by it."""
+    states: States
+    draw: Callable[[States], NDArray[np.uint8]]
+    """Draws states: uint8 (T, H, W, 3). It works until the `Episodes` are closed."""
+    success: NDArray[np.bool_] | None = None
+    """bool (T,); None if it is not known."""
+    needed: float = 0.0
+    """The share of an episode's steps that must succeed for the episode to be a success. 0: one step is enough."""
+
+    @property
+    def frames(self) -> NDArray[np.uint8]:
+        """Its frames, uint8 (T, H, W, 3), drawn anew."""
+        return self.draw(self.states)
+
+    @property
+    def succeeded(self) -> bool | None:
+        """Whether the episode is a success; None if that is not known."""
+        return None if self.success is None else is_enough(self.success, self.needed)
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
+    """Whether at least one step, and a share `needed` of all, hold: bool (T,)."""
+    return bool(steps.any()) and float(steps.mean()) >= needed
+
+
+class Episodes(Sequence[Episode]):
+    """Episodes whose frames are drawn when they are looked at. Close them, or use them as a context manager."""
+
+    def __init__(self, episodes: Sequence[Episode], opened: ExitStack, environment: str) -> None:
+        self._episodes, self._opened = list(episodes), opened
+        self.environment = environment
+        """The environment's ID, or the path of the function that makes it."""
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Episode]: ...
+    def __getitem__(self, index: int | slice) -> Episode | list[Episode]:
+        return self._episodes[index]
+
+    def __len__(self) -> int:
+        return len(self._episodes)
+
+    def close(self) -> None:
+        """Close the environment. Frames cannot be drawn any more."""
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+def gather(
+    id: str | None = None,
+    *,
+    env: str | None = None,
+    camera: Any = None,
+    runs: Sequence[Path] = (),
+    rollouts: Sequence[Path] = (),
+    episodes: int = 10,
+    steps: int | None = None,
+    seed: int = 0,
+    trust_code: bool = False,
+    progress: Callable[[], object] = lambda: None,
+) -> Episodes:
+    """Play and read the episodes that programs for an environment are verified on.
+
+    Experts are the episodes of trained runs and of datasets; where it is known which states succeed, those that are
+    successes. Without runs and datasets, the way to the goal takes their place, if the task's record knows goal states:
+    from the state of a reset to a goal state in the first half of an episode, and there for the other half.
+
+    Args:
+        id: The environment's ID; None with `env`.
+        env: "package.module:function", which makes the environment.
+        camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
+        runs: Folders of trained runs, whose policies are played, deterministic.
+        rollouts: Folders of datasets of `vlmrm-gym dataset`.
+        episodes: Of each behaviour that is played, at least 1.
+        steps: The most steps of an episode; None: the environment's own time limit, or `STEPS`.
+        seed: Of everything that is drawn, from 0.
+        trust_code: Whether to run code that the configuration of a run names.
+        progress: Called after each episode.
+
+    Raises:
+        InputError: The environment, a camera, a run or a dataset cannot be used.
+        RunError: A folder is not a run's.
+    """
+    task = None if id is None else find_named_task(id)
+    camera = task.camera if camera is None and task is not None else camera
+    with ExitStack() as opened:
+        made = opened.enter_context(closing(make_unscored_env(id, env, steps)))
+        with as_input_error(DependencyNotInstalled):
+            view = opened.enter_context(closing(StateView(made, camera)))
+        if view.num_views > 1:
+            raise InputError(f"`camera` must have one view here. Received {view.num_views}. Pass one of them.")
+        steps = steps or find_time_limit(made) or STEPS
+        knows = task is not None and task.states is not None and is_drawn_from_states(made)
+        states = task.make_states() if task is not None and knows else None
+        found = list[Episode]()
+
+        def draw(rows: States) -> NDArray[np.uint8]:
+            return view.draw(rows.rows, rows.changes)
+
+        needed = 0.0 if task is None else task.success_threshold or 0.0
+
+        def add(
+            behaviour: str, rows: States, said: NDArray[np.bool_] | None = None, *, is_expert: bool = False
+        ) -> None:
+            success = _find_success(task, states, rows, said)
+            is_expert = is_expert and (success is None or is_enough(success, needed))
+            found.append(
+                Episode(
+                    behaviour=behaviour, is_expert=is_expert, states=rows, draw=draw, success=success, needed=needed
+                )
+            )
+            progress()
+
+        for i in range(episodes):
+            for number, (behaviour, policy) in enumerate((("random", random_actions), ("constant", constant_actions))):
+                act = policy(made.action_space, np.random.default_rng((seed, i, number)))
+                played = play(made, view, act, seed=seed + i, steps=steps, behaviour=behaviour)
+                add(behaviour, played.states, played.success)
+        for folder in runs:
+            act = run_actions(folder, made, id, trust_code=trust_code)
+            for i in range(episodes):
+                played = play(made, view, act, seed=seed + 10_000 + i, steps=steps, behaviour=folder.name)
+                add(folder.name, played.states, played.success, is_expert=True)
+        for folder in rollouts:
+            check_environment(folder, id, env)
+            is_trained = read_settings(folder)["policy"] not in ("random", "constant")
+            for read in read_dataset(folder):
+                is_expert = is_trained or _find_success(task, states, read.states, read.success) is not None
+                add(folder.name, read.states, read.success, is_expert=is_expert)
+        if states is not None and not runs and not rollouts:
+            for way in _ways(made, view, states, episodes, steps, seed):
+                add(WAY, way, is_expert=True)
+        return Episodes(found, opened.pop_all(), id or str(env))
+
+
+def _find_success(
+    task: Task | None, states: TaskStates | None, rows: States, said: NDArray[np.bool_] | None
+) -> NDArray[np.bool_] | None:
+    """Which states succeed, bool (T,): by the task's record, or as the environment said."""
+    if states is not None and states.has_success_fn:
+        return states.succeeds(rows.rows)
+    return None if task is not None and task.success_threshold is None else said
+
+
+def _ways(
+    env: gym.Env[Any, Any], view: StateView, task: TaskStates, count: int, steps: int, seed: int
+) -> Iterator[States]:
+    """Episodes that lead straight to goal states, and stay there; none if no goal is known."""
+    shares = np.linspace(0, 1, steps // 2 + 1)[1:]
+    for i, goal in enumerate(task.goals(count, np.random.default_rng(seed))):
+        env.reset(seed=seed + 20_000 + i)
+        view.reset()
+        start, _ = capture_state(view)
+        way = task.on_the_way(shares)
+        if way is None:
+            straight = start + shares[:, None] * (goal - start)
+            way = task.perturb(straight, np.zeros((len(straight), task.dimensions)))  # makes them possible
+        yield States(np.concatenate([way, np.repeat(goal[None], steps - len(way), axis=0)]))

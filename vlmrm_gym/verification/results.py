@@ -1,0 +1,159 @@
+"""What a verification found: which episodes complete a program, and which break the rules."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.files import atomic_write
+from vlmrm_gym.folders import make_folder
+from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.verification.accuracy import Accuracy
+
+FILES = ("report.html", "verification.json")
+"""What `Verification.write` writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Shares of the episodes that complete a program.
+
+    Raises:
+        ValueError: A share is not from 0 to 1.
+    """
+
+    random: float = 0.1
+    """Of random behaviour, and of constant behaviour, at most."""
+    experts: float = 1.0
+    """Of experts, at least; also with frames that are moved by a pixel."""
+    negatives: float = 0.0
+    """Of frozen, reversed, shuffled and black episodes, at most."""
+    threshold: float = 1.0
+    """What a function returns at least for a frame that is a success. True is 1."""
+
+    def __post_init__(self) -> None:
+        for name in ("random", "experts", "negatives"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be a share from 0 to 1. Received {getattr(self, name)!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What episodes of one kind made of the program."""
+
+    behaviour: str
+    """What they are: the behaviour, or what was made of the experts' episodes."""
+    episodes: int
+    """How many count."""
+    completed: float | None
+    """The share of them that completed the program; None: none counts."""
+    subtasks: tuple[float, ...]
+    """The same for each sub-task. Of a function: the share of frames that get the threshold."""
+    rule: str
+    """The limit as a text; empty if there is none."""
+    kept: bool
+    """Whether the limit is kept."""
+    note: str = ""
+    """Why some or all do not count."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Failure:
+    """An episode in which a program breaks a rule."""
+
+    rule: str
+    """The rule, a sentence."""
+    behaviour: str
+    """What the episode is, as in `Row`."""
+    episode: int
+    """Its number among all episodes, from 0; of a made episode that of the expert's."""
+    steps: NDArray[np.int64]
+    """int64 (K,): the steps that decide, from 0."""
+    frames: NDArray[np.uint8]
+    """uint8 (K, H, W, 3): their frames, as the program saw them."""
+    values: NDArray[np.float64]
+    """float64 (K,): what the program returned there; NaN where it failed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Verification:
+    """What was found."""
+
+    program: Program
+    environment: str
+    """The ID, or the path of the function that makes it; empty if it is not known."""
+    limits: Limits
+    subtasks: tuple[str, ...]
+    """Names of the sub-tasks; none for a function."""
+    rows: Sequence[Row]
+    failures: Sequence[Failure]
+    accuracy: Accuracy | None
+    """Against success, where it is known; None if it is not, or always the same."""
+    verified: bool
+    """Whether there were experts. Without them nothing is verified."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it was verified, and no rule is broken."""
+        return self.verified and not self.failures
+
+    @property
+    def verdict(self) -> str:
+        """A sentence."""
+        if not self.verified:
+            return "Nothing was verified: there were no episodes of experts."
+        return "The program is accepted." if self.accepted else "The program is not accepted."
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the frames, as what JSON can hold."""
+        numbers = None if self.accuracy is None else {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy}
+        return {
+            "program": self.program.name,
+            "sha256": self.program.sha256,
+            "environment": self.environment,
+            "accepted": self.accepted,
+            "verified": self.verified,
+            "limits": asdict(self.limits),
+            "subtasks": list(self.subtasks),
+            "rows": [asdict(row) for row in self.rows],
+            "accuracy": numbers,
+            "failures": [
+                {
+                    "rule": one.rule,
+                    "behaviour": one.behaviour,
+                    "episode": one.episode,
+                    "steps": one.steps.tolist(),
+                    "values": [None if np.isnan(value) else value for value in one.values.tolist()],
+                }
+                for one in self.failures
+            ],
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write `FILES`: a report with the frames that decide, which needs no network, and the numbers.
+
+        Raises:
+            InputError: The folder cannot be written to.
+            OSError: A file could not be written.
+        """
+        from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+        from vlmrm_gym.audit.report.pictures import embed
+
+        loaders = [PackageLoader(__package__, "."), PackageLoader("vlmrm_gym.audit.report", "templates")]
+        environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
+        environment.filters["embed"] = embed
+        page = environment.get_template("report.html.j2").render(found=self)
+        texts = dict(zip(FILES, (page, json.dumps(self.to_json(), indent=2)), strict=True))
+        make_folder(folder)
+        for name, text in texts.items():
+            atomic_write(folder / name, partial(_write_text, text))
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")

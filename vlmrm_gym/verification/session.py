@@ -1,0 +1,301 @@
+"""Scores episodes, and what is made of those of experts, and counts which complete the program.
+
+A frozen episode, the first frame again and again, counts unless that frame is known to be a success. A black one always
+counts. Reversed and shuffled ones are for sub-tasks: a function gets the same frames as from the expert. They count only
+where the order of frames must matter to the program:
+
+- reversed, unless the last frame alone, held, completes it;
+- shuffled, unless the frames that complete its sub-tasks, each held, complete it: then it reads no motion, and a shuffle
+  may show these frames in the right order.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.programs.errors import ProgramError
+from vlmrm_gym.programs.execution import Inputs
+from vlmrm_gym.rewards.program import ProgramReward
+from vlmrm_gym.verification.accuracy import Judged
+from vlmrm_gym.verification.behaviour import Episode, is_enough
+from vlmrm_gym.verification.results import Failure, Limits, Row
+
+BATCH, CHUNK = 64, 7
+"""Frames of a call, and of a call when an episode is scored again."""
+MAX_FRAMES = 6
+"""Of a failure."""
+MAX_FAILURES = 3
+"""Episodes that are shown for a rule."""
+DETERMINISTIC = (
+    "The program must return the same for the same frame in any batch: nothing may depend on the time, on chance or on "
+    "the number of calls."
+)
+ALIKE = "The program must not return the same for every frame of every episode."
+
+Change = Callable[[NDArray[Any]], NDArray[Any]]
+"""Of frames, uint8 (B, H, W, 3)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a program was shown of an episode, and what it returned."""
+
+    number: int
+    episode: Episode
+    order: NDArray[np.int64]
+    """int64 (T,): the steps of the episode, in the order in which they are shown."""
+    values: NDArray[np.float64]
+    """float64 (T,)."""
+    subtasks: int
+    threshold: float
+    change: Change | None = None
+
+    @property
+    def reached(self) -> NDArray[np.bool_]:
+        """bool (T,): which frames get a function's threshold."""
+        return self.values >= np.float32(self.threshold)
+
+    @property
+    def levels(self) -> NDArray[np.int64]:
+        """int64 (T,): how many sub-tasks have been completed."""
+        return np.floor(self.values * self.subtasks + 1e-6 * self.subtasks).astype(np.int64)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the episode completes the program."""
+        if self.subtasks:
+            return bool(self.levels.max() >= self.subtasks)
+        return is_enough(self.reached, self.episode.needed)
+
+    @property
+    def shares(self) -> list[float]:
+        """1 or 0 for each sub-task; of a function the share of frames that get the threshold."""
+        if not self.subtasks:
+            return [float(self.reached.mean())]
+        return [float(self.levels.max() > task) for task in range(self.subtasks)]
+
+    def completions(self) -> NDArray[np.int64]:
+        """The step at which each completed sub-task was; of a function the first frame that gets the threshold."""
+        reached = self.levels if self.subtasks else self.reached.astype(np.int64)
+        return np.array([np.argmax(reached >= level) for level in range(1, reached.max() + 1)], dtype=np.int64)
+
+    def failure(self, rule: str, behaviour: str, steps: NDArray[np.int64] | None = None) -> Failure:
+        """The failure, with the frames at `steps`; None: those that decide."""
+        if steps is None:
+            ends = [0, int(self.values.argmax()), int(self.values.argmin()), len(self.values) - 1]
+            steps = np.unique([*self.completions(), *ends])
+        steps = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_FRAMES).round().astype(int))]
+        frames = self.episode.draw(self.episode.states[self.order[steps]])
+        return Failure(
+            rule=rule,
+            behaviour=behaviour,
+            episode=self.number,
+            steps=steps,
+            frames=frames if self.change is None else self.change(frames),
+            values=self.values[steps],
+        )
+
+
+@dataclass(eq=False)
+class Tally:
+    """Counts which episodes of one kind complete the program."""
+
+    behaviour: str
+    at_least: float = 0.0
+    at_most: float = 1.0
+    shares: list[list[float]] = field(default_factory=list)
+    completed: list[bool] = field(default_factory=list)
+    notes: dict[str, int] = field(default_factory=dict)
+    """Why episodes do not count, and how many."""
+    against: list[Failure] = field(default_factory=list)
+    """The first episodes that are against the rule, which may allow some."""
+
+    @property
+    def rule(self) -> str:
+        if self.at_least > 0:
+            return f"at least {self.at_least:.0%}"
+        return f"at most {self.at_most:.0%}" if self.at_most < 1 else ""
+
+    @property
+    def kept(self) -> bool:
+        share = float(np.mean(self.completed)) if self.completed else self.at_least
+        return self.at_least <= share <= self.at_most
+
+    def add(self, shown: Shown) -> None:
+        self.completed.append(shown.completed)
+        self.shares.append(shown.shares)
+        is_against = bool(self.rule) and shown.completed == (self.at_most < 1)
+        if is_against and len(self.against) < MAX_FAILURES:
+            sentence = f"The program must be completed by {self.rule} of the episodes: {self.behaviour}."
+            self.against.append(shown.failure(sentence, self.behaviour))
+
+    def leave_out(self, why: str) -> None:
+        self.notes[why] = self.notes.get(why, 0) + 1
+
+    def row(self) -> Row:
+        count = len(self.completed)
+        return Row(
+            behaviour=self.behaviour,
+            episodes=count,
+            completed=float(np.mean(self.completed)) if count else None,
+            subtasks=tuple(np.mean(self.shares, axis=0).tolist()) if count else (),
+            rule=self.rule,
+            kept=self.kept,
+            note="; ".join(f"{number} left out: {why}" for why, number in self.notes.items()),
+        )
+
+
+class Session:
+    """Scores episodes one after the other.
+
+    Args:
+        reward, other: The program, in two processes.
+        inputs: What it sees.
+        limits: When it is accepted.
+    """
+
+    def __init__(self, reward: ProgramReward, other: ProgramReward, inputs: Inputs, limits: Limits) -> None:
+        self._reward, self._other, self._inputs, self.limits = reward, other, inputs, limits
+        self.tallies: dict[str, Tally] = {}
+        self.judged: list[Judged] = []
+        self._failures: list[Failure] = []
+        self._range: tuple[float, float] = (np.inf, -np.inf)
+        self._example: Failure | None = None
+        self._rng = np.random.default_rng(0)
+
+    def all_failures(self) -> list[Failure]:
+        """What breaks the rules, at most `MAX_FAILURES` for each."""
+        alike = [self._example] if self._example is not None and self._range[0] >= self._range[1] else []
+        broken = [one for tally in self.tallies.values() if not tally.kept for one in tally.against]
+        return [*self._failures, *alike, *broken]
+
+    def look_at(self, number: int, episode: Episode) -> None:
+        """Score an episode, and count it."""
+        inputs = episode.frames if self._inputs == "frames" else episode.states.rows
+        name = f"expert: {episode.behaviour}" if episode.is_expert else episode.behaviour
+        steps = np.arange(len(episode))
+        shown = self._show(number, episode, name, inputs, steps)
+        if shown is None or not self._repeats(shown, name, inputs):
+            return
+        self._range = min(self._range[0], shown.values.min()), max(self._range[1], shown.values.max())
+        if episode.success is not None:
+            self.judged.append(
+                Judged(
+                    values=shown.values,
+                    success=episode.success,
+                    reached=shown.reached,
+                    completed=shown.completed,
+                    succeeded=bool(episode.succeeded),
+                )
+            )
+        if episode.is_expert:
+            self._tally(name, at_least=self.limits.experts).add(shown)
+            self._example = self._example or shown.failure(ALIKE, name)
+            self._vary(shown, inputs)
+        elif episode.behaviour in ("random", "constant"):
+            tally = self._tally(name, at_most=self.limits.random)
+            if episode.succeeded:
+                tally.leave_out("they succeed")
+            else:
+                tally.add(shown)
+        else:
+            self._tally(name).add(shown)
+
+    def _tally(self, name: str, *, at_least: float = 0.0, at_most: float = 1.0) -> Tally:
+        return self.tallies.setdefault(name, Tally(name, at_least, at_most))
+
+    def _vary(self, expert: Shown, inputs: NDArray[Any]) -> None:
+        """Score what is made of an expert's episode."""
+        count, steps = len(expert.order), expert.order
+        variants: list[tuple[str, NDArray[np.int64], Change | None, str]] = [("frozen", 0 * steps, None, "")]
+        if expert.episode.success is not None and expert.episode.success[0]:
+            variants = [("frozen", 0 * steps, None, "their first frame is a success")]
+        if self._reward.ordered:
+            why = "" if expert.completed else "the expert's episode does not complete the program"
+            last = why or (
+                "their last frame alone completes the program"
+                if self._completes(expert, inputs, np.full(count, count - 1))
+                else ""
+            )
+            held = why or (
+                "the program reads no motion: the frames that complete its sub-tasks, held, complete it"
+                if self._completes(expert, inputs, np.repeat(expert.completions(), count))
+                else ""
+            )
+            variants += [("reversed", steps[::-1], None, last), ("shuffled", self._rng.permutation(steps), None, held)]
+        else:
+            same = "a function gets the same frames as from the expert"
+            variants += [("reversed", steps, None, same), ("shuffled", steps, None, same)]
+        if self._inputs == "frames":
+            variants.append(("black", steps, np.zeros_like, ""))
+            moved = self._tally("experts, frames moved by a pixel", at_least=self.limits.experts)
+            if shown := self._show(expert.number, expert.episode, moved.behaviour, inputs, steps, move):
+                moved.add(shown)
+        for name, order, change, why in variants:
+            tally = self._tally(name, at_most=self.limits.negatives)
+            if why:
+                tally.leave_out(why)
+            elif shown := self._show(expert.number, expert.episode, name, inputs, order, change):
+                tally.add(shown)
+
+    def _completes(self, expert: Shown, inputs: NDArray[Any], order: NDArray[np.int64]) -> bool:
+        shown = self._show(expert.number, expert.episode, "held frames", inputs, order)
+        return shown is None or shown.completed
+
+    def _show(
+        self,
+        number: int,
+        episode: Episode,
+        name: str,
+        inputs: NDArray[Any],
+        order: NDArray[np.int64],
+        change: Change | None = None,
+    ) -> Shown | None:
+        """Score the frames of an episode in an order; None if the program fails, which is noted."""
+        parts = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+        values, memory = list[NDArray[np.float64]](), None
+        shown = Shown(number, episode, order, np.full(len(order), np.nan), len(self._reward.subtasks), 0.0, change)
+        try:
+            for part in parts:
+                frames = inputs[part] if change is None else change(inputs[part])
+                made, memory = self._reward.continue_episode(frames, memory)
+                values.append(made.astype(np.float64))
+        except ProgramError as error:
+            step = np.array([sum(map(len, values)) + (error.frame or 0)])
+            self._fail(shown.failure(f"The program must return a value for every frame. {error}", name, step))
+            return None
+        return replace(shown, values=np.concatenate(values), threshold=self.limits.threshold)
+
+    def _repeats(self, shown: Shown, name: str, inputs: NDArray[Any]) -> bool:
+        """Whether the program returns the same for an episode again, in small batches between which it sees others.
+
+        A function gets the frames backwards.
+        """
+        score, order = self._other.continue_episode, shown.order if self._reward.ordered else shown.order[::-1]
+        values, memory = list[NDArray[Any]](), None
+        try:
+            for start in range(0, len(order), CHUNK):
+                made, memory = score(inputs[order[start : start + CHUNK]], memory)
+                values.append(made)
+                score(inputs[:1], None)
+        except ProgramError:  # it did not fail on these frames before
+            differ = shown.order[:1]
+        else:
+            again = np.concatenate(values)
+            differ = np.flatnonzero((again if self._reward.ordered else again[::-1]) != shown.values)
+        if len(differ):
+            self._fail(shown.failure(DETERMINISTIC, name, differ))
+        return not len(differ)
+
+    def _fail(self, failure: Failure) -> None:
+        kind = failure.rule.partition(".")[0].partition(":")[0]
+        if sum(one.rule.startswith(kind) for one in self._failures) < MAX_FAILURES:
+            self._failures.append(failure)
+
+
+def move(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Frames whose content is moved to the right by a pixel; the left column is doubled: uint8 (B, H, W, 3)."""
+    return np.concatenate([frames[:, :, :1], frames[:, :, :-1]], axis=2)
