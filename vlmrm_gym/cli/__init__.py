@@ -22,6 +22,7 @@ COMMANDS = {
     "label": "ask a labeler which of two segments of a dataset is closer to the goal",
     "fit": "make a reward of a labeler's answers",
     "labels": "show what labelers answered, and how far they agree",
+    "program": "verify a program before it is a reward",
     "tasks": "list the registered IDs and their prompts, with pictures",
 }
 """What each command does, in a line."""
@@ -38,7 +39,7 @@ _DISK_ERRORS += (errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command.
 
-    Exit codes: 2 for bad input, 1 for a failure, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 2 for bad input, 1 for a failure or a program that is not accepted, 130 after Ctrl-C, 143 after SIGTERM.
     """
     if arguments is None:
         arguments = sys.argv[1:]

@@ -125,8 +125,8 @@ class Program:
             _WARNED.add(str(self.sha256))
             file = "FILE, once it is in a file" if self.path is None else self.path
             warnings.warn(
-                f"The program {self.name} was not verified: nothing says that experts complete it, and random behaviour "
-                f"does not. Run: vlmrm-gym program verify {file} ENV",
+                f"The program {self.name} was not verified: nothing says that experts complete it, and that random "
+                f"behaviour does not. Run: vlmrm-gym program verify {file} ENV",
                 stacklevel=2,
             )
         return reward

@@ -45,11 +45,14 @@ class Accuracy:
     def describe(self) -> str:
         """A sentence with all numbers."""
         ranked = "" if self.auc is None else f" AUC of the frames: {self.auc:.3f}."
-        return (
-            f"{self.accuracy:.1%} of the {self.unit} are right. Of those that succeed it says so of "
-            f"{self.true_positives:,} of {self.true_positives + self.false_negatives:,}, and of those that fail it says "
-            f"so of {self.true_negatives:,} of {self.true_negatives + self.false_positives:,}.{ranked}"
+        successes, failures = (
+            f"{right:,} of {right + wrong:,}"
+            for right, wrong in (
+                (self.true_positives, self.false_negatives),
+                (self.true_negatives, self.false_positives),
+            )
         )
+        return f"{self.accuracy:.1%} of the {self.unit} are right: {successes} successes, {failures} failures.{ranked}"
 
 
 def measure_accuracy(judged: Sequence[Judged], *, is_function: bool) -> Accuracy | None:

@@ -145,7 +145,7 @@ class Verification:
 
         from vlmrm_gym.audit.report.pictures import embed
 
-        loaders = [PackageLoader(__package__, "."), PackageLoader("vlmrm_gym.audit.report", "templates")]
+        loaders = [PackageLoader("vlmrm_gym.verification", "."), PackageLoader("vlmrm_gym.audit.report", "templates")]
         environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
         environment.filters["embed"] = embed
         page = environment.get_template("report.html.j2").render(found=self)

@@ -1,12 +1,12 @@
 """Scores episodes, and what is made of those of experts, and counts which complete the program.
 
-A frozen episode, the first frame again and again, counts unless that frame is known to be a success. A black one always
-counts. Reversed and shuffled ones are for sub-tasks: a function gets the same frames as from the expert. They count only
-where the order of frames must matter to the program:
+A frozen episode, the first frame again and again, counts unless that frame is known to be a success. A black one
+always counts. Reversed and shuffled ones are for sub-tasks: a function gets the same frames as from the expert. They
+count only where the order of frames must matter to the program:
 
 - reversed, unless the last frame alone, held, completes it;
-- shuffled, unless the frames that complete its sub-tasks, each held, complete it: then it reads no motion, and a shuffle
-  may show these frames in the right order.
+- shuffled, unless the frames that complete its sub-tasks, each held, complete it: then it reads no motion, and a
+  shuffle may show these frames in the right order.
 """
 
 from collections.abc import Callable
@@ -55,12 +55,12 @@ class Shown:
 
     @property
     def reached(self) -> NDArray[np.bool_]:
-        """bool (T,): which frames get a function's threshold."""
+        """Which frames get a function's threshold: bool (T,)."""
         return self.values >= np.float32(self.threshold)
 
     @property
     def levels(self) -> NDArray[np.int64]:
-        """int64 (T,): how many sub-tasks have been completed."""
+        """How many sub-tasks have been completed: int64 (T,)."""
         return np.floor(self.values * self.subtasks + 1e-6 * self.subtasks).astype(np.int64)
 
     @property
@@ -115,16 +115,19 @@ class Tally:
 
     @property
     def rule(self) -> str:
+        """The limit as a text; empty if there is none."""
         if self.at_least > 0:
             return f"at least {self.at_least:.0%}"
         return f"at most {self.at_most:.0%}" if self.at_most < 1 else ""
 
     @property
     def kept(self) -> bool:
+        """Whether the limit is kept; true without episodes."""
         share = float(np.mean(self.completed)) if self.completed else self.at_least
         return self.at_least <= share <= self.at_most
 
     def add(self, shown: Shown) -> None:
+        """Count an episode."""
         self.completed.append(shown.completed)
         self.shares.append(shown.shares)
         is_against = bool(self.rule) and shown.completed == (self.at_most < 1)
@@ -133,9 +136,11 @@ class Tally:
             self.against.append(shown.failure(sentence, self.behaviour))
 
     def leave_out(self, why: str) -> None:
+        """Note that an episode does not count."""
         self.notes[why] = self.notes.get(why, 0) + 1
 
     def row(self) -> Row:
+        """The line of the table."""
         count = len(self.completed)
         return Row(
             behaviour=self.behaviour,

@@ -25,7 +25,7 @@ def verify(
     """Verify a program.
 
     Each episode is scored twice, in two processes and in other batches, and must get the same answers. Experts are
-    scored again with frames that are moved by a pixel, and frozen, reversed, shuffled and black; see `session` for where
+    scored again with frames that are moved by a pixel, and frozen, reversed, shuffled and black; `session` says where
     those apply. An untrained episode that is known to be a success does not count.
 
     Args:
@@ -40,8 +40,8 @@ def verify(
     """
     if program.inputs == "states" and any(one.states.rows.ndim != 2 for one in episodes):
         raise InputError(
-            "`inputs` must be 'frames' for an environment whose frames are stored. Received 'states'. Write the program "
-            "for frames."
+            "`inputs` must be 'frames' for an environment whose frames are stored. Received 'states'. Write the "
+            "program for frames."
         )
     with closing(program.execute()) as reward, closing(program.execute()) as other:
         session = Session(reward, other, program.inputs, limits or Limits())
