@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, overload
@@ -42,6 +42,8 @@ class Episode:
     """bool (T,); None if it is not known."""
     needed: float = 0.0
     """The share of an episode's steps that must succeed for the episode to be a success. 0: one step is enough."""
+    stride: int = 1
+    """State i is that of step `stride` * i."""
 
     @property
     def frames(self) -> NDArray[np.uint8]:
@@ -52,6 +54,12 @@ class Episode:
     def succeeded(self) -> bool | None:
         """Whether the episode is a success; None if that is not known."""
         return None if self.success is None else is_enough(self.success, self.needed)
+
+    def thin(self, count: int) -> "Episode":
+        """Every k-th of its states: at most `count`."""
+        stride = -(-len(self) // count)
+        success = None if self.success is None else self.success[::stride]
+        return replace(self, states=self.states[::stride], success=success, stride=stride)
 
     def __len__(self) -> int:
         return len(self.states)

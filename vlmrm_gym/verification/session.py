@@ -25,6 +25,8 @@ from vlmrm_gym.verification.results import Failure, Limits, Row
 
 BATCH, CHUNK = 64, 7
 """Frames of a call, and of a call when an episode is scored again."""
+FRAMES = 50
+"""Of an episode that are scored by a function, which is asked about each for itself."""
 MAX_FRAMES = 6
 """Of a failure."""
 MAX_FAILURES = 3
@@ -93,7 +95,7 @@ class Shown:
             rule=rule,
             behaviour=behaviour,
             episode=self.number,
-            steps=steps,
+            steps=steps * self.episode.stride,
             frames=frames if self.change is None else self.change(frames),
             values=self.values[steps],
         )
@@ -179,6 +181,8 @@ class Session:
 
     def look_at(self, number: int, episode: Episode) -> None:
         """Score an episode, and count it."""
+        if not self._reward.ordered:
+            episode = episode.thin(FRAMES)
         inputs = episode.frames if self._inputs == "frames" else episode.states.rows
         name = f"expert: {episode.behaviour}" if episode.is_expert else episode.behaviour
         steps = np.arange(len(episode))
