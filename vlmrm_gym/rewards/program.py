@@ -123,10 +123,10 @@ class Program:
         reward = self.execute()
         if not is_verified(self.path, str(self.sha256)) and self.sha256 not in _WARNED:
             _WARNED.add(str(self.sha256))
-            file = "FILE, once it is in a file" if self.path is None else self.path
+            run, file = ("Save it in a file, and run", "FILE") if self.path is None else ("Run", self.path)
             warnings.warn(
                 f"The program {self.name} was not verified: nothing says that experts complete it, and that random "
-                f"behaviour does not. Run: vlmrm-gym program verify {file} ENV",
+                f"behaviour does not. {run}: vlmrm-gym program verify {file} ENV",
                 stacklevel=2,
             )
         return reward

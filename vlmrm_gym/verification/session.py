@@ -5,8 +5,8 @@ always counts. Reversed and shuffled ones are for sub-tasks: a function gets the
 count only where the order of frames must matter to the program:
 
 - reversed, unless the last frame alone, held, completes it;
-- shuffled, unless the frames that complete its sub-tasks, each held, complete it: then it reads no motion, and a
-  shuffle may show these frames in the right order.
+- shuffled, where the reversed one completes it, too. Otherwise the program looks for an order, such as left and then
+  right, which a shuffle may have by chance.
 """
 
 from collections.abc import Callable
@@ -35,6 +35,7 @@ DETERMINISTIC = (
     "The program must return the same for the same frame in any batch: nothing may depend on the time, on chance or on "
     "the number of calls."
 )
+MOVED = "experts, frames moved by a pixel"
 ALIKE = "The program must not return the same for every frame of every episode."
 
 Change = Callable[[NDArray[Any]], NDArray[Any]]
@@ -218,41 +219,44 @@ class Session:
 
     def _vary(self, expert: Shown, inputs: NDArray[Any]) -> None:
         """Score what is made of an expert's episode."""
-        count, steps = len(expert.order), expert.order
-        variants: list[tuple[str, NDArray[np.int64], Change | None, str]] = [("frozen", 0 * steps, None, "")]
-        if expert.episode.success is not None and expert.episode.success[0]:
-            variants = [("frozen", 0 * steps, None, "their first frame is a success")]
-        if self._reward.ordered:
-            why = "" if expert.completed else "the expert's episode does not complete the program"
-            last = why or (
-                "their last frame alone completes the program"
-                if self._completes(expert, inputs, np.full(count, count - 1))
-                else ""
-            )
-            held = why or (
-                "the program reads no motion: the frames that complete its sub-tasks, held, complete it"
-                if self._completes(expert, inputs, np.repeat(expert.completions(), count))
-                else ""
-            )
-            variants += [("reversed", steps[::-1], None, last), ("shuffled", self._rng.permutation(steps), None, held)]
-        else:
-            same = "a function gets the same frames as from the expert"
-            variants += [("reversed", steps, None, same), ("shuffled", steps, None, same)]
+        steps = expert.order
+        first, last = np.zeros_like(steps), np.full_like(steps, len(steps) - 1)
+        is_success = expert.episode.success is not None and bool(expert.episode.success[0])
+        self._count("frozen", expert, inputs, first, why="their first frame is a success" if is_success else "")
         if self._inputs == "frames":
-            variants.append(("black", steps, np.zeros_like, ""))
-            moved = self._tally("experts, frames moved by a pixel", at_least=self.limits.experts)
-            if shown := self._show(expert.number, expert.episode, moved.behaviour, inputs, steps, move):
-                moved.add(shown)
-        for name, order, change, why in variants:
-            tally = self._tally(name, at_most=self.limits.negatives)
-            if why:
-                tally.leave_out(why)
-            elif shown := self._show(expert.number, expert.episode, name, inputs, order, change):
-                tally.add(shown)
+            self._count("black", expert, inputs, steps, np.zeros_like)
+            self._count(MOVED, expert, inputs, steps, move, at_least=self.limits.experts)
+        why = "a function gets the same frames as from the expert"
+        if self._reward.ordered:
+            held = self._show(expert.number, expert.episode, "the last frame, held", inputs, last)
+            alone = held is None or held.completed
+            why = "their last frame alone completes the program" if alone else ""
+            why = why if expert.completed else "the expert's episode does not complete the program"
+        backwards = self._count("reversed", expert, inputs, steps[::-1], why=why)
+        if not why and not (backwards is not None and backwards.completed):
+            why = "the program looks for an order, which a shuffle may have by chance"
+        self._count("shuffled", expert, inputs, self._rng.permutation(steps), why=why)
 
-    def _completes(self, expert: Shown, inputs: NDArray[Any], order: NDArray[np.int64]) -> bool:
-        shown = self._show(expert.number, expert.episode, "held frames", inputs, order)
-        return shown is None or shown.completed
+    def _count(
+        self,
+        name: str,
+        expert: Shown,
+        inputs: NDArray[Any],
+        order: NDArray[np.int64],
+        change: Change | None = None,
+        *,
+        why: str = "",
+        at_least: float | None = None,
+    ) -> Shown | None:
+        """Score what is made of an expert's episode, and count it; None if it does not count, because of `why`."""
+        limits = {"at_most": self.limits.negatives} if at_least is None else {"at_least": at_least}
+        tally = self._tally(name, **limits)
+        if why:
+            tally.leave_out(why)
+            return None
+        if shown := self._show(expert.number, expert.episode, name, inputs, order, change):
+            tally.add(shown)
+        return shown
 
     def _show(
         self,

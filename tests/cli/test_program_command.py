@@ -1,0 +1,148 @@
+"""`vlmrm-gym program verify`, and the warning of programs that were not verified."""
+
+import json
+import warnings
+
+import gymnasium as gym
+import pytest
+
+from vlmrm_gym import Program
+from vlmrm_gym.cli import main
+from vlmrm_gym.cli.program_verify import verify
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.programs.sandbox import is_supported
+from vlmrm_gym.rewards.verified import record_file
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
+
+CARTPOLE = "VLMRM/CartPole-v1"
+UPRIGHT = "def reward(state):\n    return bool(abs(state[1]) < 0.209 and abs(state[0]) < 2.4)"
+STATES = ["--inputs", "states"]
+FEW = ["--episodes", "1", "--steps", "60"]
+
+
+def write(folder, name, text):
+    (folder / name).write_text(text)
+    return folder / name
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def ended(capsys, *arguments):
+    """The exit code of a command, and what it printed."""
+    try:
+        main(["program", "verify", *map(str, arguments)])
+    except SystemExit as error:
+        code = error.code
+    else:
+        code = 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def warned_of(program):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program.build().close()
+    return [str(one.message) for one in caught if "was not verified" in str(one.message)]
+
+
+def test_an_accepted_program_is_recorded_and_no_longer_warns(tmp_path, capsys):
+    file = write(tmp_path, "pole.py", UPRIGHT)
+    program = Program(path=str(file), inputs="states")
+    code, out, _ = ended(capsys, file, CARTPOLE, *STATES, *FEW)
+    assert code == 0
+    assert "The program is accepted." in out
+    assert "100.0% of the frames are right" in out
+    record = json.loads(record_file(file).read_text())
+    assert record["sha256"] == program.sha256
+    assert record["environment"] == CARTPOLE
+    assert record["episodes"]["random"] == 1
+    report = (tmp_path / "pole_verification" / "report.html").read_text()
+    assert "The program is accepted." in report
+    numbers = json.loads((tmp_path / "pole_verification" / "verification.json").read_text())
+    assert numbers["accepted"]
+    assert numbers["accuracy"]["accuracy"] == 1
+    assert warned_of(program) == []
+    file.write_text(UPRIGHT + "  # changed")
+    assert len(warned_of(Program(path=str(file), inputs="states"))) == 1
+
+
+def test_a_program_that_is_not_accepted_loses_its_record(tmp_path, capsys):
+    file = write(tmp_path, "always.py", "def reward(state):\n    return True")
+    record_file(file).write_text(json.dumps({"sha256": Program(path=str(file)).sha256}))
+    code, out, _ = ended(capsys, file, CARTPOLE, *STATES, *FEW, "--out", "found")
+    assert code == 1
+    assert "at most 10%, broken" in out
+    assert "The program must be completed by at most 10% of the episodes: random." in out
+    assert "The program is not accepted." in out
+    assert not record_file(file).exists()
+    report = (tmp_path / "found" / "report.html").read_text()
+    assert report.count("<figure") == report.count("data:image/jpeg;base64,") > 2
+    (failure, *_) = json.loads((tmp_path / "found" / "verification.json").read_text())["failures"]
+    assert set(failure) == {"rule", "behaviour", "episode", "steps", "values"}
+
+
+def test_without_experts_nothing_was_verified(tmp_path, capsys):
+    file = write(tmp_path, "high.py", "def reward(frame):\n    return False")
+    code, out, _ = ended(capsys, file, "Acrobot-v1", "--episodes", "1", "--steps", "3")
+    assert code == 1
+    assert "Nothing was verified" in out
+    assert not record_file(file).exists()
+
+
+def test_a_dataset_of_successes_is_an_expert(tmp_path):
+    main(["dataset", CARTPOLE, "--out", "poles", "--episodes", "2", "--steps", "3"])
+    found = verify(write(tmp_path, "pole.py", UPRIGHT), CARTPOLE, rollouts="poles", inputs="states", episodes=1)
+    assert found.accepted
+    assert {row.behaviour: row.episodes for row in found.rows}["expert: poles"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.py", CARTPOLE], "`path` must be the file of a program. Received 'nowhere.py'"),
+        (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
+        (["broken.py", CARTPOLE, *FEW], "Line 2: SyntaxError"),
+        (["good.py", "VLMRM/CartPole-v9"], "The ID must be a registered one"),
+        (["good.py"], "Either an ID or `env` must be given"),
+        (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
+        (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
+        (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),
+        (["good.py", "VLMRM/Humanoid-kneel-v0", "--camera", "front-side", *FEW], "`camera` must have one view here"),
+    ],
+)
+def test_bad_input_is_told(tmp_path, capsys, arguments, message):
+    for name, text in {"empty": "x = 1", "broken": "def reward(frame):\n    return (", "good": UPRIGHT}.items():
+        write(tmp_path, f"{name}.py", text)
+    code, _, error = ended(capsys, *arguments)
+    assert code == 2
+    assert message in error
+    assert not list(tmp_path.glob("*_verification"))
+
+
+def test_the_commands_of_program_are_listed(capsys):
+    main(["program", "--help"])
+    assert "verify" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as raised:
+        main(["program", "run"])
+    assert raised.value.code == 2
+    with pytest.raises(InputError, match="`episodes` must be from 1"):
+        verify("x.py", CARTPOLE, episodes=0)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_one_warning_names_the_command_at_the_door_of_environments(num_workers):
+    source = f"def reward(frame):\n    return {num_workers}  # a program of this test alone"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            gym.make_vec(
+                CARTPOLE, num_envs=2, reward=Program(source=source), num_workers=num_workers, episode_length=2
+            ).close()
+    messages = [str(one.message) for one in caught if "was not verified" in str(one.message)]
+    assert messages[0].endswith("Save it in a file, and run: vlmrm-gym program verify FILE ENV")
+    assert len(messages) == 1

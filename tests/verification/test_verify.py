@@ -1,0 +1,323 @@
+"""Programs are verified on real frames of cart-pole: each rule rejects what breaks it, and says which frames decide."""
+
+from contextlib import ExitStack, closing
+
+import numpy as np
+import pytest
+
+from vlmrm_gym import Program
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.programs.errors import ProgramError
+from vlmrm_gym.programs.sandbox import is_supported
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rollouts.environments import make_unscored_env
+from vlmrm_gym.verification.behaviour import Episode, Episodes, gather
+from vlmrm_gym.verification.session import ALIKE, DETERMINISTIC
+from vlmrm_gym.verification.verify import Limits, verify
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
+
+CARTPOLE = "VLMRM/CartPole-v1"
+LENGTH = 16
+
+HELPERS = """
+import numpy as np
+
+def brown(frame):
+    # Rows and columns of the pole, which is (202, 152, 101), in a quarter of the resolution.
+    return np.nonzero(abs(frame[::4, ::4].astype(np.int32) - [202, 152, 101]).max(-1) < 30)
+
+def up(frame):
+    rows, columns = brown(frame)
+    return len(rows) > 5 and bool(np.ptp(rows) > 2 * np.ptp(columns) and rows.mean() < 72)
+
+def column(frame):
+    rows, columns = brown(frame)
+    return columns.mean() / 150 if len(columns) else 0.5
+"""
+UP = HELPERS + "def reward(frame):\n    return up(frame)\n"
+PLACES = (
+    HELPERS
+    + """
+class Left:
+    def reset(self): pass
+    def __call__(self, frame): return column(frame) < 0.4
+
+class Right:
+    def reset(self): pass
+    def __call__(self, frame): return column(frame) > 0.6
+"""
+)
+"""First the cart is at the left, then at the right."""
+
+
+def states(positions, angles=0.0):
+    return States(np.stack(np.broadcast_arrays(np.asarray(positions, float), np.asarray(angles, float)), axis=1))
+
+
+LINE = np.linspace(0, 1, LENGTH)
+
+
+@pytest.fixture(scope="module")
+def draw():
+    with closing(make_unscored_env(CARTPOLE, None)) as env, closing(StateView(env)) as view:
+        yield lambda rows: view.draw(rows.rows, rows.changes)
+
+
+@pytest.fixture(scope="module")
+def episode(draw):
+    """A function that makes an episode of positions of the cart and angles of the pole."""
+
+    def make(behaviour, positions, angles=0.0, *, success=None, needed=0.0):
+        return Episode(
+            behaviour=behaviour,
+            is_expert=behaviour == "expert",
+            states=states(positions, angles),
+            draw=draw,
+            success=success,
+            needed=needed,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def swings(episode):
+    """Experts raise the pole from the side; random and constant behaviour does not. Success is not known."""
+    down = np.linspace(1.5, 3, LENGTH)
+    return [
+        *(episode("random", 0.1 * i * LINE, down) for i in range(2)),
+        episode("constant", 2 * LINE, 1.6),
+        *(episode("expert", 0.2 * i * LINE, np.linspace(1.5, 0, LENGTH)) for i in range(2)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def drives(episode):
+    """Experts drive the cart to the left, and then to the right, where they end between; random behaviour stays."""
+    there = np.interp(LINE, [0, 0.4, 0.8, 1], [0, -1.5, 1.5, 0])
+    return [episode("random", 0.2 * LINE), episode("constant", -0.2 * LINE), episode("expert", there)]
+
+
+def rows(found):
+    return {row.behaviour: row for row in found.rows}
+
+
+def broken(found):
+    return {failure.behaviour for failure in found.failures}
+
+
+def test_a_function_that_sees_the_goal_is_accepted(swings):
+    found = verify(Program(source=UP), swings)
+    assert found.accepted
+    assert found.failures == []
+    completed = {name: row.completed for name, row in rows(found).items()}
+    assert completed == {
+        "random": 0,
+        "constant": 0,
+        "expert: expert": 1,
+        "experts, frames moved by a pixel": 1,
+        "frozen": 0,
+        "reversed": None,
+        "shuffled": None,
+        "black": 0,
+    }
+    assert "a function gets the same frames" in rows(found)["reversed"].note
+    assert found.accuracy is None
+
+
+def test_sub_tasks_in_order_are_accepted_and_reversed_episodes_count(drives):
+    found = verify(Program(source=PLACES), drives)
+    assert found.accepted
+    assert found.subtasks == ("Left", "Right")
+    assert rows(found)["expert: expert"].subtasks == (1, 1)
+    assert rows(found)["reversed"].completed == 0
+    assert rows(found)["reversed"].subtasks == (1, 0)  # the way back is right, then left
+    assert "an order, which a shuffle may have by chance" in rows(found)["shuffled"].note
+
+
+ALWAYS = "def reward(frame):\n    return True"
+INVERTED = UP.replace("return up(frame)", "return not up(frame) and len(brown(frame)[0]) > 5")
+BOTH = (
+    HELPERS
+    + """
+class Both:
+    def reset(self): self.seen = set()
+    def __call__(self, frame):
+        x = column(frame)
+        self.seen |= {"left"} if x < 0.4 else {"right"} if x > 0.6 else set()
+        return len(self.seen) == 2
+"""
+)
+"""Left and right, in any order."""
+WAITS = "class Waits:\n    def reset(self): self.n = 0\n    def __call__(self, frame):\n        self.n += 1\n"
+WAITS += "        return self.n > 9"
+
+
+@pytest.mark.parametrize(
+    ("source", "behaviours"),
+    [
+        (ALWAYS, {"random", "constant", "frozen", "black"}),
+        (INVERTED, {"random", "constant", "frozen"}),
+        (WAITS, {"random", "constant", "frozen", "black"}),
+        ("def reward(frame):\n    return False", {"expert: expert", "experts, frames moved by a pixel"}),
+        (UP.replace("len(rows) > 5 and", "not len(rows) or"), {"black"}),
+        (UP.replace("return up(frame)", "return frame[:, 0].mean() > 254"), {"random", "constant", "frozen"}),
+    ],
+)
+def test_a_function_or_a_counter_that_others_complete_is_not_accepted(swings, source, behaviours):
+    found = verify(Program(source=source), swings)
+    assert found.verified
+    assert not found.accepted
+    assert behaviours <= broken(found)
+    assert all(failure.rule.startswith("The program must ") for failure in found.failures)
+    assert {name for name, row in rows(found).items() if not row.kept} <= broken(found)
+
+
+def test_an_order_that_does_not_matter_to_the_program_is_found(drives):
+    found = verify(Program(source=BOTH), drives)
+    assert broken(found) == {"reversed", "shuffled"}
+
+
+def test_a_goal_that_needs_no_order_may_be_seen_backwards(swings):
+    held = (
+        HELPERS
+        + """
+class Held:
+    def reset(self): self.n = 0
+    def __call__(self, frame):
+        self.n += up(frame)
+        return self.n >= 3
+"""
+    )
+    found = verify(Program(source=held), swings)
+    assert found.accepted
+    assert rows(found)["reversed"].note == "2 left out: their last frame alone completes the program"
+    assert rows(found)["shuffled"].episodes == 0
+
+
+def test_a_state_machine_in_one_sub_task_is_accepted(drives):
+    machine = BOTH.replace('{"right"} if x > 0.6', '{"right"} if x > 0.6 and self.seen')
+    found = verify(Program(source=machine), drives)
+    assert found.accepted
+    assert rows(found)["reversed"].completed == 0
+
+
+def test_a_failure_has_the_frames_that_decide(drives, draw):
+    found = verify(Program(source=PLACES.replace("> 0.6", "> 0.99")), drives)
+    failure = next(one for one in found.failures if one.behaviour == "expert: expert")
+    assert failure.episode == 2
+    assert "at least 100%" in failure.rule
+    assert {0, LENGTH - 1} <= set(failure.steps.tolist())
+    left = int(np.argmax(failure.values >= 0.5))
+    assert drives[2].states.rows[failure.steps[left], 0] < -0.4
+    np.testing.assert_array_equal(failure.frames, draw(drives[2].states)[failure.steps])
+
+
+def test_memorised_frames_are_found(swings):
+    expert = swings[3].frames[-1]
+    keys = {int(one.frames[-1].astype(np.int64).ravel() @ np.arange(expert.size)) for one in swings if one.is_expert}
+    source = "import numpy as np\ndef reward(frame):\n    return int(frame.astype(np.int64).ravel() @ "
+    source += f"np.arange(frame.size)) in {keys}"
+    assert broken(verify(Program(source=source), swings)) == {"experts, frames moved by a pixel"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ndef reward(frame):\n    return int(time.perf_counter() * 1e5) % 2",
+        "calls = 0\ndef reward(frame):\n    global calls\n    calls += 1\n    return calls > 30",
+        "calls = 0\n" + WAITS.replace("self.n > 9", "count() > 20") + "\ndef count():\n    global calls\n"
+        "    calls += 1\n    return calls",
+    ],
+)
+def test_what_depends_on_the_time_or_on_calls_is_found(swings, source):
+    found = verify(Program(source=source), swings)
+    assert not found.accepted
+    assert any(one.rule == DETERMINISTIC or "must return the same for the same" in one.rule for one in found.failures)
+
+
+def test_a_program_that_sees_the_background_only_is_found(swings):
+    found = verify(Program(source="def reward(frame):\n    return frame[:20].mean() / 500"), swings)
+    assert ALIKE in {failure.rule for failure in found.failures}
+
+
+def test_an_error_names_the_frame(swings):
+    found = verify(Program(source=HELPERS + "def reward(frame):\n    return 1 / len(brown(frame)[0])"), swings)
+    failure = next(one for one in found.failures if one.behaviour == "black")
+    assert "ZeroDivisionError" in failure.rule
+    assert failure.steps.tolist() == [0]
+    assert np.isnan(failure.values).all()
+
+
+def test_without_experts_nothing_is_verified(swings):
+    found = verify(Program(source=UP), [one for one in swings if not one.is_expert])
+    assert not found.verified
+    assert not found.accepted
+    assert found.verdict == "Nothing was verified: there were no episodes of experts."
+
+
+def test_limits_are_what_the_caller_says(swings):
+    assert not verify(Program(source=WAITS), swings).accepted
+    assert verify(Program(source=WAITS), swings, Limits(random=1, negatives=1)).accepted
+    half = Program(source=HELPERS + "def reward(frame):\n    return 0.5 * up(frame)")
+    assert not verify(half, swings).accepted
+    assert verify(half, swings, Limits(threshold=0.5)).accepted
+    with pytest.raises(ValueError, match=r"`random` must be a share from 0 to 1\. Received 1\.1\."):
+        Limits(random=1.1)
+
+
+def test_accuracy_is_counted_against_success_and_untrained_successes_do_not_count(episode):
+    fallen = np.where(LINE < 0.5, 0.0, 3.0)
+    episodes = [
+        episode("expert", 0.0, 0 * LINE, success=np.full(LENGTH, True), needed=1.0),
+        episode("random", 0.0, 0 * LINE, success=np.full(LENGTH, True), needed=1.0),
+        episode("random", 0.0, fallen, success=fallen == 0, needed=1.0),
+    ]
+    found = verify(Program(source=UP), episodes)
+    assert found.accepted
+    assert rows(found)["random"].episodes == 1
+    assert rows(found)["random"].note == "1 left out: they succeed"
+    assert rows(found)["frozen"].note == "1 left out: their first frame is a success"
+    accuracy = found.accuracy
+    counts = (accuracy.true_positives, accuracy.false_positives, accuracy.false_negatives, accuracy.true_negatives)
+    assert counts == (2 * LENGTH + (fallen == 0).sum(), 0, 0, (fallen != 0).sum())
+    assert (accuracy.accuracy, accuracy.auc) == (1, 1)
+
+
+def test_a_program_of_states(swings, drives):
+    angle = Program(source="def reward(state):\n    return bool(abs(state[1]) < 0.2)", inputs="states")
+    found = verify(angle, swings)
+    assert found.accepted
+    assert "black" not in rows(found)
+    with ExitStack() as opened:
+        frames = Episodes(
+            [Episode(behaviour="random", is_expert=False, states=States(swings[0].frames), draw=len)], opened, "x"
+        )
+        with pytest.raises(InputError, match="`inputs` must be 'frames' for an environment whose frames are stored"):
+            verify(angle, frames)
+
+
+def test_a_program_that_cannot_be_executed_is_an_error(swings):
+    with pytest.raises(ProgramError, match="Line 2: SyntaxError"):
+        verify(Program(source="def reward(frame):\n    return ("), swings)
+
+
+@pytest.mark.parametrize("id", [CARTPOLE, "VLMRM/Humanoid-kneel-v0"])
+def test_the_way_to_the_goal_takes_the_place_of_experts(id):
+    with gather(id, episodes=1, steps=8) as episodes:
+        assert [one.behaviour for one in episodes] == ["random", "constant", "the way to the goal"]
+        expert = episodes[2]
+        assert expert.is_expert
+        assert expert.succeeded
+        assert len(expert) == 8
+        np.testing.assert_array_equal(expert.states.rows[4:], expert.states.rows[-1:].repeat(4, axis=0))
+        assert expert.frames.shape[0] == 8
+
+
+def test_a_run_that_fails_is_no_expert(cart_pole_run):
+    with gather(CARTPOLE, runs=[cart_pole_run], episodes=1, steps=120) as episodes:
+        assert [one.behaviour for one in episodes] == ["random", "constant", "barely"]
+        assert episodes[2].succeeded is False
+        assert not episodes[2].is_expert
