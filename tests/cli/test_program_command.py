@@ -134,15 +134,17 @@ def test_the_commands_of_program_are_listed(capsys):
         verify("x.py", CARTPOLE, episodes=0)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_one_warning_names_the_command_at_the_door_of_environments(num_workers):
-    source = f"def reward(frame):\n    return {num_workers}  # a program of this test alone"
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2}])
+def test_one_warning_names_the_command_at_the_door_of_environments(options):
+    """Also of several workers, and of isolated processes."""
+    source = f"def reward(frame):\n    return {len(options)}  # a program of this test alone"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in range(2):
-            gym.make_vec(
-                CARTPOLE, num_envs=2, reward=Program(source=source), num_workers=num_workers, episode_length=2
-            ).close()
+        gym.make_vec(CARTPOLE, num_envs=2, reward=Program(source=source), episode_length=2, **options).close()
+        if not options:
+            gym.make(CARTPOLE, reward=Program(source=source)).close()
     messages = [str(one.message) for one in caught if "was not verified" in str(one.message)]
-    assert messages[0].endswith("Save it in a file, and run: vlmrm-gym program verify FILE ENV")
+    assert messages == [
+        one for one in messages if one.endswith("in a file, and run: vlmrm-gym program verify FILE ENV")
+    ]
     assert len(messages) == 1

@@ -7,6 +7,7 @@ import pytest
 
 from vlmrm_gym import Program
 from vlmrm_gym.capture import StateView
+from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.sandbox import is_supported
@@ -316,8 +317,10 @@ def test_the_way_to_the_goal_takes_the_place_of_experts(id):
         assert expert.frames.shape[0] == 8
 
 
-def test_a_run_that_fails_is_no_expert(cart_pole_run):
-    with gather(CARTPOLE, runs=[cart_pole_run], episodes=1, steps=120) as episodes:
-        assert [one.behaviour for one in episodes] == ["random", "constant", "barely"]
-        assert episodes[2].succeeded is False
-        assert not episodes[2].is_expert
+def test_only_successes_are_experts(cart_pole_run, tmp_path):
+    main(["dataset", CARTPOLE, "--out", str(tmp_path / "poles"), "--episodes", "1", "--steps", "80"])
+    with gather(CARTPOLE, runs=[cart_pole_run], rollouts=[tmp_path / "poles"], episodes=1, steps=80) as episodes:
+        assert [one.behaviour for one in episodes] == ["random", "constant", "barely", "poles"]
+        assert episodes[2].is_expert == episodes[2].succeeded
+        assert episodes[3].succeeded is False  # random actions
+        assert not episodes[3].is_expert
