@@ -1,6 +1,7 @@
 """Programs are verified on real frames of cart-pole: each rule rejects what breaks it, and says which frames decide."""
 
-from contextlib import ExitStack, closing
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.sandbox import is_supported
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import make_unscored_env
-from vlmrm_gym.verification.behaviour import Episode, Episodes, gather
+from vlmrm_gym.verification.behaviour import Episode, gather
 from vlmrm_gym.verification.session import ALIKE, DETERMINISTIC
 from vlmrm_gym.verification.verify import Limits, verify
 
@@ -229,6 +230,8 @@ def test_memorised_frames_are_found(swings):
     [
         "import time\ndef reward(frame):\n    return int(time.perf_counter() * 1e5) % 2",
         "calls = 0\ndef reward(frame):\n    global calls\n    calls += 1\n    return calls > 30",
+        HELPERS + "best = 0\nclass Raises:\n    def reset(self): pass\n    def __call__(self, frame):\n"
+        "        global best\n        best = max(best, up(frame))\n        return best",
         "calls = 0\n" + WAITS.replace("self.n > 9", "count() > 20") + "\ndef count():\n    global calls\n"
         "    calls += 1\n    return calls",
     ],
@@ -282,22 +285,20 @@ def test_accuracy_is_counted_against_success_and_untrained_successes_do_not_coun
     assert rows(found)["random"].note == "1 left out: they succeed"
     assert rows(found)["frozen"].note == "1 left out: their first frame is a success"
     accuracy = found.accuracy
+    assert accuracy is not None
     counts = (accuracy.true_positives, accuracy.false_positives, accuracy.false_negatives, accuracy.true_negatives)
     assert counts == (2 * LENGTH + (fallen == 0).sum(), 0, 0, (fallen != 0).sum())
     assert (accuracy.accuracy, accuracy.auc) == (1, 1)
 
 
-def test_a_program_of_states(swings, drives):
+def test_a_program_of_states(swings):
     angle = Program(source="def reward(state):\n    return bool(abs(state[1]) < 0.2)", inputs="states")
     found = verify(angle, swings)
     assert found.accepted
     assert "black" not in rows(found)
-    with ExitStack() as opened:
-        frames = Episodes(
-            [Episode(behaviour="random", is_expert=False, states=States(swings[0].frames), draw=len)], opened, "x"
-        )
-        with pytest.raises(InputError, match="`inputs` must be 'frames' for an environment whose frames are stored"):
-            verify(angle, frames)
+    stored = replace(swings[0], states=States(swings[0].frames))
+    with pytest.raises(InputError, match="`inputs` must be 'frames' for an environment whose frames are stored"):
+        verify(angle, [stored])
 
 
 def test_a_program_that_cannot_be_executed_is_an_error(swings):

@@ -283,9 +283,9 @@ class Session:
         return replace(shown, values=np.concatenate(values), threshold=self.limits.threshold)
 
     def _repeats(self, shown: Shown, name: str, inputs: NDArray[Any]) -> bool:
-        """Whether the program returns the same for an episode again, in small batches between which it sees others.
+        """Whether the program returns the same for an episode again, in small batches.
 
-        A function gets the frames backwards.
+        Between them it sees frames of the other end, as other episodes. A function gets all frames backwards.
         """
         score, order = self._other.continue_episode, shown.order if self._reward.ordered else shown.order[::-1]
         values, memory = list[NDArray[Any]](), None
@@ -293,7 +293,7 @@ class Session:
             for start in range(0, len(order), CHUNK):
                 made, memory = score(inputs[order[start : start + CHUNK]], memory)
                 values.append(made)
-                score(inputs[:1], None)
+                score(inputs[len(inputs) - 1 - start :][:1], None)
         except ProgramError:  # it did not fail on these frames before
             differ = shown.order[:1]
         else:
