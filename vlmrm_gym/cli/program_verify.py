@@ -58,6 +58,8 @@ class Verify:
     known"""
     camera: YAML = None
     """MuJoCo only: one view, as in `vlmrm-gym dataset` (None: the task's, else the environment's)"""
+    size: YAML = None
+    """height and width of the frames that the program sees, such as '[120, 160]' (None: the environment's own)"""
     episodes: int = 10
     """of each behaviour that is played"""
     steps: int | None = None
@@ -118,6 +120,7 @@ def _verify(command: Verify) -> "Verification":
     from vlmrm_gym.verification.results import FILES, Limits
     from vlmrm_gym.verification.verify import verify as verify_program
 
+    size = read_yaml("size", command.size)
     with as_input_error():
         check_choice("inputs", command.inputs, get_args(Inputs))
         limits = Limits(
@@ -126,7 +129,7 @@ def _verify(command: Verify) -> "Verification":
             negatives=command.limit_negatives,
             threshold=command.threshold,
         )
-        program = Program(path=str(command.file), inputs=command.inputs, isolate=command.isolate)
+        program = Program(path=str(command.file), inputs=command.inputs, size=size, isolate=command.isolate)
     folder = command.out or Path(f"{command.file.stem}_verification")
     with output_folder(folder, overwrite=command.overwrite):
         with (
@@ -135,6 +138,7 @@ def _verify(command: Verify) -> "Verification":
                 command.id,
                 env=command.env,
                 camera=read_yaml("camera", command.camera),
+                size=program.size,
                 runs=_as_tuple(command.run),
                 rollouts=_as_tuple(command.rollouts),
                 episodes=command.episodes,

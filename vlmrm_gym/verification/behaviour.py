@@ -17,6 +17,7 @@ from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_sett
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.base import fixed_size
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import capture_state, constant_actions, play, random_actions, run_actions
 from vlmrm_gym.tasks import Task
@@ -73,8 +74,12 @@ def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
 class Episodes(Sequence[Episode]):
     """Episodes whose frames are drawn when they are looked at. Close them, or use them as a context manager."""
 
-    def __init__(self, episodes: Sequence[Episode], opened: ExitStack, environment: str) -> None:
+    def __init__(
+        self, episodes: Sequence[Episode], opened: ExitStack, environment: str, size: tuple[int, int] | None
+    ) -> None:
         self._episodes, self._opened = list(episodes), opened
+        self.size = size
+        """Height and width of the frames; None: the environment's own."""
         self.environment = environment
         """The environment's ID, or the path of the function that makes it."""
 
@@ -104,6 +109,7 @@ def gather(
     *,
     env: str | None = None,
     camera: Any = None,
+    size: tuple[int, int] | None = None,
     runs: Sequence[Path] = (),
     rollouts: Sequence[Path] = (),
     episodes: int = 10,
@@ -122,6 +128,7 @@ def gather(
         id: The environment's ID; None with `env`.
         env: "package.module:function", which makes the environment.
         camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
+        size: Height and width of the frames, `Program.size`; None: the environment's own.
         runs: Folders of trained runs, whose policies are played, deterministic.
         rollouts: Folders of datasets of `vlmrm-gym dataset`.
         episodes: Of each behaviour that is played, at least 1.
@@ -142,13 +149,14 @@ def gather(
             view = opened.enter_context(closing(StateView(made, camera)))
         if view.num_views > 1:
             raise InputError(f"`camera` must have one view here. Received {view.num_views}. Pass one of them.")
+        renderer = opened.enter_context(closing(view.make_renderer(fixed_size(size))))
         steps = steps or find_time_limit(made) or STEPS
         knows = task is not None and task.states is not None and is_drawn_from_states(made)
         states = task.make_states() if task is not None and knows else None
         found = list[Episode]()
 
         def draw(rows: States) -> NDArray[np.uint8]:
-            return view.draw(rows.rows, rows.changes)
+            return rows.draw(renderer)
 
         needed = 0.0 if task is None else task.success_threshold or 0.0
 
@@ -183,7 +191,7 @@ def gather(
         if states is not None and not runs and not rollouts:
             for way in _ways(made, view, states, episodes, steps, seed):
                 add(WAY, way, is_expert=True)
-        return Episodes(found, opened.pop_all(), id or str(env))
+        return Episodes(found, opened.pop_all(), id or str(env), size)
 
 
 def _find_success(
