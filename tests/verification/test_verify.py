@@ -306,6 +306,14 @@ def test_a_program_that_cannot_be_executed_is_an_error(swings):
         verify(Program(source="def reward(frame):\n    return ("), swings)
 
 
+def test_frames_have_the_size_of_the_program():
+    small = Program(source="def reward(frame):\n    return frame.shape == (20, 30, 3)", size=(20, 30))
+    with gather(CARTPOLE, episodes=1, steps=2, size=(20, 30)) as episodes:
+        assert {row.subtasks for row in verify(small, episodes).rows if row.episodes} == {(1,)}
+        with pytest.raises(InputError, match=r"`size` must be that of the episodes, \(20, 30\)"):
+            verify(Program(source=small.source), episodes)
+
+
 @pytest.mark.parametrize("id", [CARTPOLE, "VLMRM/Humanoid-kneel-v0"])
 def test_the_way_to_the_goal_takes_the_place_of_experts(id):
     with gather(id, episodes=1, steps=8) as episodes:

@@ -16,7 +16,6 @@ from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_settings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rendering.renderer import side_by_side
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.base import fixed_size
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
@@ -75,8 +74,12 @@ def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
 class Episodes(Sequence[Episode]):
     """Episodes whose frames are drawn when they are looked at. Close them, or use them as a context manager."""
 
-    def __init__(self, episodes: Sequence[Episode], opened: ExitStack, environment: str) -> None:
+    def __init__(
+        self, episodes: Sequence[Episode], opened: ExitStack, environment: str, size: tuple[int, int] | None
+    ) -> None:
         self._episodes, self._opened = list(episodes), opened
+        self.size = size
+        """Height and width of the frames; None: the environment's own."""
         self.environment = environment
         """The environment's ID, or the path of the function that makes it."""
 
@@ -125,7 +128,7 @@ def gather(
         id: The environment's ID; None with `env`.
         env: "package.module:function", which makes the environment.
         camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
-        size: Height and width of the frames, in pixels; None: as large as the environment draws them.
+        size: Height and width of the frames, `Program.size`; None: the environment's own.
         runs: Folders of trained runs, whose policies are played, deterministic.
         rollouts: Folders of datasets of `vlmrm-gym dataset`.
         episodes: Of each behaviour that is played, at least 1.
@@ -153,7 +156,7 @@ def gather(
         found = list[Episode]()
 
         def draw(rows: States) -> NDArray[np.uint8]:
-            return side_by_side(renderer.render(rows.rows, rows.changes))
+            return rows.draw(renderer)
 
         needed = 0.0 if task is None else task.success_threshold or 0.0
 
@@ -188,7 +191,7 @@ def gather(
         if states is not None and not runs and not rollouts:
             for way in _ways(made, view, states, episodes, steps, seed):
                 add(WAY, way, is_expert=True)
-        return Episodes(found, opened.pop_all(), id or str(env))
+        return Episodes(found, opened.pop_all(), id or str(env), size)
 
 
 def _find_success(

@@ -188,8 +188,9 @@ class Session:
         name = f"expert: {episode.behaviour}" if episode.is_expert else episode.behaviour
         steps = np.arange(len(episode))
         shown = self._show(number, episode, name, inputs, steps)
-        if shown is None or not self._repeats(shown, name, inputs):
+        if shown is None:
             return
+        self._repeat(shown, name, inputs)
         self._range = min(self._range[0], shown.values.min()), max(self._range[1], shown.values.max())
         if episode.success is not None:
             self.judged.append(
@@ -282,8 +283,8 @@ class Session:
             return None
         return replace(shown, values=np.concatenate(values), threshold=self.limits.threshold)
 
-    def _repeats(self, shown: Shown, name: str, inputs: NDArray[Any]) -> bool:
-        """Whether the program returns the same for an episode again, in small batches.
+    def _repeat(self, shown: Shown, name: str, inputs: NDArray[Any]) -> None:
+        """See whether the program returns the same for an episode again, in small batches.
 
         Between them it sees frames of the other end, as other episodes. A function gets all frames backwards.
         """
@@ -301,7 +302,6 @@ class Session:
             differ = np.flatnonzero((again if self._reward.ordered else again[::-1]) != shown.values)
         if len(differ):
             self._fail(shown.failure(DETERMINISTIC, name, differ))
-        return not len(differ)
 
     def _fail(self, failure: Failure) -> None:
         kind = failure.rule.partition(".")[0].partition(":")[0]

@@ -11,7 +11,7 @@ from contextlib import closing
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.verification.accuracy import measure_accuracy
-from vlmrm_gym.verification.behaviour import Episode
+from vlmrm_gym.verification.behaviour import Episode, Episodes
 from vlmrm_gym.verification.results import Limits, Verification
 from vlmrm_gym.verification.session import Session
 
@@ -36,13 +36,15 @@ def verify(
 
     Raises:
         ProgramError: The program cannot be executed at all.
-        InputError: It sees states, and those of the environment are frames.
+        InputError: It sees states, and those of the environment are frames; or frames of another size.
     """
     if program.inputs == "states" and any(one.states.rows.ndim != 2 for one in episodes):
         raise InputError(
             "`inputs` must be 'frames' for an environment whose frames are stored. Received 'states'. Write the "
             "program for frames."
         )
+    if isinstance(episodes, Episodes) and program.inputs == "frames" and program.size != episodes.size:
+        raise InputError(f"`size` must be that of the episodes, {episodes.size}. Received a program of {program.size}.")
     with closing(program.execute()) as reward, closing(program.execute()) as other:
         session = Session(reward, other, program.inputs, limits or Limits())
         for number, episode in enumerate(episodes):
@@ -50,7 +52,7 @@ def verify(
             progress()
     return Verification(
         program=program,
-        environment=getattr(episodes, "environment", ""),
+        environment=episodes.environment if isinstance(episodes, Episodes) else "",
         limits=session.limits,
         subtasks=reward.subtasks,
         rows=[tally.row() for tally in session.tallies.values()],
