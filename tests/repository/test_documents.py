@@ -129,7 +129,11 @@ def shell_commands() -> Iterator[tuple[str, str]]:
 def test_flags_exist(program, monkeypatch, capsys):
     name, *command_or_file = program.split()
     monkeypatch.setattr(sys, "argv", [*command_or_file, "--help"])
-    run = partial(cli.main, sys.argv) if name == "vlmrm-gym" else partial(runpy.run_path, *command_or_file, None, "__main__")
+    run = (
+        partial(cli.main, sys.argv)
+        if name == "vlmrm-gym"
+        else partial(runpy.run_path, *command_or_file, None, "__main__")
+    )
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit):
         run()

@@ -63,8 +63,9 @@ class Conversation:
         pictures.mkdir(exist_ok=True)
         for message in self._messages:
             lines.append(f"## {message['role']}\n")
-            content: Any = message["content"]
-            for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            content = message["content"]
+            parts: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            for part in parts:
                 if part["type"] == "text":
                     lines.append(f"{part['text']}\n")
                     continue
