@@ -119,7 +119,7 @@ def shell_commands() -> Iterator[tuple[str, str]]:
             for line in block.code.splitlines():
                 words = shlex.split(line, comments=True)
                 size = {"vlmrm-gym": 2, "python": 2}.get(words[0] if words else "")
-                size = 3 if words[:2] == ["vlmrm-gym", "program"] else size
+                size = 3 if words[:2] == ["vlmrm-gym", "program"] else size  # it has commands of its own
                 for word in words[size or len(words) :]:
                     if word.startswith("--"):
                         yield " ".join(words[:size]), word.partition("=")[0]
@@ -127,13 +127,10 @@ def shell_commands() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("program", sorted({program for program, _ in shell_commands()}))
 def test_flags_exist(program, monkeypatch, capsys):
-    name, *command_or_file = program.split()
-    monkeypatch.setattr(sys, "argv", [*command_or_file, "--help"])
-    run = (
-        partial(cli.main, sys.argv)
-        if name == "vlmrm-gym"
-        else partial(runpy.run_path, *command_or_file, None, "__main__")
-    )
+    _, command_or_file, *more = program.split()
+    monkeypatch.setattr(sys, "argv", [command_or_file, *more, "--help"])
+    is_command = program.startswith("vlmrm-gym")
+    run = partial(cli.main, sys.argv) if is_command else partial(runpy.run_path, command_or_file, run_name="__main__")
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit):
         run()
