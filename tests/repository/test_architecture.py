@@ -59,8 +59,20 @@ ALLOWED = {
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"rewards", "pending", "relabeling"},
     "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "relabeling"},
+    "tuning": BASE | {"rendering", "episode_log", "rewards", "relabeling"},
     "sb3": BASE
-    | {"capture", "rewards", "wrappers", "vector", "registration", "pending", "relabeling", "replay", "preferences"},
+    | {
+        "capture",
+        "rewards",
+        "wrappers",
+        "vector",
+        "registration",
+        "pending",
+        "relabeling",
+        "replay",
+        "preferences",
+        "tuning",
+    },
     "training": BASE
     | {
         "vlmrm_gym",

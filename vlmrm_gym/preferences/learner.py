@@ -31,6 +31,7 @@ from vlmrm_gym.preferences.segments import PairMaker, agreement, answer_differen
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.heads import NewestHead
+from vlmrm_gym.rewards.preference import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
@@ -101,7 +102,7 @@ class PreferenceLearner:
         seed: int = 0,
     ) -> None:
         featured = find_featured(envs)
-        if featured is None or not getattr(featured.reward, "learns", False):
+        if featured is None or not isinstance(featured.reward, Preference) or not featured.reward.learns:
             raise ValueError(
                 "`envs` must be vector environments with a reward that is yet to be learned: pass "
                 f"reward=vlmrm_gym.Preference(prompt=...) where they are made. Received {envs}."

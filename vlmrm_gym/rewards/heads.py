@@ -34,18 +34,21 @@ class ViewsHead:
         combine: Combines the rewards of a state's views, each of which the head scores for itself. None: the head sees
             all views.
         fingerprint: Of what the features are of: see `RewardModel`.
+
+    Attributes:
+        head: That of one view.
     """
 
     def __init__(self, head: Head, combine: CombineViews | None = None, fingerprint: str = "") -> None:
-        self._head, self._combine, self.fingerprint = head, combine, fingerprint
+        self.head, self._combine, self.fingerprint = head, combine, fingerprint
 
     def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
         """Rewards of features, float32 (B, V, D): float32 (B,)."""
         if self._combine is None:
-            return self._head(features)
+            return self.head(features)
         import torch
 
-        of_views = self._head(features.flatten(0, 1)[:, None]).reshape(features.shape[:2])
+        of_views = self.head(features.flatten(0, 1)[:, None]).reshape(features.shape[:2])
         return torch.from_numpy(self._combine(of_views.cpu().numpy()))
 
 

@@ -1,32 +1,19 @@
-"""Rewards that are learned from comparisons: the ensemble of networks, its file, and the model that scores frames."""
+"""Rewards that are learned from comparisons: the ensemble of networks, and the model that scores frames."""
 
-import json
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 
-from vlmrm_gym.files import atomic_write
-from vlmrm_gym.rewards.base import Rewards
-from vlmrm_gym.rewards.encoder import FrameEncoder
-from vlmrm_gym.rewards.heads import apply_head, check_fingerprint
-
-_KEY = "vlmrm_gym.preference_head"
-"""In the metadata of files: what else is known of a head, as JSON."""
-
+from vlmrm_gym.rewards.saved_heads import HeadReward, SavedHead
 
 LIMIT = 5.0
 """Rewards are between minus this and this, in standard deviations."""
 
 
-class PreferenceHead(torch.nn.Module):
+class PreferenceHead(SavedHead):
     """An ensemble of networks with two hidden layers, from the features of all views of a state to its reward.
 
     The reward is the mean over the networks, shifted and scaled by constants of this head: over the states that it was
@@ -43,6 +30,9 @@ class PreferenceHead(torch.nn.Module):
         prompt: The goal, as labelers were told.
         seed: Of the weights.
     """
+
+    key = "vlmrm_gym.preference_head"
+    arguments = ("shape", "ensemble", "hidden_size", "fingerprint", "prompt")
 
     def __init__(
         self,
@@ -103,86 +93,18 @@ class PreferenceHead(torch.nn.Module):
         self.reward_mean.copy_(rewards.mean())
         self.reward_std.copy_(rewards.std(correction=0).clamp_min(1e-3))
 
-    def to_bytes(self) -> bytes:
-        """The file's content: safetensors, with what else is known of the head as JSON in its metadata."""
-        known = {name: getattr(self, name) for name in ("shape", "ensemble", "hidden_size", "fingerprint", "prompt")}
-        tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
-        return save(tensors, {_KEY: json.dumps(known)})  # one entry: the order of several is not fixed
 
-    @classmethod
-    def from_bytes(cls, content: bytes, name: str = "`content`") -> Self:
-        """The head of a file's content.
-
-        Args:
-            content: What `to_bytes` returned.
-            name: What it is, for messages.
-
-        Raises:
-            ValueError: It is something else, or damaged.
-        """
-        try:
-            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-            with torch.device("meta"):  # what the file says of sizes is not allocated
-                head = cls(**json.loads(header["__metadata__"][_KEY]))
-            head.load_state_dict(load(content), assign=True)
-        except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise ValueError(
-                f"{name} must be a head that PreferenceHead.save wrote. Received another: {error}."
-            ) from error
-        return head.requires_grad_(False)
-
-    def save(self, path: str | Path) -> None:
-        """Write the head to a file, atomically: `vlmrm_gym.Preference(head=path)` is then a frozen reward."""
-        content = self.to_bytes()
-        atomic_write(Path(path), lambda unfinished: unfinished.write_bytes(content))
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a head from a file.
-
-        Raises:
-            FileNotFoundError: It does not exist.
-            ValueError: It is something else, or damaged.
-        """
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"`head` must be the file of a head. Received {str(path)!r}, which does not exist.")
-        return cls.from_bytes(Path(path).read_bytes(), f"`head` {str(path)!r}")
-
-
-class PreferenceReward(FrameEncoder):
+class PreferenceReward(HeadReward):
     """Scores states by a `PreferenceHead` on the features of all of their views.
 
     Args:
         model: See `Preference`, as for all others.
-        device: Where the image tower runs.
         head: The file of a head; None: there is none yet.
-        options: The other arguments of `FrameEncoder`.
-
-    Attributes:
-        head: The `PreferenceHead`; None: there is none yet.
-        feature_size: Width of the embeddings, D.
+        options: The other arguments of `HeadReward`.
 
     Raises:
         ValueError, FileNotFoundError, RuntimeError: As `Preference.build`.
     """
 
-    multi_view = True
-
-    def __init__(self, model: str, *, head: str | None = None, device: str = "auto", **options: Any) -> None:
-        self.head = None if head is None else PreferenceHead.load(head)
-        super().__init__(model, device, **options)
-        self.feature_size = self.model.encode_text(["a frame"]).shape[1]
-        if self.head is not None:
-            check_fingerprint(self.head, self.fingerprint)
-
-    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states: frames uint8 (B, V, H, W, 3) of V views, to rewards, float32 (B,).
-
-        Raises:
-            RuntimeError: There is no head yet.
-            ValueError: The head is of another number of views.
-        """
-        if self.head is None:
-            raise RuntimeError("The reward has no head yet: it is learned from comparisons. Pass `head`, its file.")
-        features = self.encode(frames.reshape(-1, *frames.shape[2:])).cpu().numpy()
-        return apply_head(self.head, features.reshape(*frames.shape[:2], -1))
+    def __init__(self, model: str, *, head: str | None = None, **options: Any) -> None:
+        super().__init__(model, head=None if head is None else PreferenceHead.load(head), **options)

@@ -26,6 +26,7 @@ from vlmrm_gym.rewards.custom import (
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.preference import Preference
 from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.rewards.tuned_clip import TunedCLIP
 
 
 class RewardSpec(Protocol):
@@ -47,6 +48,7 @@ class RewardSpec(Protocol):
 KINDS: Mapping[str, type[Any]] = {
     "clip": CLIP,
     "preference": Preference,
+    "tuned_clip": TunedCLIP,
     "program": Program,
     "endpoint": Endpoint,
     "import": ImportedReward,

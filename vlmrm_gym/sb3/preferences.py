@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
@@ -14,13 +13,13 @@ from vlmrm_gym.preferences.exploration import StateEntropy
 from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 from vlmrm_gym.preferences.schedules import Schedule, plan_sessions
 from vlmrm_gym.preferences.session_picture import write_session
-from vlmrm_gym.sb3.vec_env import VLMVecEnv
+from vlmrm_gym.sb3.learning import LearnerCallback
 from vlmrm_gym.validation import check_choice, check_positive_integer
 
 Exploration = Literal["random", "state_entropy"]
 
 
-class PreferenceCallback(BaseCallback):
+class PreferenceCallback(LearnerCallback):
     """Asks a labeler, fits heads, and relabels the replay buffer, between the rollouts of an unmodified algorithm.
 
     For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, and PPO and A2C with `DeferredRolloutBuffer`, on environments
@@ -96,20 +95,12 @@ class PreferenceCallback(BaseCallback):
         self.progress = progress
         self.sessions: list[Session] = []
 
-    def bind(self, envs: VLMVecEnv) -> None:
-        """Make the learner, before training begins: to `load` what it knew.
-
-        Raises:
-            ValueError, TypeError: As `PreferenceLearner`.
-        """
-        self.learner = PreferenceLearner(envs.envs, self._labeler, **self._options)
+    def make_learner(self, envs: Any) -> PreferenceLearner:
+        """See `LearnerCallback`."""
+        return PreferenceLearner(envs, self._labeler, **self._options)
 
     def _init_callback(self) -> None:
-        base = self.training_env.unwrapped
-        if not isinstance(base, VLMVecEnv):
-            raise ValueError(f"`env` must be a VLMVecEnv, such as `make_vec_env` returns. Received {base}.")
-        if not hasattr(self, "learner"):
-            self.bind(base)
+        super()._init_callback()
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
 
@@ -131,13 +122,9 @@ class PreferenceCallback(BaseCallback):
                 stacklevel=2,
             )
         if self.learner.head is not None:  # a training that continues: its buffer may have no head yet
-            if not getattr(getattr(self.model, "replay_buffer", None), "is_settled", False):
-                self._relabel()
+            self.relabel_unsettled()
         elif isinstance(self.model, OnPolicyAlgorithm):
             self._explore()
-
-    def _on_step(self) -> bool:
-        return True
 
     def _on_rollout_end(self) -> None:
         """Hold a session if it is time. Off-policy algorithms train next."""
@@ -188,13 +175,8 @@ class PreferenceCallback(BaseCallback):
                 f"{session.verdict.reason}"
             )
         if session.verdict.accepted:
-            self._relabel()
+            self.relabel()
             if is_first and self.model.ep_info_buffer:  # episodes before the first head have no return
                 known = [episode for episode in self.model.ep_info_buffer if np.isfinite(episode["r"])]
                 self.model.ep_info_buffer.clear()
                 self.model.ep_info_buffer.extend(known)
-
-    def _relabel(self) -> None:
-        buffer = getattr(self.model, "replay_buffer", None)
-        if buffer is not None:
-            buffer.relabel(self.learner.newest)
