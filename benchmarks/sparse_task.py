@@ -9,10 +9,10 @@ Unmodified DQN and SAC of Stable-Baselines3, with the settings of the task's rec
 - cart-pole: 1 at the end of an episode of 200 steps in which the pole stood all along, else 0
 - mountain car: 1 at every step at the flag, else 0
 
-Rewards: `sparse` is that alone; `clip` adds 0.05 times CLIP's cosine similarity, `tuned` 0.05 times that of `TunedCLIP`,
-tuned every `--every` steps. Success is computed from the simulator's state over 100 episodes of the deterministic
-policy: after the last step, and the best of five evaluations on the way (the last is the fifth), which the agent does not know of. Training
-episodes that succeeded are counted until the tenth of the steps that is named.
+Rewards: `sparse` is that alone; `clip` adds 0.05 times CLIP's cosine similarity, `tuned` 0.05 times that of
+`TunedCLIP`, tuned every `--every` steps. Success is computed from the simulator's state over 100 episodes of the
+deterministic policy: after the last step, and at five times on the way, of which the last step is one. The agent does
+not know of these.
 
 --white-noise: mountain car without the exploration of the task's record, which holds its noise for 30 steps and thereby
 often swings the car up to the flag: the actions of the first steps are independent then.

@@ -76,6 +76,45 @@ def count_success_steps(success: NDArray[np.float64], threshold: float) -> int:
     return first + int(lost[0]) if len(lost) else len(success)
 
 
+def fit(
+    head: TunedHead,
+    successes: Features,
+    failures: Features,
+    gradient_steps: int,
+    options: TuningOptions,
+    rng: np.random.Generator,
+) -> float:
+    """Tune a head: later states of successes above earlier ones, and above states of failures.
+
+    Args:
+        head: Changed in place.
+        successes: Features of later and earlier states, float32 (N, 2, V, D), N > 0.
+        failures: Features of states of other episodes, float32 (M, V, D); there may be none.
+        gradient_steps: How many; each is of a batch of both.
+        options: How.
+        rng: Draws the batches.
+
+    Returns:
+        The mean of the loss.
+    """
+
+    def draw(rows: Features) -> torch.Tensor:
+        return torch.from_numpy(rows[rng.integers(len(rows), size=options.batch_size)])
+
+    optimizer, losses = torch.optim.Adam(head.requires_grad_(True).parameters(), lr=options.learning_rate), []
+    for _ in range(gradient_steps):
+        later, earlier = head.cosine(draw(successes)).unbind(1)
+        loss = ranking_loss(later, earlier, options.margin)
+        if len(failures):
+            loss = loss + ranking_loss(later, head.cosine(draw(failures)), options.margin)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    head.requires_grad_(False)
+    return float(np.mean(losses))
+
+
 class HeadTuner:
     """Tunes the head of vector environments, by two ranking losses, to the successes that their episode log has.
 
@@ -132,7 +171,7 @@ class HeadTuner:
         """Draw states from the log, and use a head from now on that is tuned to these and those drawn before.
 
         Args:
-            gradient_steps: How many; each is a batch of successes and one of failures.
+            gradient_steps: See `fit`.
             draws: Number of pairs of states of successes, and of states of failures, that are drawn and encoded.
 
         Returns:
@@ -160,7 +199,12 @@ class HeadTuner:
             kept = -self.options.capacity
             self.successes = np.concatenate([self.successes, pairs])[kept:]
             self.failures = np.concatenate([self.failures, encoded[2 * len(later) :]])[kept:]
-            scalars |= self._fit(gradient_steps)
+            head = copy.deepcopy(self.head)
+            scalars["loss"] = fit(head, self.successes, self.failures, gradient_steps, self.options, self._rng)
+            self.newest.replace(head)
+            for name, rows in (("success", self.successes[:, 0]), ("failure", self.failures)):
+                if len(rows):
+                    scalars[f"{name}_cosine"] = float(head.cosine(torch.from_numpy(rows)).mean())
         return scalars | {"head_version": float(self.newest.version)}
 
     def _draw(self, count: int, steps: list[NDArray[np.int64]]) -> list[tuple[int, int]]:
@@ -175,28 +219,6 @@ class HeadTuner:
     def _encode(self, episodes: Any, drawn: list[tuple[int, int]]) -> Features:
         states = [episodes[which].states[step : step + 1] for which, step in drawn]
         return self._scorer.features(States.concatenate(states))
-
-    def _fit(self, gradient_steps: int) -> dict[str, float]:
-        """Tune a copy of the newest head, and use it. Returns the losses' means, and the cosine similarities'."""
-        head, options = copy.deepcopy(self.head).requires_grad_(True), self.options
-        optimizer, losses = torch.optim.Adam(head.parameters(), lr=options.learning_rate), []
-        for _ in range(gradient_steps):
-            pairs = self._batch(self.successes)
-            better, worse = head.cosine(pairs).unbind(1)
-            loss = ranking_loss(better, worse, options.margin)
-            if len(self.failures):
-                loss = loss + ranking_loss(better, head.cosine(self._batch(self.failures)), options.margin)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(float(loss.detach()))
-        self.newest.replace(head.requires_grad_(False))
-        means = {"loss": losses, "success_cosine": head.cosine(torch.from_numpy(self.successes[:, 0]))}
-        means |= {"failure_cosine": head.cosine(torch.from_numpy(self.failures))} if len(self.failures) else {}
-        return {name: float(np.mean(np.asarray(own))) for name, own in means.items()}
-
-    def _batch(self, rows: Features) -> torch.Tensor:
-        return torch.from_numpy(rows[self._rng.integers(len(rows), size=self.options.batch_size)])
 
     def save(self, path: str | Path) -> None:
         """Write all that the next calls of `tune` depend on to one file, atomically."""

@@ -15,6 +15,7 @@ from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import complete, find_named_code
 from vlmrm_gym.training.config import Config
@@ -154,7 +155,7 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError([Problem.of(f"reward.{given[0]}", rule)])
     kind = str(said.get("kind"))
     fields = {name: value for name, value in said.items() if name != "kind" and value is not None}
-    known = {"clip": fields.keys(), "preference": fields.keys() & CLIPFields.__dataclass_fields__}.get(kind, ())
+    known = fields.keys() & CLIPFields.__dataclass_fields__ if kind in ("clip", *LEARNED) else ()
     own = {name: fields.pop(name) for name in list(known)}
     return {**values, "reward": {**reward, "name": kind, **own, **({"kwargs": fields} if fields else {})}}
 

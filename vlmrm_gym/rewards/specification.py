@@ -24,6 +24,7 @@ from vlmrm_gym.rewards.custom import (
     is_specification_class,
 )
 from vlmrm_gym.rewards.endpoint import Endpoint
+from vlmrm_gym.rewards.learned import LearnedFields
 from vlmrm_gym.rewards.preference import Preference
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.tuned_clip import TunedCLIP
@@ -57,6 +58,9 @@ KINDS: Mapping[str, type[Any]] = {
 
 Files may name all of which `names_code` is False without --trust-code: no other may run code that its fields name.
 """
+
+LEARNED: Mapping[str, type[Any]] = {kind: own for kind, own in KINDS.items() if issubclass(own, LearnedFields)}
+"""Those whose head is learned."""
 
 
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:

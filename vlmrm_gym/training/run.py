@@ -13,6 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from vlmrm_gym import __version__
 from vlmrm_gym.files import atomic_write
+from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
@@ -248,6 +249,6 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     starts: list[Any] = []
     with suppress(OSError, ValueError, TypeError, RecursionError):  # missing at the first start, or damaged
         starts = list(json.loads(path.read_text()))
-    model = config.reward.model if config.reward.name in ("clip", "preference") else None
+    model = config.reward.model if config.reward.name in ("clip", *LEARNED) else None
     starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
     atomic_write(path, lambda partial: partial.write_text(json.dumps(starts, indent=2)))
