@@ -110,7 +110,7 @@ class Watch(BaseCallback):
 
     def __init__(self, task: Task, make: Callable[[], Any], steps: int) -> None:
         super().__init__()
-        self._task, self._make, self._every = task, make, steps / EVALUATIONS
+        self._threshold, self._make, self._every = find_threshold(task), make, steps / EVALUATIONS
         self.success: list[float] = []
         self.successes: list[int] = [0]
         self._streaks: list[list[bool]] = []
@@ -120,15 +120,21 @@ class Watch(BaseCallback):
         for streak, info, done in zip(self._streaks, self.locals["infos"], self.locals["dones"], strict=True):
             streak.append(info["success"])
             if done:
-                self.successes[-1] += np.mean(streak) >= self._task.success_threshold
+                self.successes[-1] += int(np.mean(streak) >= self._threshold)
                 streak.clear()
         if self.num_timesteps >= (len(self.success) + 1) * self._every:
-            self.success.append(evaluate(self.model, self._task, self._make))
+            self.success.append(evaluate(self.model, self._threshold, self._make))
             self.successes.append(0)
         return True
 
 
-def evaluate(model: Any, task: Task, make: Callable[[], Any]) -> float:
+def find_threshold(task: Task) -> float:
+    """The fraction of an episode's steps that must succeed."""
+    assert task.success_threshold is not None
+    return task.success_threshold
+
+
+def evaluate(model: Any, threshold: float, make: Callable[[], Any]) -> float:
     """The fraction of episodes of the deterministic policy that succeed."""
     envs = [make() for _ in range(EPISODES)]
     observations = np.stack([env.reset(seed=10_000 + i)[0] for i, env in enumerate(envs)])
@@ -138,7 +144,7 @@ def evaluate(model: Any, task: Task, make: Callable[[], Any]) -> float:
         made = [env.step(action) for env, action in zip(envs, actions, strict=True)]
         observations = np.stack([one[0] for one in made])
         success[t] = [one[4]["success"] for one in made]
-    return float((success.mean(0) >= task.success_threshold).mean())
+    return float((success.mean(0) >= threshold).mean())
 
 
 def train(args: Args, reward: str, seed: int) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class TunedHead(SavedHead):
 
 def _make_network(size: int, hidden_size: int, generator: torch.Generator) -> torch.nn.Sequential:
     """A network with one hidden layer that returns zeros at first."""
-    layers = (size, hidden_size), (hidden_size, size)
-    inner, outer = (torch.nn.utils.skip_init(torch.nn.Linear, *each) for each in layers)
+    layers = (size, hidden_size), (hidden_size, size)  # made empty, which draws no numbers from torch's own generator
+    inner, outer = (torch.nn.Linear(*each, device="meta").to_empty(device="cpu") for each in layers)
     torch.nn.init.kaiming_normal_(inner.weight, nonlinearity="relu", generator=generator)
     for zero in (inner.bias, outer.weight, outer.bias):
         torch.nn.init.zeros_(zero)
