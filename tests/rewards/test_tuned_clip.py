@@ -12,6 +12,9 @@ from safetensors import safe_open
 
 import vlmrm_gym
 from vlmrm_gym.rewards import PreferenceHead, TunedHead, from_mapping, to_mapping
+from vlmrm_gym.training.checks import complete, find_specification
+from vlmrm_gym.training.config import Config, RewardConfig
+from vlmrm_gym.training.config_file import ConfigError
 
 CART_POLE, FINGERPRINT = "VLMRM/CartPole-v1", "tiny, squash"
 
@@ -141,3 +144,12 @@ def test_its_views_are_not_combined_otherwise():
             combine_views="mean",
             reward=vlmrm_gym.TunedCLIP(prompt="up"),
         )
+
+
+def test_the_training_command_takes_a_head_and_does_not_tune(tmp_path):
+    made_head().save(tmp_path / "head")
+    kwargs = {"head": str(tmp_path / "head")}
+    config = complete(Config(env_name=CART_POLE, reward=RewardConfig(name="tuned_clip", kwargs=kwargs)))
+    assert find_specification(config) == vlmrm_gym.TunedCLIP(prompt=TASK_PROMPT, **kwargs)
+    with pytest.raises(ConfigError, match=r"must have a `head` here, its file\. .*TuningCallback tunes one"):
+        complete(Config(env_name=CART_POLE, reward=RewardConfig(name="tuned_clip")))
