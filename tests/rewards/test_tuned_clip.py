@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import TASK_PROMPT
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 import vlmrm_gym
 from vlmrm_gym.rewards import PreferenceHead, TunedHead, from_mapping, to_mapping
@@ -110,11 +111,14 @@ def test_a_file_of_a_head_has_everything_and_no_pickle(tmp_path):
 def test_files_that_are_no_heads_of_these_features_are_refused(tmp_path):
     made_head(fingerprint="ViT-B-32/openai, squash").save(tmp_path / "other")
     PreferenceHead((1, 128), fingerprint=FINGERPRINT).save(tmp_path / "preference")
+    huge = {"vlmrm_gym.tuned_head": json.dumps({"size": 128, "hidden_size": 10**9})}
+    save_file(made_head().state_dict(), tmp_path / "huge", huge)
     (tmp_path / "damaged").write_bytes(made_head().to_bytes()[:-100])
     for name, error, message in [
         ("nowhere", FileNotFoundError, "which does not exist"),
         ("other", ValueError, "must be of the features 'tiny, squash'"),
         ("preference", ValueError, "must be a head that TunedHead.save wrote"),
+        ("huge", ValueError, "size mismatch for _image.0.weight"),  # and nothing of that size was allocated
         ("damaged", ValueError, "must be a head that TunedHead.save wrote"),
     ]:
         with pytest.raises(error, match=message):

@@ -1,5 +1,6 @@
 """CLIP rewards that are tuned to successes: the head, and the model that scores frames."""
 
+import math
 from typing import Any
 
 import torch
@@ -60,11 +61,10 @@ class TunedHead(SavedHead):
 
 def _make_network(size: int, hidden_size: int, generator: torch.Generator) -> torch.nn.Sequential:
     """A network with one hidden layer that returns zeros at first."""
-    layers = (size, hidden_size), (hidden_size, size)  # made empty, which draws no numbers from torch's own generator
-    inner, outer = (torch.nn.Linear(*each, device="meta").to_empty(device="cpu") for each in layers)
-    torch.nn.init.kaiming_normal_(inner.weight, nonlinearity="relu", generator=generator)
-    for zero in (inner.bias, outer.weight, outer.bias):
-        torch.nn.init.zeros_(zero)
+    inner, outer = (torch.nn.Linear(*each, device="meta") for each in ((size, hidden_size), (hidden_size, size)))
+    inner.weight = torch.nn.Parameter(torch.randn(hidden_size, size, generator=generator) * math.sqrt(2 / size))
+    inner.bias, outer.bias = (torch.nn.Parameter(torch.zeros(each)) for each in (hidden_size, size))
+    outer.weight = torch.nn.Parameter(torch.zeros(size, hidden_size))
     return torch.nn.Sequential(inner, torch.nn.ReLU(), outer)
 
 
