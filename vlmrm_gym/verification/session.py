@@ -9,8 +9,7 @@ count only where the order of frames must matter to the program:
   right, which a shuffle may have by chance.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,140 +19,20 @@ from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import Inputs
 from vlmrm_gym.rewards.program import ProgramReward
 from vlmrm_gym.verification.accuracy import Judged
-from vlmrm_gym.verification.behaviour import Episode, is_enough
-from vlmrm_gym.verification.results import Failure, Limits, Row
+from vlmrm_gym.verification.behaviour import Episode
+from vlmrm_gym.verification.results import Failure, Limits
+from vlmrm_gym.verification.tally import MAX_FAILURES, Change, Shown, Tally
 
 BATCH, CHUNK = 64, 7
 """Frames of a call, and of a call when an episode is scored again."""
 FRAMES = 50
 """Of an episode that are scored by a function, which is asked about each for itself."""
-MAX_FRAMES = 6
-"""Of a failure."""
-MAX_FAILURES = 3
-"""Episodes that are shown for a rule."""
 DETERMINISTIC = (
     "The program must return the same for the same frame in any batch: nothing may depend on the time, on chance or on "
     "the number of calls."
 )
 MOVED = "experts, frames moved by a pixel"
 ALIKE = "The program must not return the same for every frame of every episode."
-
-Change = Callable[[NDArray[Any]], NDArray[Any]]
-"""Of frames, uint8 (B, H, W, 3)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """What a program was shown of an episode, and what it returned."""
-
-    number: int
-    episode: Episode
-    order: NDArray[np.int64]
-    """int64 (T,): the steps of the episode, in the order in which they are shown."""
-    values: NDArray[np.float64]
-    """float64 (T,)."""
-    subtasks: int
-    threshold: float
-    change: Change | None = None
-
-    @property
-    def reached(self) -> NDArray[np.bool_]:
-        """Which frames get a function's threshold: bool (T,)."""
-        return self.values >= np.float32(self.threshold)
-
-    @property
-    def levels(self) -> NDArray[np.int64]:
-        """How many sub-tasks have been completed: int64 (T,)."""
-        return np.floor(self.values * self.subtasks + 1e-6 * self.subtasks).astype(np.int64)
-
-    @property
-    def completed(self) -> bool:
-        """Whether the episode completes the program."""
-        if self.subtasks:
-            return bool(self.levels.max() >= self.subtasks)
-        return is_enough(self.reached, self.episode.needed)
-
-    @property
-    def shares(self) -> list[float]:
-        """1 or 0 for each sub-task; of a function the share of frames that get the threshold."""
-        if not self.subtasks:
-            return [float(self.reached.mean())]
-        return [float(self.levels.max() > task) for task in range(self.subtasks)]
-
-    def completions(self) -> NDArray[np.int64]:
-        """The step at which each completed sub-task was; of a function the first frame that gets the threshold."""
-        reached = self.levels if self.subtasks else self.reached.astype(np.int64)
-        return np.array([np.argmax(reached >= level) for level in range(1, reached.max() + 1)], dtype=np.int64)
-
-    def failure(self, rule: str, behaviour: str, steps: NDArray[np.int64] | None = None) -> Failure:
-        """The failure, with the frames at `steps`; None: those that decide."""
-        if steps is None:
-            ends = [0, int(self.values.argmax()), int(self.values.argmin()), len(self.values) - 1]
-            steps = np.unique([*self.completions(), *ends])
-        steps = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_FRAMES).round().astype(int))]
-        frames = self.episode.draw(self.episode.states[self.order[steps]])
-        return Failure(
-            rule=rule,
-            behaviour=behaviour,
-            episode=self.number,
-            steps=steps * self.episode.stride,
-            frames=frames if self.change is None else self.change(frames),
-            values=self.values[steps],
-        )
-
-
-@dataclass(eq=False)
-class Tally:
-    """Counts which episodes of one kind complete the program."""
-
-    behaviour: str
-    at_least: float = 0.0
-    at_most: float = 1.0
-    shares: list[list[float]] = field(default_factory=list)
-    completed: list[bool] = field(default_factory=list)
-    notes: dict[str, int] = field(default_factory=dict)
-    """Why episodes do not count, and how many."""
-    against: list[Failure] = field(default_factory=list)
-    """The first episodes that are against the rule, which may allow some."""
-
-    @property
-    def rule(self) -> str:
-        """The limit as a text; empty if there is none."""
-        if self.at_least > 0:
-            return f"at least {self.at_least:.0%}"
-        return f"at most {self.at_most:.0%}" if self.at_most < 1 else ""
-
-    @property
-    def kept(self) -> bool:
-        """Whether the limit is kept; true without episodes."""
-        share = float(np.mean(self.completed)) if self.completed else self.at_least
-        return self.at_least <= share <= self.at_most
-
-    def add(self, shown: Shown) -> None:
-        """Count an episode."""
-        self.completed.append(shown.completed)
-        self.shares.append(shown.shares)
-        is_against = bool(self.rule) and shown.completed == (self.at_most < 1)
-        if is_against and len(self.against) < MAX_FAILURES:
-            sentence = f"The program must be completed by {self.rule} of the episodes: {self.behaviour}."
-            self.against.append(shown.failure(sentence, self.behaviour))
-
-    def leave_out(self, why: str) -> None:
-        """Note that an episode does not count."""
-        self.notes[why] = self.notes.get(why, 0) + 1
-
-    def row(self) -> Row:
-        """The line of the table."""
-        count = len(self.completed)
-        return Row(
-            behaviour=self.behaviour,
-            episodes=count,
-            completed=float(np.mean(self.completed)) if count else None,
-            subtasks=tuple(np.mean(self.shares, axis=0).tolist()) if count else (),
-            rule=self.rule,
-            kept=self.kept,
-            note="; ".join(f"{number} left out: {why}" for why, number in self.notes.items()),
-        )
 
 
 class Session:
