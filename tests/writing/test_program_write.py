@@ -182,7 +182,8 @@ def test_pictures_of_the_goal_are_shown_in_place_of_states(author, tmp_path):
         CARTPOLE,
         endpoint=author.url,
         model="m",
-        **SMALL,
+        **{**SMALL, "episodes": 3, "steps": 8},
+        rounds=1,
         goal_image=tmp_path / "goal.png",
         out=tmp_path / "out",
     )
