@@ -1,49 +1,74 @@
-"""What isolation costs: frames a second of a trivial program, in its isolated process and in this one.
+"""What isolation costs: frames a second of a program, in its isolated process and in this one, and of a CLIP reward.
 
     python benchmarks/programs.py
+    python benchmarks/programs.py --program examples/programs/mountain_car.py --env-id VLMRM/MountainCarContinuous-v0 --width 144
 
 A frame is copied into shared memory, and its answer comes back through a pipe. The medians of several rounds, taken in
-turns; the program reads one pixel.
+turns, on one thread. Without --program it reads one pixel. The frames are of random actions; none is drawn meanwhile.
 """
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import torch
 import tyro
+from numpy.typing import NDArray
 
-from vlmrm_gym import Program
+from vlmrm_gym import CLIP, Program
+from vlmrm_gym.tasks import REGISTERED
+from vlmrm_gym.verification.behaviour import gather
 
 SOURCE = "def reward(frame):\n    return frame[0, 0, 0] / 255"
 
 
 @dataclass
 class Args:
-    size: int = 96
-    """height and width of a frame, in pixels"""
+    program: Path | None = None
+    """file of a program; None: a trivial one"""
+    env_id: str = "VLMRM/CartPole-v1"
+    """whose frames, and whose prompt: an ID of this package"""
+    height: int = 96
+    """of a frame, in pixels"""
+    width: int = 96
+    """of a frame, in pixels"""
     batch_size: int = 64
     """frames of a call"""
-    calls: int = 50
+    calls: int = 10
     """calls of a round"""
     rounds: int = 7
     """measurements of each"""
 
 
+def draw(args: Args) -> NDArray[np.uint8]:
+    """uint8 (B, H, W, 3)."""
+    size = (args.height, args.width)
+    with gather(args.env_id, size=size, episodes=1, steps=args.batch_size) as episodes:
+        return next(one.frames for one in episodes if one.behaviour == "random")
+
+
 def main(args: Args) -> None:
-    shape = (args.batch_size, args.size, args.size, 3)
-    frames = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    models = {isolate: Program(source=SOURCE, isolate=isolate).build() for isolate in (True, False)}
-    found: dict[bool, list[float]] = {isolate: [] for isolate in models}
+    torch.set_num_threads(1)
+    frames = draw(args)
+    source = SOURCE if args.program is None else args.program.read_text()
+    models = {
+        "isolated": Program(source=source).execute(),
+        "in this process": Program(source=source, isolate=False).execute(),
+        "CLIP, tiny": CLIP(prompt=REGISTERED[args.env_id].prompt).build("cpu"),
+    }
+    found: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(args.rounds):
-        for isolate, model in models.items():
+        for name, model in models.items():
             begun = time.perf_counter()
             for _ in range(args.calls):
                 model(frames)
-            found[isolate].append(args.calls * args.batch_size / (time.perf_counter() - begun))
-    for isolate, rates in found.items():
-        print(f"{'isolated' if isolate else 'in this process':16}{np.median(rates):12,.0f} frames/s")
-        models[isolate].close()
+            found[name].append(args.calls * len(frames) / (time.perf_counter() - begun))
+    for name, rates in found.items():
+        print(f"{name:16}{np.median(rates):12,.0f} frames/s")
+    for name in ("isolated", "in this process"):
+        models[name].close()
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    main(tyro.cli(Args, description=__doc__))
