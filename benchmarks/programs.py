@@ -1,7 +1,7 @@
 """What isolation costs: frames a second of a program, in its isolated process and in this one, and of a CLIP reward.
 
     python benchmarks/programs.py
-    python benchmarks/programs.py --program examples/programs/mountain_car.py --env-id VLMRM/MountainCarContinuous-v0 --width 144
+    python benchmarks/programs.py --program examples/programs/kneel.py --env-id VLMRM/Humanoid-kneel-v0
 
 A frame is copied into shared memory, and its answer comes back through a pipe. The medians of several rounds, taken in
 turns, on one thread. Without --program it reads one pixel. The frames are of random actions; none is drawn meanwhile.
@@ -55,7 +55,7 @@ def main(args: Args) -> None:
     models = {
         "isolated": Program(source=source).execute(),
         "in this process": Program(source=source, isolate=False).execute(),
-        "CLIP, tiny": CLIP(prompt=REGISTERED[args.env_id].prompt).build("cpu"),
+        "CLIP, tiny": CLIP(prompt=str(REGISTERED[args.env_id].prompt)).build("cpu"),
     }
     found: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(args.rounds):
