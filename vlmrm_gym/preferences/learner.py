@@ -206,7 +206,10 @@ class PreferenceLearner:
             candidates = np.stack([first, second], axis=1)
             order = np.argsort(-disagreement(self.head, features[candidates]), kind="stable")
             sides = candidates[order[:count]]
-        pairs = [self._make.pair(self._side(pool[i]), self._side(pool[k])) for i, k in sides.tolist()]
+        drawn = {i: self._side(pool[i]) for i in np.unique(sides).tolist()}
+        # One order of every two sides: a pair that comes again the other way round is not asked again.
+        sides = np.array([sorted(two, key=lambda i: drawn[i].key) for two in sides.tolist()])
+        pairs = [self._make.pair(drawn[i], drawn[k]) for i, k in sides.tolist()]
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
     def _side(self, segment: Segment) -> Side:
