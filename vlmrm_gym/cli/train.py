@@ -155,7 +155,8 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
         raise ConfigError([Problem.of(f"reward.{given[0]}", rule)])
     kind = str(said.get("kind"))
     fields = {name: value for name, value in said.items() if name != "kind" and value is not None}
-    known = fields.keys() & CLIPFields.__dataclass_fields__ if kind in ("clip", *LEARNED) else ()
+    shared = fields.keys() & CLIPFields.__dataclass_fields__
+    known = {"clip": fields.keys(), **dict.fromkeys(LEARNED, shared)}.get(kind, ())
     own = {name: fields.pop(name) for name in list(known)}
     return {**values, "reward": {**reward, "name": kind, **own, **({"kwargs": fields} if fields else {})}}
 
