@@ -69,7 +69,7 @@ def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypat
     assert iio.imread(folder / "agent.mp4").shape == (25, 472, 600, 3)
     assert [iio.imread(folder / f"session_00{number}.png").ndim for number in (1, 2)] == [3, 3]
     with AnswersFile(folder / "answers.db") as file:
-        assert len(file.records()) == 50
+        assert 45 <= len(file.records()) <= 50  # of few states, some pairs come again, and are not asked again
     events = EventAccumulator(str(folder)).Reload()
     sessions = [(event.step, event.value) for event in events.Scalars("preferences/questions")]
     assert sessions == [(100, 30), (150, 50)]
