@@ -175,7 +175,7 @@ class NoModel:
             {"kind": "level"},
             None,
             ValueError,
-            "one of 'clip', 'preference', 'tuned_clip', 'program', 'endpoint', 'import', or \"package.module:Class\". Received",
+            "one of 'clip', 'preference', 'tuned_clip', 'program', 'endpoint', 'import', or",
         ),
     ],
 )

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Write(VerificationFlags):
-    r"""Have a vision-language model write a program that recognises a goal (VLM-CaR), and verify it.
+    """Have a vision-language model write a program that recognises a goal (VLM-CaR), and verify it.
 
         vlmrm-gym program write VLMRM/CartPole-v1 --model gpt-5
-        vlmrm-gym program write Pusher-v5 --prompt "the puck on the red disc" --goal-image goal.png \
-            --rollouts pushes --endpoint http://127.0.0.1:8000/v1 --model Qwen2.5-VL-7B-Instruct --key-variable None
+        vlmrm-gym program write Pusher-v5 --prompt "puck on the disc" --goal-image goal.png --rollouts pushes --model x
+        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint http://127.0.0.1:8000/v1 --key-variable None --model llava
 
     The model sees initial states and goal states, splits the goal into sub-tasks, and writes a program. The program is
     verified as by `vlmrm-gym program verify`. What is against the rules goes back to the model, with the frames that
