@@ -36,8 +36,8 @@ class Write(VerificationFlags):
     decide and what the program returned there, for a number of rounds.
 
     The folder gets program.py, which is `reward=vlmrm_gym.Program(path=...)`; each round's program and its report; and
-    conversation.md. Answers are kept: the same command goes on where it ended, and asks nothing twice. Programs run
-    isolated. The key is read from the environment, and is in no file.
+    conversation.md. Answers are kept: with --overwrite the same command goes on where it ended, and asks nothing twice.
+    Programs run isolated. The key is read from the environment, and is in no file.
 
     Exit codes: 0 accepted, 1 not accepted or nothing was verified, 2 bad input.
     """

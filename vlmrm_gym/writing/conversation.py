@@ -106,5 +106,5 @@ class Conversation:
         limits = f"call_budget={settings.call_budget}, token_budget={settings.token_budget}"
         raise InputError(
             f"The budget of {settings.model} is used up ({limits}) after {self.spending}. What was answered is kept: "
-            "pass a higher one, and the same command goes on."
+            "pass a higher one, and --overwrite, to go on."
         )
