@@ -29,7 +29,7 @@ class Write(VerificationFlags):
 
         vlmrm-gym program write VLMRM/CartPole-v1 --model gpt-5
         vlmrm-gym program write Pusher-v5 --prompt "puck on the disc" --goal-image goal.png --rollouts pushes --model x
-        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint http://127.0.0.1:8000/v1 --key-variable None --model llava
+        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint URL --key-variable None --model llava
 
     The model sees initial states and goal states, splits the goal into sub-tasks, and writes a program. The program is
     verified as by `vlmrm-gym program verify`. What is against the rules goes back to the model, with the frames that
