@@ -28,6 +28,11 @@ def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
         raise
 
 
+def atomic_write_text(path: Path, text: str) -> None:
+    """Write a text as UTF-8, as `atomic_write` does. What UTF-8 cannot hold, lone surrogates, is escaped."""
+    atomic_write(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8", errors="backslashreplace"))
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Name the file in OSErrors that name none, such as those of a full disk."""

@@ -12,7 +12,7 @@ from rich.table import Table
 from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.cli.tasks import console
 from vlmrm_gym.cli.train import read_settings
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.config_file import read_config_file
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -87,7 +87,7 @@ def evaluate(command: Evaluate) -> None:
             name.replace("vlm", "VLM").replace("_", " "), f"{summary[name]:.2f} ± {summary[f'{name}_std']:.2f}"
         )
     console().print(table)
-    atomic_write(folder.path / "evaluation.json", lambda path: path.write_text(json.dumps(summary, indent=2)))
+    atomic_write_text(folder.path / "evaluation.json", json.dumps(summary, indent=2))
     if command.video:
         evaluation.record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed, progress=True)
         say(f"Video: {folder.path / 'evaluation.mp4'}")

@@ -20,7 +20,7 @@ from vlmrm_gym.cli.labels import name_labeler, open_answers
 from vlmrm_gym.cli.segments import DatasetSegments
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.folders import output_folder
 from vlmrm_gym.preferences import Pair, Record
 from vlmrm_gym.preferences.answers_file import Asked
@@ -274,4 +274,4 @@ def _calibrate(head: "PreferenceHead", comparisons: "Comparisons") -> list[dict[
 
 
 def _write(path: Path, values: Any) -> None:
-    atomic_write(path, lambda path: path.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8"))
+    atomic_write_text(path, json.dumps(values, indent=2, default=str))

@@ -26,7 +26,7 @@ from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.files import atomic_write, check_space, sync
+from vlmrm_gym.files import atomic_write, atomic_write_text, check_space, sync
 from vlmrm_gym.folders import check_folder, make_folder
 from vlmrm_gym.rendering.scene_changes import SceneChange, save_changes
 from vlmrm_gym.rollouts.play import Rollout
@@ -125,7 +125,7 @@ class DatasetFolder:
             for name in _OWN:
                 _remove(self.path / name)
             text = json.dumps(_as_json(settings), indent=2)
-            atomic_write(self.path / "settings.json", lambda path: path.write_text(text, encoding="utf-8"))
+            atomic_write_text(self.path / "settings.json", text)
         _remove(self.path / "data.partial")
         for name in ("episodes", "videos", "scenes"):
             for unfinished in self.path.glob(f"{name}/*.partial*"):

@@ -1,4 +1,4 @@
-"""The file of scores: everything that models have said of single states, so that nothing is asked twice."""
+"""The file of scores: what models have said of single states, and in conversations; nothing is asked twice."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ CREATE INDEX IF NOT EXISTS spending ON scores (asker, calls, tokens);
 
 
 class ScoresFile(Database):
-    """Scores of states, in an SQLite file.
+    """Scores of states, and replies in conversations, which have no score, in an SQLite file.
 
     Args:
         path: The file, made if there is none; None: in memory.
@@ -37,6 +37,11 @@ class ScoresFile(Database):
         """The scores that are known, by their keys; None where there was no answer."""
         wanted = json.dumps(list(set(keys)))
         return dict(self._read("SELECT key, score FROM scores WHERE key IN (SELECT value FROM json_each(?))", wanted))
+
+    def find_details(self, key: str) -> dict[str, Any] | None:
+        """The details that `write` wrote; None if nothing was asked."""
+        rows = self._read("SELECT details FROM scores WHERE key = ?", key)
+        return json.loads(rows[0][0]) if rows else None
 
     def sum_spending(self, asker: str) -> tuple[int, int]:
         """Calls and tokens of all that was asked by one asker."""

@@ -121,7 +121,7 @@ class Program:
             ProgramError: It cannot be executed, or this machine cannot isolate it.
         """
         reward = self.execute()
-        if not is_verified(self.path, str(self.sha256)) and self.sha256 not in _WARNED:
+        if self.sha256 not in _WARNED and not is_verified(self.path, str(self.sha256)):
             _WARNED.add(str(self.sha256))
             run, file = ("Save it in a file, and run", "FILE") if self.path is None else ("Run", self.path)
             warnings.warn(

@@ -6,7 +6,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write_text
 
 
 def record_file(path: str | Path) -> Path:
@@ -27,8 +27,7 @@ def write_record(path: str | Path, sha256: str, environment: str, counts: Mappin
         The file of the record.
     """
     values = {"sha256": sha256, "environment": environment, "date": date.today().isoformat(), **counts}
-    text = json.dumps(values, indent=2)
-    atomic_write(record_file(path), lambda file: file.write_text(text, encoding="utf-8"))
+    atomic_write_text(record_file(path), json.dumps(values, indent=2))
     return record_file(path)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.terminal import printable
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import to_yaml
@@ -186,7 +186,7 @@ class RunCallback(BaseCallback):
                 progress.best_return = mean_return
                 best = self.folder.path / "best.json"
                 summary = {**json.loads(best.read_text()), "vlm_return": mean_return}
-                atomic_write(best, lambda path: path.write_text(json.dumps(summary)))
+                atomic_write_text(best, json.dumps(summary))
 
     def _keep_best(self) -> None:
         """Keep the policy if the mean return of the newest episodes is the best so far."""
@@ -203,7 +203,7 @@ class RunCallback(BaseCallback):
                 if self.learning is not None:
                     self.learning.keep_episodes(needed)
                 atomic_write(self.folder.path / "best.zip", partial(_save, self.model.save))
-                atomic_write(self.folder.path / "best.json", lambda path: path.write_text(json.dumps(summary)))
+                atomic_write_text(self.folder.path / "best.json", json.dumps(summary))
                 progress.best_return = mean_return
             progress.has_new_returns = False
 

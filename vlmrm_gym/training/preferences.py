@@ -10,7 +10,7 @@ import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from vlmrm_gym.episode_log import EpisodeLog
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.preferences.fitting import FitOptions
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.relabeling import find_featured
@@ -90,7 +90,7 @@ class Learning:
             self.callback.learner.head.save(self._folder.head)
             values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
             text = json.dumps(to_mapping(values), indent=2)
-            atomic_write(self._folder.path / HEAD[1], lambda path: path.write_text(text, encoding="utf-8"))
+            atomic_write_text(self._folder.path / HEAD[1], text)
             self._kept_version = self.version
 
     def log_sessions(self, say: Callable[[str], None]) -> bool:

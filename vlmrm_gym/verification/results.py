@@ -3,14 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.folders import make_folder
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.verification.accuracy import Accuracy
@@ -152,8 +151,4 @@ class Verification:
         texts = dict(zip(FILES, (page, json.dumps(self.to_json(), indent=2)), strict=True))
         make_folder(folder)
         for name, text in texts.items():
-            atomic_write(folder / name, partial(_write_text, text))
-
-
-def _write_text(text: str, path: Path) -> None:
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+            atomic_write_text(folder / name, text)

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 from vlmrm_gym.endpoint.budget import Budget
 from vlmrm_gym.endpoint.messages import Message
+from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.identity import deciding_fields
-from vlmrm_gym.writing.replies import RepliesFile
 
 
 class Conversation:
@@ -26,7 +26,7 @@ class Conversation:
         replies: The file of replies.
 
     Raises:
-        DependencyNotInstalled, FileNotFoundError, OSError, ValueError: As `Session` and `RepliesFile`.
+        DependencyNotInstalled, FileNotFoundError, OSError, ValueError: As `Session` and `ScoresFile`.
     """
 
     def __init__(self, settings: EndpointSettings, replies: Path) -> None:
@@ -34,7 +34,7 @@ class Conversation:
         self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
         self._budget = Budget(settings.call_budget, settings.token_budget)
         self._session = Session(settings, self._budget, logprobs=False)
-        self._replies = RepliesFile(replies)
+        self._replies = ScoresFile(replies)
         self._messages = list[Message]()
 
     def ask(self, question: Sequence[Message]) -> tuple[str | None, bool]:
@@ -45,9 +45,9 @@ class Conversation:
         """
         self._messages += question
         key = hashlib.sha256((self._identity + json.dumps(self._messages)).encode()).hexdigest()
-        if (reply := self._replies.find(key)) is None:
+        if (reply := self._replies.find_details(key)) is None:
             reply = self._send()
-            self._replies.write(key, self._identity, reply)
+            self._replies.write(key, self._identity, None, reply)
         self._messages.append({"role": "assistant", "content": reply["text"] or ""})
         return reply["text"], reply["truncated"]
 
@@ -73,9 +73,7 @@ class Conversation:
                 name = f"{hashlib.sha256(image).hexdigest()[:16]}.png"
                 (pictures / name).write_bytes(image)
                 lines.append(f"![](pictures/{name})\n")
-        text = "\n".join(lines)
-        path = folder / "conversation.md"
-        atomic_write(path, lambda file: file.write_text(text, encoding="utf-8", errors="backslashreplace"))
+        atomic_write_text(path := folder / "conversation.md", "\n".join(lines))
         return path
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.verification.behaviour import Episode
@@ -60,8 +60,9 @@ def write_program(
         InputError: No answer has a program that can be executed; the budget is used up, or the server fails.
     """
     limits, found, problem = limits or Limits(), None, ""
-    height, width, _ = episodes[0].frames.shape[1:]
-    conversation.ask(questions.ask_for_subtasks(prompt, *_show(episodes, goals)))
+    initial, shown = _show(episodes, goals)
+    height, width, _ = initial[0].shape
+    conversation.ask(questions.ask_for_subtasks(prompt, initial, shown))
     question = questions.ask_for_program(height, width, limits)
     for number in range(1, rounds + 1):
         begin_round(number)
@@ -72,7 +73,7 @@ def write_program(
             problem = "Your answer was cut off." if truncated else questions.NO_CODE
             question = questions.ask_again(problem)
             continue
-        _write_text(path := folder / f"program_{number}.py", source)
+        atomic_write_text(path := folder / f"program_{number}.py", source)
         try:
             found = verify(Program(source=source, **options), episodes, limits, progress)
         except (ProgramError, ValueError) as error:
@@ -90,7 +91,7 @@ def write_program(
             f"{problem} All of it is in {folder / 'conversation.md'}. Pass another model, or more rounds."
         )
     path = folder / "program.py"
-    _write_text(path, found.program.files["program.py"])
+    atomic_write_text(path, found.program.files["program.py"])
     return replace(found, program=Program(path=str(path), **options))
 
 
@@ -108,7 +109,3 @@ def _show(
 
 def _last_success(episode: Episode) -> int:
     return len(episode) - 1 if episode.success is None else int(np.flatnonzero(episode.success)[-1])
-
-
-def _write_text(path: Path, text: str) -> None:
-    atomic_write(path, lambda file: file.write_text(text, encoding="utf-8", errors="backslashreplace"))
