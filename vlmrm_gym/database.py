@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,6 +47,7 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+        weakref.finalize(self, self._connection.close)
 
     def __enter__(self) -> Self:
         return self

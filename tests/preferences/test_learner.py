@@ -141,15 +141,16 @@ def test_newer_states_are_preferred(envs):
     assert {side.where[1] for pair in pairs for side in (pair.first, pair.second)} == {1}  # of episodes 0 and 1
 
 
-def test_a_pair_and_its_mirror_image_are_one_question(envs, tmp_path):
-    """Of 80 states, 300 pairs: some come again, also the other way round."""
+@pytest.mark.parametrize("file", ["answers.db", None])
+def test_a_pair_and_its_mirror_image_are_one_question(envs, tmp_path, file):
+    """Of 80 states, 300 pairs: some come again, also the other way round. Without a file they are kept in memory."""
     asked = []
 
     def labeler(pairs):
         asked.extend(frozenset((pair.first.key, pair.second.key)) for pair in pairs)
         return [0.5] * len(pairs)
 
-    learner = PreferenceLearner(envs, labeler, answers=tmp_path / "answers.db", fit=QUICK)
+    learner = PreferenceLearner(envs, labeler, answers=file and tmp_path / file, fit=QUICK)
     for _ in range(30):
         learner.session(10)
     assert 280 < len(asked) == len(set(asked)) < 300

@@ -78,6 +78,7 @@ class PreferenceLearner:
         seed: Of pairs and weights.
 
     Attributes:
+        answers: The `AnswersFile`. Whoever is done with the learner may close it.
         comparisons: The answered ones; None before the first.
         num_sessions: How many there have been.
         num_questions: How many pairs have been asked.
@@ -117,9 +118,9 @@ class PreferenceLearner:
         self.newest: NewestHead = featured.head
         self.log: EpisodeLog = featured.episode_log
         self.segment_length, self.fit_options = segment_length, fit or FitOptions()
-        if isinstance(answers, str | Path):
-            answers = AnswersFile(answers, prompt=self.specification.prompt)
-        self.answers = answers
+        self.answers = (
+            answers if isinstance(answers, AnswersFile) else AnswersFile(answers, prompt=self.specification.prompt)
+        )
         self._sampling, self._candidates, self._half_life, self._seed = sampling, candidates, half_life, seed
         self._scorer, self._shape, self._rng = featured.scorer, featured.feature_shape, np.random.default_rng(seed)
         spec = getattr(featured, "spec", None)

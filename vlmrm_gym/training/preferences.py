@@ -122,5 +122,4 @@ class Learning:
 
     def close(self) -> None:
         """Close the file of answers."""
-        if self.callback.learner.answers is not None:
-            self.callback.learner.answers.close()
+        self.callback.learner.answers.close()
