@@ -91,8 +91,10 @@ def test_on_policy_algorithms_explore_until_there_is_a_head(normalizes):
 
 def test_learning_waits_where_the_first_session_makes_no_head():
     """The first answers are all alike; random exploration goes on until the second session."""
-    envs, updates = make_envs(), []
+    envs, updates, acting = make_envs(), [], []
     model = off_policy(DQN, envs)
+    predict = model.predict
+    model.predict = lambda *args, **options: (acting.append(model.num_timesteps), predict(*args, **options))[1]
 
     def answer(pairs):
         updates.append(model._n_updates)
@@ -102,7 +104,8 @@ def test_learning_waits_where_the_first_session_makes_no_head():
     callback = PreferenceCallback(answer, every=32, pairs=15, total=30, fit=QUICK)
     model.learn(88, callback=callback)
     assert updates == [0, 0]
-    assert model.learning_starts == 64  # the second session is after step 72
+    assert model.learning_starts == 72  # the second session is after step 72
+    assert min(acting) == 72
     assert model._n_updates > 0
     envs.close()
 
@@ -123,8 +126,10 @@ def test_state_entropy_is_the_distance_to_the_fifth_neighbour():
 
 
 def test_an_agent_may_explore_by_state_entropy_until_there_is_a_head():
-    envs, updates = make_envs(), []
+    envs, updates, acting = make_envs(), [], []
     model = off_policy(DQN, envs)
+    predict = model.predict
+    model.predict = lambda *args, **options: (acting.append(model.num_timesteps), predict(*args, **options))[1]
 
     def answer(pairs):
         buffer = model.replay_buffer
@@ -170,7 +175,7 @@ def test_a_first_session_waits_for_the_first_episode():
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(min_answers=5))
     model.learn(30, callback=callback)
     assert callback.learner.num_sessions == 1
-    assert model.learning_starts == 16  # episodes of 10 steps end with step 20, rollouts with 16 and 24
+    assert model.learning_starts == 24  # episodes of 10 steps end with step 20, rollouts with 16 and 24
     envs.close()
 
 

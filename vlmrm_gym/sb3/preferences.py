@@ -126,12 +126,17 @@ class PreferenceCallback(LearnerCallback):
         elif isinstance(self.model, OnPolicyAlgorithm):
             self._explore()
 
+    def _on_rollout_start(self) -> None:
+        self._rollout_start = self.model.num_timesteps
+
     def _on_rollout_end(self) -> None:
         """Hold a session if it is time. Off-policy algorithms train next."""
         if self._is_due():
             self._hold_session()
-        if self.learner.head is None and isinstance(self.model, OffPolicyAlgorithm) and not self._pay_entropy():
-            self.model.learning_starts = max(self.model.learning_starts, self.model.num_timesteps)
+        model = self.model
+        if self.learner.head is None and isinstance(model, OffPolicyAlgorithm) and not self._pay_entropy():
+            if model.num_timesteps >= model.learning_starts:  # act at random in the next rollout, too
+                model.learning_starts = 2 * model.num_timesteps - self._rollout_start
 
     def _pay_entropy(self) -> bool:
         """Pay stored transitions by the entropy of states, if that is how the agent explores and there are any."""

@@ -17,6 +17,7 @@ from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
+from vlmrm_gym.training.algorithms import find_setting
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.constructing import constructing
 from vlmrm_gym.training.data_files import check_archive, reading
@@ -48,6 +49,8 @@ class Learning:
     def __init__(self, config: Config, folder: RunFolder, envs: VLMVecEnv) -> None:
         own = config.preferences
         options: dict[str, Any] = {name: getattr(own, name) for name in _OPTIONS}
+        # The model's own `learning_starts` moves along while there is no head, also in a checkpoint.
+        options["first"] = max(1, find_setting(config.rl, "learning_starts") or own.every or 1)
         options["answers"] = own.answers or folder.path / "answers.db"
         with constructing(config, "preferences.answers"):
             self.callback = PreferenceCallback(
