@@ -13,3 +13,8 @@ def deciding_fields(specification: Any) -> dict[str, Any]:
     """The names and values of the fields of a dataclass that decide answers."""
     decide = [one.name for one in fields(specification) if one.metadata.get("decides", True)]
     return {name: getattr(specification, name) for name in decide}
+
+
+def undeciding_fields(kind: Any) -> list[str]:
+    """The names of the fields of a dataclass that do not decide answers."""
+    return [one.name for one in fields(kind) if not one.metadata.get("decides", True)]

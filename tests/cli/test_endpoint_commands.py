@@ -101,6 +101,22 @@ def test_a_run_from_a_file_learns_from_answers_and_has_no_key_in_it(server, tmp_
     assert KEY not in "".join(capfd.readouterr())
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_run_whose_budget_is_used_up_goes_on_with_a_higher_one(server, tmp_path, capfd):
+    (file := tmp_path / "file.yaml").write_text(FILE.format(path=tmp_path, url=server.url))
+    kwargs = {"prompt": "The pole is upright.", "model": "m", "base_url": server.url, "every": 5}
+    kwargs |= {"answers": str(tmp_path / "scores.db"), "call_budget": 6}
+    with pytest.raises(SystemExit):
+        main(["train", str(file), "--reward-kwargs", json.dumps(kwargs)])
+    assert 0 < server.requests <= 6  # the last question might have needed 5
+    hint = f"To resume from step 0: vlmrm-gym train --resume {tmp_path / 'run'}"
+    assert hint in (said := capfd.readouterr().err)
+    assert "The budget of m is used up" in said
+    main(["train", "--resume", str(tmp_path / "run"), "--reward-kwargs", json.dumps({**kwargs, "call_budget": 100})])
+    assert server.requests == len(server.asked) > 6
+    assert (tmp_path / "run" / "checkpoints" / "0000000080").is_dir()
+
+
 @pytest.mark.parametrize(
     ("settings", "is_refused"),
     [

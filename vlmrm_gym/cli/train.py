@@ -12,15 +12,13 @@ from typing import Annotated, Any
 import tyro
 
 from vlmrm_gym.cli.settings import describe_kinds, read_specification
-from vlmrm_gym.errors import InputError
-from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import complete, find_named_code
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, ConfigFile, Problem, as_values, read_config_file, validate
-from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
 
@@ -95,11 +93,9 @@ def train(command: Train, arguments: list[str]) -> None:
     except (Interrupted, KeyboardInterrupt) as error:
         say(_resume_hint(folder), error=True)
         sys.exit(128 + getattr(error, "signal", signal.SIGINT))
-    except InputError as error:
-        if isinstance(error, ProgramError):  # such as one that failed on a frame
-            say(_resume_hint(folder), error=True)
+    except (ConfigError, RunError):
         raise
-    except Exception:
+    except Exception:  # bad input, too: a program that fails on a frame, a server's budget that is used up
         say(_resume_hint(folder), error=True)
         raise
     say(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")

@@ -134,9 +134,10 @@ class PreferenceCallback(LearnerCallback):
         if self._is_due():
             self._hold_session()
         model = self.model
-        if self.learner.head is None and isinstance(model, OffPolicyAlgorithm) and not self._pay_entropy():
-            if model.num_timesteps >= model.learning_starts:  # act at random in the next rollout, too
-                model.learning_starts = 2 * model.num_timesteps - self._rollout_start
+        if not isinstance(model, OffPolicyAlgorithm) or self.learner.head is not None or self._pay_entropy():
+            return
+        if model.num_timesteps >= model.learning_starts:  # the next rollout is random, too
+            model.learning_starts = 2 * model.num_timesteps - self._rollout_start
 
     def _pay_entropy(self) -> bool:
         """Pay stored transitions by the entropy of states, if that is how the agent explores and there are any."""

@@ -12,7 +12,9 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from vlmrm_gym import __version__
+from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.files import atomic_write
+from vlmrm_gym.identity import undeciding_fields
 from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
@@ -51,6 +53,7 @@ RESUME_OVERRIDABLE = (
     "logging.checkpoint_freq",
     "logging.video_freq",
     "logging.tensorboard_freq",
+    *(f"reward.kwargs.{name}" for name in ("answers", *undeciding_fields(EndpointSettings))),
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
 
@@ -140,16 +143,20 @@ def _write_config(config: Config, folder: RunFolder) -> None:
 def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
     """Raise a `RunError` unless a run with one configuration can be resumed with another."""
     was, now = _dotted(before), _dotted(config)
-    other = [name for name in now if now[name] != was[name] and name not in RESUME_OVERRIDABLE]
+    other = [name for name in {**was, **now} if now.get(name) != was.get(name) and name not in RESUME_OVERRIDABLE]
     if now["rl.n_steps"] < was["rl.n_steps"]:
         other.append("rl.n_steps")
     if other:
-        changes = "; ".join(f"`{name}` is {short_repr(now[name])}, was {short_repr(was[name])}" for name in other)
+        changes = "; ".join(
+            f"`{name}` is {short_repr(now.get(name))}, was {short_repr(was.get(name))}" for name in other
+        )
         raise RunError(f"The run {folder.path} has another configuration: {changes}. Start a new run for that.")
 
 
 def _dotted(config: Config) -> dict[str, Any]:
-    return {".".join(key): value for key, value in flatten(config).items()}
+    values = {".".join(key): value for key, value in flatten(config).items()}
+    own = values.pop("reward.kwargs") or {}
+    return values | {f"reward.kwargs.{name}": value for name, value in own.items()}
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
