@@ -11,22 +11,26 @@ from vlmrm_gym.preferences.learner import Session
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import montage, shrink, spread
 
-MAX_PAIRS, MAX_MOMENTS, BORDER = 12, 4, 6
-"""Pairs of a picture, states of a segment in it, and the width of a frame in pixels."""
+MAX_PAIRS, MAX_MOMENTS, BORDER, MAX_WIDTH = 12, 4, 6, 1_600
+"""Pairs of a picture, states of a segment in it; the widths of a frame, and of a picture of several pairs, in pixels."""
 HEIGHT = 120
 """The most pixels of a view's height: pictures of full size take a second and megabytes each."""
 _CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
 
 
 def write_session(session: Session, path: Path) -> None:
-    """Write a picture of a session's first pairs: one below the other, the first segment on the left.
+    """Write a picture of a session's first pairs, in rows; the first segment of each is on the left.
 
     What was preferred has a green frame, or a red one if the grade prefers the other. Sides that were said to be equal
     have grey ones, and those of a pair that was not answered none.
     """
     rows = zip(session.pairs[:MAX_PAIRS], session.answers, strict=False)
-    picture = np.concatenate([_draw(pair, answer) for pair, answer in rows])
-    content = encode(picture)
+    gap = ((0, 2 * BORDER), (0, 4 * BORDER), (0, 0))
+    drawn = [np.pad(_draw(pair, answer), gap, constant_values=255) for pair, answer in rows]
+    columns = min(len(drawn), max(1, MAX_WIDTH // drawn[0].shape[1]))
+    drawn += [np.full_like(drawn[0], 255)] * (-len(drawn) % columns)
+    parts = [np.concatenate(drawn[i : i + columns], axis=1) for i in range(0, len(drawn), columns)]
+    content = encode(np.concatenate(parts))
     atomic_write(path, lambda unfinished: unfinished.write_bytes(content))
 
 
