@@ -12,7 +12,7 @@ from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import montage, shrink, spread
 
 MAX_PAIRS, MAX_MOMENTS, BORDER, MAX_WIDTH = 12, 4, 6, 1_600
-"""Pairs of a picture, states of a segment in it; the widths of a frame, and of a picture of several pairs, in pixels."""
+"""Pairs of a picture, states of a segment in it; widths of a frame, and of a picture of several pairs, in pixels."""
 HEIGHT = 120
 """The most pixels of a view's height: pictures of full size take a second and megabytes each."""
 _CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120), (255, 255, 255)
