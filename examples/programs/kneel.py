@@ -6,7 +6,7 @@ It needs a camera that follows the torso, and frames of 128 x 128 pixels:
 
 The floor is grey, and the robot is not: its shins and forearms are orange, its feet, hands and joints dark, the rest
 white. Six lengths, in parts of the frame's height, are compared with limits, and each gets a grade from 0 to 1. The
-reward is 1 if all grades are 1, else less than 0.9: it falls with their mean and their product.
+reward is 1 if all grades are 1, else at most 0.9: it falls with their mean and their product.
 
 The limits were chosen on 8,100 drawn states, to pay for most that succeed and for few that fail, in favour of the poses
 that the verification calls the goal. It does not see a far knee that is a hand's breadth above the floor.
@@ -47,16 +47,16 @@ def reward(frame: np.ndarray) -> float:
     behind = column(thighs) - column(dark[legs])  # feet
     gap = np.where(robot[legs].any(0), robot[legs][::-1].argmax(0), size)  # between the lowest row and each column
     on_floor = np.flatnonzero(gap <= size * 6 // 128)
-    knee = on_floor[-1]
+    knee, long = on_floor[-1], len(on_floor) / size
     ahead = orange[max(0, bottom - size * 30 // 128) : bottom + 1, knee + 1 :].sum() / size
 
     grades = np.array(
         [
-            grade(tall / size, 0.2, 0.48),  # lying: less
-            grade(above / size, 0.6, 0.343),  # standing: more
+            grade(tall / size, 0.35, 0.48),  # lying: less
+            grade(above / size, 0.52, 0.343),  # standing: more
             min(grade(lean, -0.5, -0.08), grade(lean, 0.6, 0.25)),
             grade(behind / size, -0.15, 0.069),
-            grade(len(on_floor) / size, 0.6, 0.29),
+            min(grade(long, 0, 0.1), grade(long, 0.6, 0.29)),  # the shins
             grade(ahead, 2, 0.35),  # shins or forearms in front of the knees
         ]
     )
