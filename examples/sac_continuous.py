@@ -4,6 +4,8 @@ r"""SAC with rewards from a prompt: mountain car, humanoids, and any ID with con
     python examples/sac_continuous.py --env-id VLMRM/Humanoid-stand-v0 --num-workers 2
     python examples/sac_continuous.py --env-id Ant-v5 --prompt "an ant robot on its back" --learning-starts 16_000 \
         --model ViT-B-32/laion2b_s34b_b79k
+    python examples/sac_continuous.py --env-id VLMRM/MountainCarContinuous-v0 \
+        --reward '{"kind": "program", "path": "examples/programs/mountain_car.py"}'
     python examples/sac_continuous.py --resume runs/VLMRM_Humanoid-stand-v0__sac_continuous__1__1700000000
 
 Environments step on while their episodes are scored; transitions wait in the replay buffer for their rewards. The
@@ -71,9 +73,9 @@ class Args:
     prompt: str | None = None
     """the goal; None: the task's prompt"""
     reward: str | None = None
-    """instead of a prompt: a callable or class of your own, package.module:attribute"""
+    """instead of a prompt: a callable or class of your own, package.module:attribute; or a specification as JSON"""
     reward_kwargs: str | None = None
-    """its keyword arguments, as JSON"""
+    """keyword arguments of a class of your own, as JSON"""
     alpha: float = 0.0
     """strength of the goal-baseline regularisation"""
     model: str = "tiny"
@@ -148,7 +150,7 @@ def task_options(args: Args) -> dict[str, Any]:
     """Keywords of the environments. Defaults are left out: beside a reward of your own some would be refused."""
     options = {
         "prompt": args.prompt,
-        "reward": args.reward,
+        "reward": None if args.reward is None else yaml.safe_load(args.reward),  # as it is, or JSON
         "reward_kwargs": None if args.reward_kwargs is None else json.loads(args.reward_kwargs),
         "alpha": args.alpha or None,
         "model": None if args.model == "tiny" else args.model,
