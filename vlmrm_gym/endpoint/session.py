@@ -88,6 +88,7 @@ class Session:
         Raises:
             ConnectionError: The server cannot be reached, or does not answer in time.
             RuntimeError: The server answers with an error. What is under way is waited for and yielded before.
+            Exception: Raised by `prepare`, likewise.
         """
         waiting, running = deque(enumerate(items)), dict[Future[Result], int]()
         failure: BaseException | None = None
@@ -97,7 +98,11 @@ class Session:
                 if not self._budget.begin(needed := calls()):
                     break
                 number, item = waiting.popleft()
-                running[start(self._ask, prepare(item), needed)] = number
+                try:
+                    running[start(self._ask, prepare(item), needed)] = number
+                except Exception as error:
+                    self._budget.end(needed, 0)
+                    failure = error
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -74,8 +74,13 @@ def _ask_claimed(
     answered: dict[str, Answer] = {}
     try:
         for number, answer in labeler.answers(pairs):
+            key = pairs[number].key
+            if answer is None:
+                file.take_back(labeler.identity, key)
+                answered.pop(key, None)
+                continue
             file.write(labeler.identity, pairs[number], answer)
-            answered[pairs[number].key] = answer
+            answered[key] = answer
             if progress is not None:
                 progress(describe_progress(list(answered.values()), len(pairs), getattr(labeler, "price", None)))
     finally:

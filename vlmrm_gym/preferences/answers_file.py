@@ -99,6 +99,13 @@ class AnswersFile(Database):
             for pair, labeler, date, version, *answer in rows
         ]
 
+    def answered(self, labeler: str) -> set[str]:
+        """Keys of the pairs that a labeler has answered or skipped."""
+        return {
+            pair
+            for (pair,) in self._read("SELECT pair FROM answers WHERE labeler = ? AND answered_at IS NOT NULL", labeler)
+        }
+
     def asked(self) -> list[Asked]:
         """All pairs that were answered, and where their segments were cut from."""
         rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid")
@@ -130,12 +137,20 @@ class AnswersFile(Database):
                 if found is not None and found[2] is not None:
                     known[pair.key] = _unpack(*found[3:])
                 elif found is None or not is_alive(*found[:2]):
-                    self._connection.execute(
-                        "INSERT OR REPLACE INTO answers (pair, labeler, claimed_by, claimed_at) VALUES (?, ?, ?, ?)",
-                        (pair.key, labeler, this_process(), time.time()),
-                    )
+                    self._claim(labeler, pair.key)
                     claimed.append(pair)
         return known, claimed
+
+    def take_back(self, labeler: str, pair: str) -> None:
+        """Forget a labeler's answer about the pair with this key: it is claimed again."""
+        with self._transaction():
+            self._claim(labeler, pair)
+
+    def _claim(self, labeler: str, pair: str) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO answers (pair, labeler, claimed_by, claimed_at) VALUES (?, ?, ?, ?)",
+            (pair, labeler, this_process(), time.time()),
+        )
 
     def release(self, labeler: str, pairs: Sequence[Pair]) -> None:
         """Give up claims of pairs that were not answered."""

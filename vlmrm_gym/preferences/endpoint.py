@@ -18,7 +18,7 @@ from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import draw_trajectory, montage, spread
 from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_flag, check_positive_integer, check_size
+from vlmrm_gym.validation import check_flag, check_positive_integer, check_size, is_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,10 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         check_flag("trajectory", self.trajectory)
         object.__setattr__(self, "size", check_size(self.size))
         if self.price is not None:
-            object.__setattr__(self, "price", tuple(self.price))
+            price = tuple(self.price) if isinstance(self.price, Sequence) else ()
+            if len(price) != 2 or not all(map(is_number, price)):
+                raise ValueError(f"`price` must be two numbers, of tokens in and out. Received {self.price!r}.")
+            object.__setattr__(self, "price", price)
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """Ask about all pairs, several at a time, until the budget is used up.

@@ -4,6 +4,7 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -29,10 +30,11 @@ class Labeler(Protocol):
         """Everything that decides its answers, as a text: answers in a file are found again by it."""
         ...
 
-    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
         """Answer pairs: (number of the pair, answer), in any order, as they come.
 
-        A pair may come again, with another answer, which replaces the former. Pairs that never come stay unanswered.
+        A pair may come again: with another answer, which replaces the former, or None, which takes it back. Pairs that
+        never come stay unanswered.
         """
         ...
 
@@ -69,9 +71,15 @@ class CallableLabeler:
 
     @property
     def identity(self) -> str:
-        """The function's name, "package.module:function": answers of an earlier version of it are found, too."""
-        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
-        return f"{named.__module__}:{named.__qualname__}"  # pyright: ignore[reportAttributeAccessIssue]
+        """The function's name, "package.module:function": answers of an earlier version of it are found, too.
+
+        Of an object, that of its class; of a `functools.partial`, also its arguments.
+        """
+        named, arguments = self.function, ""
+        if isinstance(named, partial):
+            named, arguments = named.func, f" {named.args} {named.keywords}"
+        named = named if hasattr(named, "__qualname__") else type(named)
+        return f"{named.__module__}:{named.__qualname__}{arguments}"  # pyright: ignore[reportAttributeAccessIssue]
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """The function's answers.

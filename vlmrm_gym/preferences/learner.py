@@ -168,8 +168,9 @@ class PreferenceLearner:
             raise
         self._add(features, answers)
         if not getattr(self.labeler, "wait", True):
-            rows = zip(pairs, features, answers, strict=True)
-            self._waiting = [(pair, own) for pair, own, answer in rows if answer is None]
+            answered = self.answers.answered(self.labeler.identity)
+            rows = zip(pairs, features, strict=True)
+            self._waiting = [(pair, own) for pair, own in rows if pair.key not in answered]
         self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + count
         scalars = {"questions": float(self.num_questions)}
         verdict = self._learn(logged, scalars)
