@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
@@ -66,7 +65,6 @@ class Client:
                 "Set it, or pass key_variable=None for a server without keys."
             )
         self._client = openai.OpenAI(api_key=self._key, base_url=base_url, timeout=timeout)
-        self._with_retries = lru_cache(lambda retries: self._client.with_options(max_retries=retries))
         self.address = f"{self._client.base_url.scheme}://{self._client.base_url.netloc.decode().rpartition('@')[2]}"
 
     def close(self) -> None:
@@ -85,7 +83,7 @@ class Client:
         """
         started = time.monotonic()
         asked = {"logprobs": True, "top_logprobs": NUM_ALTERNATIVES} if logprobs else {}
-        completions = self._with_retries(retries).chat.completions.with_raw_response
+        completions = self._client.with_options(max_retries=retries).chat.completions.with_raw_response
         try:
             raw = completions.create(model=model, messages=messages, **asked, **options)  # pyright: ignore
         except self._openai.APIStatusError as error:

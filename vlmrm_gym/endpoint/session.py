@@ -46,8 +46,7 @@ class Session:
     """A connection to a server, and what has been found out about it.
 
     Args:
-        settings: The server.
-        budget: What may be asked of it.
+        settings: The server, and what may be asked of it.
         logprobs: Whether it gives log probabilities; False: they are not wanted; None: the first request tells.
 
     Raises:
@@ -55,8 +54,10 @@ class Session:
         ValueError: There is no key.
     """
 
-    def __init__(self, settings: EndpointSettings, budget: Budget, logprobs: bool | None = None) -> None:
-        self._settings, self._budget, self._logprobs = settings, budget, logprobs
+    def __init__(self, settings: EndpointSettings, logprobs: bool | None = None) -> None:
+        self._settings, self._logprobs = settings, logprobs
+        self._budget = Budget(settings.call_budget, settings.token_budget)
+        self.resume = self._budget.resume
         self._client = Client(settings.base_url, settings.key_variable, settings.timeout)
         self._probed = False
         """Whether a question has been asked."""

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym.endpoint.budget import Budget
 from vlmrm_gym.endpoint.client import Reply
 from vlmrm_gym.endpoint.messages import encode, without_thinking
 from vlmrm_gym.endpoint.session import Asked, Session
@@ -86,12 +85,11 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             num_answered += 1
             yield number, answer
         if num_answered < len(pairs):
-            not_asked = f"{len(pairs) - num_answered} of {len(pairs)} pairs were not asked"
-            say(f"The budget of {self.model} is used up: {not_asked}.")
+            say(f"{self.used_up}: {len(pairs) - num_answered} of {len(pairs)} pairs were not asked.")
 
     def resume_spending(self, calls: int, tokens: int) -> None:
         """Count what was spent before, by this process or another."""
-        self._budget.resume(calls, tokens)
+        self._session.resume(calls, tokens)
 
     def close(self) -> None:
         """End the connection."""
@@ -106,12 +104,8 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         return montage(side.draw(side.states[wanted], size=self.size, views=self.views))
 
     @cached_property
-    def _budget(self) -> Budget:
-        return Budget(self.call_budget, self.token_budget)
-
-    @cached_property
     def _session(self) -> Session:
-        return Session(self, self._budget, None if self.stages == 1 else False)
+        return Session(self, None if self.stages == 1 else False)
 
     def _prepare(self, pair: Pair) -> Callable[[Asked], Answer]:
         images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from vlmrm_gym.identity import deciding_fields
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.specification import check_names
 
 LABELERS: Mapping[str, str] = {
     "ground_truth": "vlmrm_gym.preferences.ground_truth:GroundTruthLabeler",
@@ -163,9 +164,6 @@ def from_mapping(values: Mapping[str, Any]) -> Labeler:
         if settings:
             raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
         return resolve_labeler(found)
-    known = [one.name for one in fields(found)] if is_dataclass(found) else list(settings)
-    for name in settings:
-        if name not in known:
-            meant = "".join(f" Did you mean `{near}`?" for near in difflib.get_close_matches(str(name), known, 1))
-            raise TypeError(f"`{name}` is not a field of the labeler {kind!r}.{meant or f' Known: {known}.'}")
+    if is_dataclass(found):
+        check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(found)])
     return resolve_labeler(found(**settings))
