@@ -73,6 +73,7 @@ def test_a_labeler_can_be_said_in_many_ways(given, kind):
     [
         ("grond_truth", ValueError, "Did you mean 'ground_truth'"),
         ({"kind": "ground_truth", "mistake": 0.1}, TypeError, "Did you mean `mistakes`"),
+        ({"kind": ["clip"]}, ValueError, "`labeler` must be one of .* Received .'clip'"),
         ({"kind": "endpoint"}, TypeError, "model"),
         ({"kind": "poles:is_second", "x": 1}, TypeError, "takes no settings"),
         (3, TypeError, "`labeler` must be"),

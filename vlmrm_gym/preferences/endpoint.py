@@ -29,8 +29,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     orders contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped:
     the pair has no preference, and is not asked again.
 
-    The key is read from the environment when the first question is asked, and is kept nowhere.
-
     Raises:
         TypeError: `request` is not a mapping.
         ValueError: A value is out of its range; the message names the field.
@@ -67,9 +65,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """Ask about all pairs, several at a time, until the budget is used up.
-
-        The first question of all is asked alone: it shows whether the server answers, gives log probabilities, and how
-        many tokens a pair takes.
 
         Raises:
             ValueError: No key.

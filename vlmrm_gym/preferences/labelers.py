@@ -152,7 +152,7 @@ def from_mapping(values: Mapping[str, Any]) -> Labeler:
     """
     settings = dict(values)
     kind = settings.pop("kind", None) or settings.pop("name", None)
-    if kind in LABELERS:
+    if isinstance(kind, str) and kind in LABELERS:
         found = resolve_name(LABELERS[kind])
     elif isinstance(kind, str) and ":" in kind:
         found = find_callable(kind, "labeler")
