@@ -49,6 +49,9 @@ class Session:
         settings: The server, and what may be asked of it.
         logprobs: Whether it gives log probabilities; False: they are not wanted; None: the first request tells.
 
+    Attributes:
+        resume: See `Budget.resume`.
+
     Raises:
         DependencyNotInstalled: The package `openai` is missing.
         ValueError: There is no key.

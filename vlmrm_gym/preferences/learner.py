@@ -171,15 +171,17 @@ class PreferenceLearner:
             self._waiting = [(pair, own) for pair, own in rows if pair.key not in answered]
         self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + count
         scalars = {"questions": float(self.num_questions)}
-        verdict = self._learn(logged, scalars)
+        verdict, truth = self._learn(logged, scalars), grade_differences(pairs)
         scalars |= {
             "answers": float(0 if self.comparisons is None else len(self.comparisons)),
             "head_version": float(self.newest.version),
             "accepted": float(verdict.accepted),
             "held_out_loss": verdict.held_out_loss,
             "held_out_accuracy": verdict.held_out_accuracy,
-            **self._compare_with_grades(pairs, features, answers),
+            "answer_accuracy": agreement(answer_differences(answers), truth),
         }
+        if self.head is not None:
+            scalars["head_accuracy"] = agreement(predict(self.head, features), truth)
         scalars = {name: value for name, value in scalars.items() if not np.isnan(value)}
         return Session(number=self.num_sessions, pairs=pairs, answers=answers, verdict=verdict, scalars=scalars)
 
@@ -251,16 +253,6 @@ class PreferenceLearner:
         if verdict.accepted:
             self.newest.replace(new)
         return verdict
-
-    def _compare_with_grades(
-        self, pairs: Sequence[Pair], features: NDArray[np.float32], answers: Sequence[Answer | None]
-    ) -> dict[str, float]:
-        """How often answers, and the newest head, order this session's pairs as the grade does."""
-        truth = grade_differences(pairs)
-        found = {"answer_accuracy": agreement(answer_differences(answers), truth)}
-        if self.head is not None:
-            found["head_accuracy"] = agreement(predict(self.head, features), truth)
-        return found
 
     def save(self, path: str | Path) -> None:
         """Write all that the next sessions depend on to one file, atomically.
