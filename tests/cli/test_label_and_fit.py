@@ -18,7 +18,7 @@ from vlmrm_gym.cli.settings import read_specification
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.rewards import PreferenceHead, from_mapping
-from vlmrm_gym.rewards.preference_model import PreferenceReward
+from vlmrm_gym.rewards.saved_heads import HeadReward
 
 CARTPOLE = "VLMRM/CartPole-v1"
 
@@ -128,7 +128,7 @@ def test_other_commands_take_the_reward(upright, tmp_path):
 
 
 def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
-    model = PreferenceReward("tiny", device="cpu")
+    model = HeadReward("tiny", device="cpu")
     PreferenceHead((2, model.feature_size), fingerprint=model.fingerprint).save(tmp_path / "two.safetensors")
     (tmp_path / "reward.json").write_text('{"kind": "preference", "head": "two.safetensors"}')
     with pytest.raises(
@@ -194,7 +194,8 @@ def test_labels_that_cannot_be_asked_for_end_with_a_sentence(settings, message, 
         ({"answers": "none.db"}, "There is no file none.db"),
         ({"device": "gpu"}, "`device`"),
         ({"reward_kwargs": "{ensemble: 0}"}, "`ensemble` must be"),
-        ({"options": "{epoch: 1}"}, "epoch"),
+        ({"reward_kwargs": "{hidden: 1}"}, "Did you mean `hidden_size`"),
+        ({"options": "{epoch: 1}"}, "Did you mean `epochs`"),
         ({"options": "{min_answers: 100}"}, "too few answers: 96 to fit, 24 held out"),
         ({"held_out": 0.0}, "`held_out` must be between 0 and 1"),
         ({"seed": -1}, "`seed` must be"),

@@ -100,6 +100,21 @@ def test_a_later_answer_replaces_the_former(path):
         assert [record.answer.preference for record in file.records()] == [1.0]
 
 
+def test_an_answer_that_was_taken_back_is_asked_again(path):
+    def take_back(pairs):
+        yield 0, Answer(preference=0.0)
+        yield 0, None
+        raise RuntimeError("it ends here")
+
+    labeler = Counting()
+    labeler.answers = take_back
+    with AnswersFile(path) as file:
+        with pytest.raises(RuntimeError, match="it ends here"):
+            ask(labeler, PAIRS[:1], file)
+        assert file.records() == []
+        assert ask(Counting(), PAIRS[:1], file)[0].preference == is_second(PAIRS[0])
+
+
 def test_answers_before_an_error_are_kept(path):
     with AnswersFile(path) as file:
         with pytest.raises(RuntimeError, match="out of order"):

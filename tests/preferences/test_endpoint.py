@@ -215,6 +215,20 @@ def test_a_failure_waits_for_what_is_under_way(server, make, tmp_path):
         assert sum(count for count in server.asked.values()) // 2 - 1 <= len(file.records())
 
 
+def test_a_picture_that_cannot_be_drawn_waits_for_what_is_under_way(server, make, tmp_path):
+    def fail(states, size=None, views=None):
+        raise RuntimeError("no picture")
+
+    server.latency = 0.05
+    pairs = [*make_pairs(3), replace(PAIRS[5], first=replace(PAIRS[5].first, draw=fail))]
+    with AnswersFile(tmp_path / "answers.db") as file:
+        labeler = make(concurrency=4, call_budget=16)
+        with pytest.raises(RuntimeError, match="no picture"):
+            ask(labeler, pairs, file)
+        assert len(file.records()) == 3
+        assert None not in ask(labeler, make_pairs(4), file)  # the budget has no call that was not sent
+
+
 def test_an_unreachable_server_is_named(make):
     labeler = replace(make(), base_url="http://127.0.0.1:9/v1", retries=1)
     with pytest.raises(ConnectionError, match=r"http://127\.0\.0\.1:9 .* after \d+ s and 2 attempts"):

@@ -227,6 +227,14 @@ def test_the_sessions_of_a_schedule_have_all_questions(total, pairs, name):
     plan = plan_sessions(total, pairs, name)
     assert sum(plan) == total
     assert len(plan) == -(-total // pairs)
+    assert min(plan) >= 1
+
+
+def test_a_steep_schedule_leaves_no_session_without_questions():
+    assert plan_sessions(10, 1, "hyperbolic") == [1] * 10
+    plan = plan_sessions(20, 2, lambda t: 1 - 0.99 * t)
+    assert sum(plan) == 20
+    assert min(plan) == 1
 
 
 @pytest.mark.parametrize(

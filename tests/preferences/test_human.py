@@ -18,6 +18,7 @@ from poles import accuracy, fit_to, is_second, make_pairs, make_side, measure_an
 
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.human import HumanLabeler
+from vlmrm_gym.preferences.human_desk import Desk
 from vlmrm_gym.preferences.pairs import Pair
 
 PAIRS = make_pairs(5)
@@ -95,16 +96,24 @@ def test_equal_and_skip_and_undo(tmp_path):
     with asking(labeler, PAIRS[:4], path) as finish, AnswersFile(path) as file:
         first = post(labeler.address, "next", tab="a")["pair"]
         second = post(labeler.address, "answer", tab="a", pair=first, choice=0)["pair"]
+        wait_for(lambda: len(file.records()) == 1)
         back = post(labeler.address, "undo", tab="a")
         assert (back["pair"], back["answered"]) == (first, 0)
-        # An answer that was undone is none, also if everything ends now.
-        wait_for(lambda: [record.answer.preference for record in file.records()] == [None])
+        wait_for(lambda: not file.records())  # if everything ends now, the pair is asked about again
         assert post(labeler.address, "answer", tab="a", pair=first, choice=0.5)["pair"] == second
         third = post(labeler.address, "answer", tab="a", pair=second, choice=None)["pair"]
         fourth = post(labeler.address, "answer", tab="a", pair=third, choice=1)["pair"]
         post(labeler.address, "answer", tab="a", pair=fourth, choice=0)
         assert post(labeler.address, "undo", tab="a")["answered"] == 4  # the session is complete
         assert [answer and answer.preference for answer in finish()] == [0.5, None, 1.0, 0.0]
+
+
+def test_a_clip_that_is_not_drawn_any_more_does_not_wait():
+    desk = Desk()
+    session = desk.add(PAIRS[:1])
+    drawing = desk.draw(desk.next("a")["pair"], "left")
+    desk.remove(session)
+    assert drawing.picture.done()
 
 
 def test_two_tabs_have_different_pairs_and_the_first_answer_counts(monkeypatch):

@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -72,6 +73,7 @@ def test_a_labeler_can_be_said_in_many_ways(given, kind):
     [
         ("grond_truth", ValueError, "Did you mean 'ground_truth'"),
         ({"kind": "ground_truth", "mistake": 0.1}, TypeError, "Did you mean `mistakes`"),
+        ({"kind": ["clip"]}, ValueError, "`labeler` must be one of .* Received .'clip'"),
         ({"kind": "endpoint"}, TypeError, "model"),
         ({"kind": "poles:is_second", "x": 1}, TypeError, "takes no settings"),
         (3, TypeError, "`labeler` must be"),
@@ -88,7 +90,10 @@ def test_a_labeler_can_be_said_in_many_ways(given, kind):
         ({"kind": "endpoint", "model": "m", "size": [1]}, ValueError, "`size`"),
         ({"kind": "endpoint", "model": "m", "request": {"model": "n"}}, ValueError, "`request`"),
         ({"kind": "endpoint", "model": "m", "timeout": 0}, ValueError, "`timeout`"),
+        ({"kind": "endpoint", "model": "m", "price": 0.1}, ValueError, "`price`"),
+        ({"kind": "endpoint", "model": "m", "price": [1]}, ValueError, "`price`"),
         ({"kind": "human", "fps": 0}, ValueError, "`fps`"),
+        ({"kind": "human", "port": 70_000}, ValueError, "`port`"),
     ],
 )
 def test_a_wrong_labeler_is_refused(given, error, said):
@@ -100,6 +105,12 @@ def test_a_key_in_an_address_is_refused_and_not_repeated():
     with pytest.raises(ValueError, match="`base_url` must not have a key") as caught:
         EndpointLabeler(model="m", base_url="http://me:secret@host/v1")
     assert "secret" not in str(caught.value)
+
+
+def test_a_partial_function_is_known_by_its_arguments():
+    one, other = (CallableLabeler(partial(make_pairs, number)).identity for number in (1, 2))
+    assert one != other
+    assert "poles:make_pairs" in one
 
 
 def test_a_callable_returns_numbers_or_answers():

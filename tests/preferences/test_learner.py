@@ -259,6 +259,22 @@ def test_answers_that_come_late_are_learned_from_after_a_checkpoint_too(stops, t
     envs.close()
 
 
+def test_a_pair_that_was_skipped_meanwhile_is_not_asked_about_again(envs):
+    class Skipping(Late):
+        def answers(self, pairs):
+            yield from ((i, Answer(preference=None)) for i in range(len(pairs)))
+
+    with AnswersFile() as answers:
+        learner = PreferenceLearner(envs, Skipping(), answers=answers, fit=QUICK)
+        skipped = {pair.key for pair in learner.session(5).pairs}
+        for asking in answers.background:
+            asking.result(60)
+        learner.session(5)
+        for asking in answers.background:
+            asking.result(60)
+        assert not skipped & {pair.key for pair in learner.session(5).pairs}
+
+
 def test_checkpoints_of_others_are_refused_and_change_nothing(envs, tmp_path):
     learner = PreferenceLearner(envs, GroundTruthLabeler(), fit=QUICK)
     learner.session(20)

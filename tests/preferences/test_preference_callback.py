@@ -161,6 +161,17 @@ def test_exploration_by_state_entropy_needs_time(first):
     envs.close()
 
 
+def test_a_training_that_explored_by_state_entropy_goes_on():
+    envs = make_envs()
+    model = off_policy(DQN, envs, learning_starts=10)
+    options = {"pairs": 10, "total": 20, "first": 15, "exploration": "state_entropy", "fit": QUICK}
+    callback = PreferenceCallback(GroundTruthLabeler(), every=32, **options)
+    model.learn(64, callback=callback)
+    assert model.learning_starts >= 15  # it moved along until the first episodes had ended
+    model.learn(32, callback=callback, reset_num_timesteps=False)
+    envs.close()
+
+
 def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
     envs = make_envs()
     callback = PreferenceCallback(lambda pairs: [0.5] * len(pairs), every=20, pairs=10, total=20, fit=QUICK)

@@ -84,6 +84,7 @@ ALLOWED = {
         "capture",
         "rewards",
         "relabeling",
+        "endpoint",
         "preferences",
         "scoring",
         "wrappers",

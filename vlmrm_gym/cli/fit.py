@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ from vlmrm_gym.preferences import Pair, Record
 from vlmrm_gym.preferences.answers_file import Asked
 from vlmrm_gym.preferences.segments import agreement, grade_differences
 from vlmrm_gym.rewards.preference import Preference
-from vlmrm_gym.rewards.specification import to_mapping
+from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.terminal import said_warnings, say
 from vlmrm_gym.validation import check_integer
 
@@ -121,6 +121,8 @@ def _fit(command: Fit) -> Preference:
     kwargs, options = (read_yaml(name, getattr(command, name)) or {} for name in ("reward_kwargs", "options"))
     with as_input_error(TypeError):
         check_integer("seed", command.seed, minimum=0)
+        check_names("a field of the reward", kwargs, [one.name for one in fields(Preference) if one.init])
+        check_names("a field of FitOptions", options, [one.name for one in fields(fitting.FitOptions)])
         spec = Preference(**{"prompt": prompt, "model": command.model, "ensemble": command.ensemble, **kwargs})
         own = {"held_out": command.held_out, "newest_held_out": len(records)}
         options = fitting.FitOptions(**{**own, **options})

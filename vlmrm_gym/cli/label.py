@@ -107,7 +107,7 @@ def _label(command: Label) -> None:
                     error=True,
                 )
                 raise
-            answered = {record.pair for record in file.records() if record.labeler == labeler.identity}
+            answered = file.answered(labeler.identity)
     show_labels(Labels(command.out))
     if missing := sum(pair.key not in answered for pair in pairs):
         say(f"{missing} of {len(pairs)} pairs are not answered. The same command asks about them.")

@@ -15,7 +15,7 @@ from vlmrm_gym.datasets.labels import read_dataset, read_settings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences.answers_file import Asked
 from vlmrm_gym.preferences.pairs import Pair, Side
-from vlmrm_gym.preferences.segments import PairMaker, grade_of_task
+from vlmrm_gym.preferences.segments import grade_of_task, make_side
 from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
@@ -96,9 +96,9 @@ class DatasetSegments:
         episodes = np.searchsorted(ends, chosen, side="right")
         starts = chosen - np.concatenate([[0], ends])[episodes]
         places = list(zip(episodes.tolist(), starts.tolist(), strict=True))
-        make = self._make(prompt, f"{self.name} camera={self.camera!r}")
-        sides = [self._side(make, episode, start, length) for episode, start in places]
-        return [make.pair(*pair) for pair in zip(sides[::2], sides[1::2], strict=True)]
+        sides, views = [self._side(*place, length) for place in places], f"{self.name} camera={self.camera!r}"
+        pairs = zip(sides[::2], sides[1::2], strict=True)
+        return [Pair(first=first, second=second, prompt=prompt, views=views) for first, second in pairs]
 
     def find(self, asked: Asked, prompt: str) -> Pair:
         """The pair that was asked.
@@ -108,8 +108,8 @@ class DatasetSegments:
         """
         places, lengths = [place[1:] for place in (asked.first, asked.second)], [len(one) for one in self._rollouts]
         if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
-            make = self._make(prompt, asked.views)
-            pair = make.pair(*(self._side(make, *place) for place in places))
+            first, second = (self._side(*place) for place in places)
+            pair = Pair(first=first, second=second, prompt=prompt, views=asked.views)
             if pair.key == asked.pair:
                 return pair
         raise InputError(
@@ -117,9 +117,6 @@ class DatasetSegments:
             "that was labelled."
         )
 
-    def _make(self, prompt: str, views: str) -> PairMaker:
-        return PairMaker(draw=self._draw, grade=self._grade, prompt=prompt, views=views)
-
-    def _side(self, make: PairMaker, episode: int, start: int, length: int) -> Side:
-        rollout, steps = self._rollouts[episode], slice(start, start + length)
-        return make.side(rollout.states[steps], rollout.task_rewards[steps], (0, episode, start))
+    def _side(self, episode: int, start: int, length: int) -> Side:
+        rollout, steps, where = self._rollouts[episode], slice(start, start + length), (0, episode, start)
+        return make_side(self._draw, self._grade, rollout.states[steps], rollout.task_rewards[steps], where)

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
@@ -59,13 +58,13 @@ class Client:
                 'A server is asked by the package openai: pip install "vlmrm-gym[endpoint]".'
             ) from error
         self._openai, self._key = openai, "none" if key_variable is None else os.environ.get(key_variable, "").strip()
-        if not self._key:
+        if not self._key or not self._key.isascii():
+            found = "has a character that no key has" if self._key else "is not set"
             raise ValueError(
-                f"`key_variable` must name an environment variable that has the server's key. {key_variable} is not "
-                "set. Set it, or pass key_variable=None for a server without keys."
+                f"`key_variable` must name an environment variable that has the server's key. {key_variable} {found}. "
+                "Set it, or pass key_variable=None for a server without keys."
             )
         self._client = openai.OpenAI(api_key=self._key, base_url=base_url, timeout=timeout)
-        self._with_retries = lru_cache(lambda retries: self._client.with_options(max_retries=retries))
         self.address = f"{self._client.base_url.scheme}://{self._client.base_url.netloc.decode().rpartition('@')[2]}"
 
     def close(self) -> None:
@@ -84,7 +83,7 @@ class Client:
         """
         started = time.monotonic()
         asked = {"logprobs": True, "top_logprobs": NUM_ALTERNATIVES} if logprobs else {}
-        completions = self._with_retries(retries).chat.completions.with_raw_response
+        completions = self._client.with_options(max_retries=retries).chat.completions.with_raw_response
         try:
             raw = completions.create(model=model, messages=messages, **asked, **options)  # pyright: ignore
         except self._openai.APIStatusError as error:

@@ -21,14 +21,11 @@ class Token(NamedTuple):
     alternatives: Sequence[tuple[str, float]]
 
 
-def encode(picture: NDArray[np.uint8], kind: str = "PNG", height: int | None = None) -> bytes:
-    """The bytes of a picture's file, uint8 (H, W, 3) in; made smaller if it is higher than `height`."""
+def encode(picture: NDArray[np.uint8], kind: str = "PNG") -> bytes:
+    """The bytes of a picture's file, uint8 (H, W, 3) in."""
     from PIL import Image
 
-    image = Image.fromarray(picture)
-    if height is not None and image.height > height:
-        image = image.resize((max(1, image.width * height // image.height), height), Image.Resampling.LANCZOS)
-    image.save(stream := io.BytesIO(), kind)
+    Image.fromarray(picture).save(stream := io.BytesIO(), kind)
     return stream.getvalue()
 
 

@@ -46,17 +46,21 @@ class Session:
     """A connection to a server, and what has been found out about it.
 
     Args:
-        settings: The server.
-        budget: What may be asked of it.
+        settings: The server, and what may be asked of it.
         logprobs: Whether it gives log probabilities; False: they are not wanted; None: the first request tells.
+
+    Attributes:
+        resume: See `Budget.resume`.
 
     Raises:
         DependencyNotInstalled: The package `openai` is missing.
         ValueError: There is no key.
     """
 
-    def __init__(self, settings: EndpointSettings, budget: Budget, logprobs: bool | None = None) -> None:
-        self._settings, self._budget, self._logprobs = settings, budget, logprobs
+    def __init__(self, settings: EndpointSettings, logprobs: bool | None = None) -> None:
+        self._settings, self._logprobs = settings, logprobs
+        self._budget = Budget(settings.call_budget, settings.token_budget)
+        self.resume = self._budget.resume
         self._client = Client(settings.base_url, settings.key_variable, settings.timeout)
         self._probed = False
         """Whether a question has been asked."""
@@ -88,6 +92,7 @@ class Session:
         Raises:
             ConnectionError: The server cannot be reached, or does not answer in time.
             RuntimeError: The server answers with an error. What is under way is waited for and yielded before.
+            Exception: Raised by `prepare`, likewise.
         """
         waiting, running = deque(enumerate(items)), dict[Future[Result], int]()
         failure: BaseException | None = None
@@ -97,7 +102,11 @@ class Session:
                 if not self._budget.begin(needed := calls()):
                     break
                 number, item = waiting.popleft()
-                running[start(self._ask, prepare(item), needed)] = number
+                try:
+                    running[start(self._ask, prepare(item), needed)] = number
+                except Exception as error:
+                    self._budget.end(needed, 0)
+                    failure = error
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:

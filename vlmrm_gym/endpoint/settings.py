@@ -48,6 +48,12 @@ class EndpointSettings:
     retries: int = undecisive(5)
     """How often one that fails is repeated, after `Retry-After` (up to two minutes) or longer and longer pauses."""
 
+    @property
+    def used_up(self) -> str:
+        """What messages say when no more may be asked."""
+        limits = f"call_budget={self.call_budget}, token_budget={self.token_budget}"
+        return f"The budget of {self.model} is used up ({limits})"
+
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model:
             raise ValueError(f"`model` must be a name that the server knows. Received {self.model!r}.")

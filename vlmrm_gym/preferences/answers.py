@@ -50,8 +50,6 @@ def ask(
     file.background = [asking for asking in file.background if asking not in ended]
     for asking in ended:
         asking.result()  # raises what it raised
-    if hasattr(labeler, "resume_spending"):
-        labeler.resume_spending(*_sum_spending(file, identity))  # pyright: ignore[reportAttributeAccessIssue]
     found: dict[str, Answer | None] = {}
     while waiting := list({pair.key: pair for pair in pairs if pair.key not in found}.values()):
         known, claimed = file.claim(identity, waiting)
@@ -73,9 +71,16 @@ def _ask_claimed(
 ) -> Mapping[str, Answer | None]:
     answered: dict[str, Answer] = {}
     try:
+        if hasattr(labeler, "resume_spending"):
+            labeler.resume_spending(*_sum_spending(file, labeler.identity))
         for number, answer in labeler.answers(pairs):
+            key = pairs[number].key
+            if answer is None:
+                file.take_back(labeler.identity, key)
+                answered.pop(key, None)
+                continue
             file.write(labeler.identity, pairs[number], answer)
-            answered[pairs[number].key] = answer
+            answered[key] = answer
             if progress is not None:
                 progress(describe_progress(list(answered.values()), len(pairs), getattr(labeler, "price", None)))
     finally:

@@ -14,7 +14,7 @@ from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.database import Database
 from vlmrm_gym.endpoint.messages import encode
 from vlmrm_gym.preferences.claims import is_alive, this_process
-from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import montage, shrink
 
 _APPLICATION_ID = 0x564C4D50
@@ -99,6 +99,13 @@ class AnswersFile(Database):
             for pair, labeler, date, version, *answer in rows
         ]
 
+    def answered(self, labeler: str) -> set[str]:
+        """Keys of the pairs that a labeler has answered or skipped."""
+        return {
+            pair
+            for (pair,) in self._read("SELECT pair FROM answers WHERE labeler = ? AND answered_at IS NOT NULL", labeler)
+        }
+
     def asked(self) -> list[Asked]:
         """All pairs that were answered, and where their segments were cut from."""
         rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid")
@@ -130,12 +137,20 @@ class AnswersFile(Database):
                 if found is not None and found[2] is not None:
                     known[pair.key] = _unpack(*found[3:])
                 elif found is None or not is_alive(*found[:2]):
-                    self._connection.execute(
-                        "INSERT OR REPLACE INTO answers (pair, labeler, claimed_by, claimed_at) VALUES (?, ?, ?, ?)",
-                        (pair.key, labeler, this_process(), time.time()),
-                    )
+                    self._claim(labeler, pair.key)
                     claimed.append(pair)
         return known, claimed
+
+    def take_back(self, labeler: str, pair: str) -> None:
+        """Forget a labeler's answer about the pair with this key: it is claimed again."""
+        with self._transaction():
+            self._claim(labeler, pair)
+
+    def _claim(self, labeler: str, pair: str) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO answers (pair, labeler, claimed_by, claimed_at) VALUES (?, ?, ?, ?)",
+            (pair, labeler, this_process(), time.time()),
+        )
 
     def release(self, labeler: str, pairs: Sequence[Pair]) -> None:
         """Give up claims of pairs that were not answered."""
@@ -147,14 +162,12 @@ class AnswersFile(Database):
 
     def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
         """Write an answer; it replaces an earlier one of this labeler."""
-        row: dict[str, Any] = {"key": pair.key, "views": pair.views, "labeler": labeler, "version": __version__}
-        row |= {
-            side: json.dumps([*getattr(pair, side).where, len(getattr(pair, side))]) for side in ("first", "second")
-        }
-        row |= {"date": datetime.now(UTC).isoformat(), "details": json.dumps(answer.details)}
-        row |= {"preference": answer.preference, "confidence": answer.confidence, "by": this_process()}
-        for side in ("first", "second"):
-            row[f"{side}_picture"] = self._picture(pair, side) if self._picture_height else None
+        row: dict[str, Any] = {"key": pair.key, "views": pair.views, "labeler": labeler, "by": this_process()}
+        row |= {"date": datetime.now(UTC).isoformat(), "version": __version__, "details": json.dumps(answer.details)}
+        row |= {"preference": answer.preference, "confidence": answer.confidence}
+        for name, side in (("first", pair.first), ("second", pair.second)):
+            row[name] = json.dumps([*side.where, len(side)])
+            row[f"{name}_picture"] = self._picture(side) if self._picture_height else None
         with self._transaction():
             self._connection.execute(
                 "INSERT OR IGNORE INTO pairs VALUES (:key, :views, :first, :second, :first_picture, :second_picture)",
@@ -166,10 +179,9 @@ class AnswersFile(Database):
                 row,
             )
 
-    def _picture(self, pair: Pair, side: str) -> bytes:
-        states = getattr(pair, side).states
-        newest = states[len(states) - 1 : len(states)]
-        return encode(shrink(montage(getattr(pair, side).draw(newest)), self._picture_height), "JPEG")
+    def _picture(self, side: Side) -> bytes:
+        newest = side.states[len(side) - 1 : len(side)]
+        return encode(shrink(montage(side.draw(newest)), self._picture_height), "JPEG")
 
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()

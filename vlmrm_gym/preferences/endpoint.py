@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym.endpoint.budget import Budget
 from vlmrm_gym.endpoint.client import Reply
 from vlmrm_gym.endpoint.messages import encode, without_thinking
 from vlmrm_gym.endpoint.session import Asked, Session
@@ -18,7 +17,7 @@ from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import draw_trajectory, montage, spread
 from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_flag, check_positive_integer, check_size
+from vlmrm_gym.validation import check_flag, check_positive_integer, check_size, is_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +28,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     second is closer as each order has them, the preference is (p + q) / 2 and the confidence 1 - abs(p - q): if the
     orders contradict each other, the preference is 0.5 and has no weight. What cannot be read as an answer is dropped:
     the pair has no preference, and is not asked again.
-
-    The key is read from the environment when the first question is asked, and is kept nowhere.
 
     Raises:
         TypeError: `request` is not a mapping.
@@ -61,13 +58,13 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         check_flag("trajectory", self.trajectory)
         object.__setattr__(self, "size", check_size(self.size))
         if self.price is not None:
-            object.__setattr__(self, "price", tuple(self.price))
+            price = tuple(self.price) if isinstance(self.price, Sequence) else ()
+            if len(price) != 2 or not all(map(is_number, price)):
+                raise ValueError(f"`price` must be two numbers, of tokens in and out. Received {self.price!r}.")
+            object.__setattr__(self, "price", price)
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """Ask about all pairs, several at a time, until the budget is used up.
-
-        The first question of all is asked alone: it shows whether the server answers, gives log probabilities, and how
-        many tokens a pair takes.
 
         Raises:
             ValueError: No key.
@@ -83,12 +80,11 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             num_answered += 1
             yield number, answer
         if num_answered < len(pairs):
-            not_asked = f"{len(pairs) - num_answered} of {len(pairs)} pairs were not asked"
-            say(f"The budget of {self.model} is used up: {not_asked}.")
+            say(f"{self.used_up}: {len(pairs) - num_answered} of {len(pairs)} pairs were not asked.")
 
     def resume_spending(self, calls: int, tokens: int) -> None:
         """Count what was spent before, by this process or another."""
-        self._budget.resume(calls, tokens)
+        self._session.resume(calls, tokens)
 
     def close(self) -> None:
         """End the connection."""
@@ -103,12 +99,8 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         return montage(side.draw(side.states[wanted], size=self.size, views=self.views))
 
     @cached_property
-    def _budget(self) -> Budget:
-        return Budget(self.call_budget, self.token_budget)
-
-    @cached_property
     def _session(self) -> Session:
-        return Session(self, self._budget, None if self.stages == 1 else False)
+        return Session(self, None if self.stages == 1 else False)
 
     def _prepare(self, pair: Pair) -> Callable[[Asked], Answer]:
         images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread

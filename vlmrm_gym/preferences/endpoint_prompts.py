@@ -42,6 +42,13 @@ _WORDS = {
     0.5: r"\b(?:neither|equal|equally|same|tied?|no preference|no difference|indistinguishable)\b",
 }
 _BARE = {"1": 0.0, "a": 0.0, "first": 0.0, "2": 1.0, "b": 1.0, "second": 1.0, "0": 0.5, "-1": 0.5, "neither": 0.5}
+_BEGINS = re.compile(r"\W*[012](?![.,]\d)\s*(?:[.,:;()]|because\b|since\b|as\b)")
+"""A digit, and an explanation."""
+_DENIES = re.compile(
+    r"\b(?:farther|further|worse|worst)\b|"
+    r"(?:\b(?:not|never|less)|n't)\s+(?:\w+\s+){0,2}(?:closer?|nearer?|better|preferred|image|first|second)\b"
+)
+"""What turns a sentence around: it is no answer then."""
 _MARK = r"\b(?:answer|choice|preference|verdict|decision|winner|conclusion)\b"
 
 
@@ -54,23 +61,15 @@ def parse_answer(text: str | None, *, truncated: bool = False) -> float | None:
     (1.0, 0.0)
     """
     said = plain(text)
-    if (found := read_bare(said)) is not None:
+    if (found := read_bare(said)) is not None or truncated:
         return found
-    if truncated:
-        return None
-    for marked in reversed(re.findall(rf"{_MARK}\s*(?:is|:|=|-)*\s*(.*)", said)):
-        if (found := read_bare(marked)) is None:
-            found = _read_sentence(marked)
-        if found is not None:
-            return found
-    last = said.splitlines()[-1] if said else ""
-    for part in (last, re.split(r"(?<=[.!?])\s+", last)[-1], said):
-        found = read_bare(part)
-        if found is None:
-            found = _read_sentence(part)
-        if found is not None:
-            return found
-    return None
+    lines = said.splitlines() or [""]
+    first = lines[0] if len(lines) == 1 or read_bare(lines[0]) is not None else ""
+    marked = re.findall(rf"{_MARK}\s*(?:is|:|=|-)*\s*(.*)", said)
+    last_sentence = re.split(r"(?<=[.!?])\s+", lines[-1])[-1]
+    found = [_read_beginning(part) for part in (*reversed(marked), first)]
+    found += [_read_part(part) for part in (*reversed(marked), lines[-1], last_sentence, said)]
+    return next((one for one in found if one is not None), None)
 
 
 def read_bare(text: str) -> float | None:
@@ -78,8 +77,16 @@ def read_bare(text: str) -> float | None:
     return _BARE.get(bare(text))
 
 
-def _read_sentence(text: str) -> float | None:
+def _read_beginning(text: str) -> float | None:
+    """A text that is an answer, or begins with its digit and has no other, but as the number of an image."""
+    digits = set(re.findall(r"\b[012]\b", re.sub(rf"{_NOUN}\s*[012]", "", text)))
+    return read_bare(digits.pop() if len(digits) == 1 and _BEGINS.match(text) else text)
+
+
+def _read_part(text: str) -> float | None:
     """What a text mentions, if it is one of the two images; what comes after "than" is what that is compared to."""
+    if (found := read_bare(text)) is not None or _DENIES.search(text):
+        return found
     text = re.sub(r"\b(?:than|compared (?:to|with)|rather than|over|unlike|whereas|while)\b[^.;\n]*", "", text)
     mentioned = {value for value, words in _WORDS.items() if re.search(words, text)}
     if mentioned == {0.0, 1.0, 0.5}:  # "Image 1 and Image 2 are equally close"

@@ -47,6 +47,8 @@ class HumanLabeler(LabelerSpec):
 
     def __post_init__(self) -> None:
         check_integer("port", self.port, minimum=0)
+        if self.port > 65_535:
+            raise ValueError(f"`port` must be at most 65535. Received {self.port}.")
         check_flag("wait", self.wait)
         if not is_number(self.fps) or not 0 < self.fps <= 100:
             raise ValueError(f"`fps` must be above 0 and at most 100. Received {self.fps!r}.")
@@ -62,8 +64,8 @@ class HumanLabeler(LabelerSpec):
         """
         return self._page.address
 
-    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
-        """Show all pairs, and wait until they are answered.
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
+        """Show all pairs, and wait until they are answered. None takes the pair's answer back.
 
         Raises:
             DependencyNotInstalled, OSError: As `address`.
@@ -79,7 +81,7 @@ class HumanLabeler(LabelerSpec):
                     continue
                 number, answer = event
                 (missing.add if answer is None else missing.discard)(number)
-                yield number, answer or Answer(preference=None, details={"undone": True})
+                yield number, answer
         finally:
             desk.remove(session)
 

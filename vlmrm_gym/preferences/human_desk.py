@@ -81,6 +81,9 @@ class Desk:
             self._cards = {id: card for id, card in self._cards.items() if card.session is not session}
             self._total -= session.open
             session.open = 0
+            while not session.events.empty():  # nobody draws any more: the page need not wait
+                if isinstance(event := session.events.get(), Drawing):
+                    event.picture.cancel()
 
     def draw(self, id: str, side: str) -> Drawing | None:
         """Have a clip drawn by the thread of the session; None if there is none."""

@@ -4,12 +4,14 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from vlmrm_gym.identity import deciding_fields
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.specification import check_names
 
 LABELERS: Mapping[str, str] = {
     "ground_truth": "vlmrm_gym.preferences.ground_truth:GroundTruthLabeler",
@@ -29,10 +31,11 @@ class Labeler(Protocol):
         """Everything that decides its answers, as a text: answers in a file are found again by it."""
         ...
 
-    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
         """Answer pairs: (number of the pair, answer), in any order, as they come.
 
-        A pair may come again, with another answer, which replaces the former. Pairs that never come stay unanswered.
+        A pair may come again: with another answer, which replaces the former, or None, which takes it back. Pairs that
+        never come stay unanswered.
         """
         ...
 
@@ -69,9 +72,15 @@ class CallableLabeler:
 
     @property
     def identity(self) -> str:
-        """The function's name, "package.module:function": answers of an earlier version of it are found, too."""
-        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
-        return f"{named.__module__}:{named.__qualname__}"  # pyright: ignore[reportAttributeAccessIssue]
+        """The function's name, "package.module:function": answers of an earlier version of it are found, too.
+
+        Of an object, that of its class; of a `functools.partial`, also its arguments.
+        """
+        named, arguments = self.function, ""
+        if isinstance(named, partial):
+            named, arguments = named.func, f" {named.args} {named.keywords}"
+        named = named if hasattr(named, "__qualname__") else type(named)
+        return f"{named.__module__}:{named.__qualname__}{arguments}"  # pyright: ignore[reportAttributeAccessIssue]
 
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
         """The function's answers.
@@ -143,7 +152,7 @@ def from_mapping(values: Mapping[str, Any]) -> Labeler:
     """
     settings = dict(values)
     kind = settings.pop("kind", None) or settings.pop("name", None)
-    if kind in LABELERS:
+    if isinstance(kind, str) and kind in LABELERS:
         found = resolve_name(LABELERS[kind])
     elif isinstance(kind, str) and ":" in kind:
         found = find_callable(kind, "labeler")
@@ -155,9 +164,6 @@ def from_mapping(values: Mapping[str, Any]) -> Labeler:
         if settings:
             raise TypeError(f"`labeler`: {kind!r} is a function, and takes no settings. Received {settings!r}.")
         return resolve_labeler(found)
-    known = [one.name for one in fields(found)] if is_dataclass(found) else list(settings)
-    for name in settings:
-        if name not in known:
-            meant = "".join(f" Did you mean `{near}`?" for near in difflib.get_close_matches(str(name), known, 1))
-            raise TypeError(f"`{name}` is not a field of the labeler {kind!r}.{meant or f' Known: {known}.'}")
+    if is_dataclass(found):
+        check_names(f"a field of the labeler {kind!r}", settings, [one.name for one in fields(found)])
     return resolve_labeler(found(**settings))

@@ -5,6 +5,7 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,7 +28,7 @@ from vlmrm_gym.preferences.fitting import (
 )
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.segments import PairMaker, agreement, answer_differences, grade_differences, grade_of_task
+from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_differences, grade_of_task, make_side
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.heads import NewestHead
@@ -127,12 +128,9 @@ class PreferenceLearner:
         task = None if spec is None else REGISTERED.get(spec.id)
         look = {} if task is None or spec is None else {name: spec.kwargs.get(name) for name in task.kwargs}
         assert self.specification.prompt is not None
-        self._make = PairMaker(
-            draw=self._scorer.frames,
-            grade=grade or grade_of_task(task),
-            prompt=self.specification.prompt,
-            views=f"{'' if spec is None else spec.id} {look or ''} {featured.views}",
-        )
+        self._make_side = partial(make_side, self._scorer.frames, grade or grade_of_task(task))
+        views = f"{'' if spec is None else spec.id} {look or ''} {featured.views}"
+        self._make_pair = partial(Pair, prompt=self.specification.prompt, views=views)
         self.comparisons: Comparisons | None = None
         self.num_sessions = self.num_questions = 0
         self._waiting: list[tuple[Pair, NDArray[np.float32]]] = []
@@ -168,19 +166,22 @@ class PreferenceLearner:
             raise
         self._add(features, answers)
         if not getattr(self.labeler, "wait", True):
-            rows = zip(pairs, features, answers, strict=True)
-            self._waiting = [(pair, own) for pair, own, answer in rows if answer is None]
+            answered = self.answers.answered(self.labeler.identity)
+            rows = zip(pairs, features, strict=True)
+            self._waiting = [(pair, own) for pair, own in rows if pair.key not in answered]
         self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + count
         scalars = {"questions": float(self.num_questions)}
-        verdict = self._learn(logged, scalars)
+        verdict, truth = self._learn(logged, scalars), grade_differences(pairs)
         scalars |= {
             "answers": float(0 if self.comparisons is None else len(self.comparisons)),
             "head_version": float(self.newest.version),
             "accepted": float(verdict.accepted),
             "held_out_loss": verdict.held_out_loss,
             "held_out_accuracy": verdict.held_out_accuracy,
-            **self._compare_with_grades(pairs, features, answers),
+            "answer_accuracy": agreement(answer_differences(answers), truth),
         }
+        if self.head is not None:
+            scalars["head_accuracy"] = agreement(predict(self.head, features), truth)
         scalars = {name: value for name, value in scalars.items() if not np.isnan(value)}
         return Session(number=self.num_sessions, pairs=pairs, answers=answers, verdict=verdict, scalars=scalars)
 
@@ -210,19 +211,19 @@ class PreferenceLearner:
         drawn = {i: self._side(pool[i]) for i in np.unique(sides).tolist()}
         # One order of every two sides: a pair that comes again the other way round is not asked again.
         sides = np.array([sorted(two, key=lambda i: drawn[i].key) for two in sides.tolist()])
-        pairs = [self._make.pair(drawn[i], drawn[k]) for i, k in sides.tolist()]
+        pairs = [self._make_pair(first=drawn[i], second=drawn[k]) for i, k in sides.tolist()]
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
     def _side(self, segment: Segment) -> Side:
         episode = segment.episode
         where = (episode.env_index, episode.episode_index, segment.start)
-        return self._make.side(segment.states, episode.task_rewards[segment.start : segment.stop], where)
+        return self._make_side(segment.states, episode.task_rewards[segment.start : segment.stop], where)
 
     def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
         """Add what was answered to the comparisons. A part of it is held out."""
         held_out = self._rng.random(len(answers)) < self.fit_options.held_out
-        rows = [i for i, answer in enumerate(answers) if answer is not None and answer.preference is not None]
-        given = [answer for answer in answers if answer is not None and answer.preference is not None]
+        rows = [i for i, answer in enumerate(answers) if answer is not None]
+        given = [answer for answer in answers if answer is not None]
         new = Comparisons(
             features=features[rows],
             preferences=np.array([answer.preference for answer in given], dtype=np.float32),
@@ -252,16 +253,6 @@ class PreferenceLearner:
         if verdict.accepted:
             self.newest.replace(new)
         return verdict
-
-    def _compare_with_grades(
-        self, pairs: Sequence[Pair], features: NDArray[np.float32], answers: Sequence[Answer | None]
-    ) -> dict[str, float]:
-        """How often answers, and the newest head, order this session's pairs as the grade does."""
-        truth = grade_differences(pairs)
-        found = {"answer_accuracy": agreement(answer_differences(answers), truth)}
-        if self.head is not None:
-            found["head_accuracy"] = agreement(predict(self.head, features), truth)
-        return found
 
     def save(self, path: str | Path) -> None:
         """Write all that the next sessions depend on to one file, atomically.
@@ -319,11 +310,11 @@ class PreferenceLearner:
                     (asked := EpisodeLog.of([])).load(io.BytesIO(archive.read("waiting.npz")))
                     features = np.load(io.BytesIO(archive.read("waiting_features.npy")), allow_pickle=False)
                     sides = [
-                        self._make.side(one.states, one.task_rewards, (one.env_index, one.episode_index, one.start))
+                        self._make_side(one.states, one.task_rewards, (one.env_index, one.episode_index, one.start))
                         for one in asked.episodes
                     ]
-                    pairs = [self._make.pair(*both) for both in zip(sides[::2], sides[1::2], strict=True)]
-                    waiting = list(zip(pairs, features, strict=True))
+                    for first, second, own in zip(sides[::2], sides[1::2], features, strict=True):
+                        waiting.append((self._make_pair(first=first, second=second), own))
             generator = np.random.default_rng()
             generator.bit_generator.state = known["generator"]
             own = {
@@ -334,11 +325,11 @@ class PreferenceLearner:
             for name, value in own.items():
                 if known[name] != value:
                     raise ValueError(f"its {name} is {known[name]!r}, and here it is {value!r}")
-            shapes = {} if comparisons is None else {"comparisons": comparisons.features.shape[1:]}
-            if shapes and shapes["comparisons"] != (2, self.segment_length, *(self._shape or ())):
-                raise ValueError(f"its features are of another shape: {shapes}")
-            self.log.load(log)
+            shape = (2, self.segment_length, *(self._shape or ()))
+            if comparisons is not None and comparisons.features.shape[1:] != shape:
+                raise ValueError(f"its features are of another shape: {comparisons.features.shape}")
             counts = int(known["num_sessions"]), int(known["num_questions"]), int(known["version"])
+            self.log.load(log)
         except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
             raise ValueError(f"{str(path)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts

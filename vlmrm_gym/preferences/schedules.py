@@ -17,7 +17,7 @@ SCHEDULES: Mapping[str, Callable[[float], float]] = {
 
 
 def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> list[int]:
-    """The number of questions of each session, which are `total` together.
+    """The number of questions of each session, at least 1, which are `total` together.
 
     Args:
         total: Questions of all sessions.
@@ -38,4 +38,8 @@ def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> li
     if not np.isfinite(weights).all() or (weights <= 0).any():
         raise ValueError(f"`schedule` must return finite numbers above 0. Received {weights.tolist()}.")
     ends = np.rint(total * np.cumsum(weights) / weights.sum()).astype(np.int64)
-    return np.diff(ends, prepend=0).tolist()
+    plan = np.diff(ends, prepend=0)
+    while not plan.all():  # each session has a question
+        plan[plan.argmin()] += 1
+        plan[plan.argmax()] -= 1
+    return plan.tolist()

@@ -1,7 +1,6 @@
-"""Makes pairs of segments, and compares what is said of pairs with their grades."""
+"""Makes segments to compare, and compares what is said of pairs with their grades."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,28 +14,17 @@ Grade = Callable[[NDArray[np.float64]], Any]
 """How near states are to the goal: from float64 (N, S) to (N,), or None where that is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairMaker:
-    """Makes pairs of segments of one environment's episodes."""
-
-    draw: Callable[..., NDArray[np.uint8]]
-    """See `Side`."""
-    grade: Grade | None
-    """How near states are to the goal; None: that is not known."""
-    prompt: str
-    """The goal."""
-    views: str
-    """Describes the environment and its cameras."""
-
-    def side(self, states: States, task_rewards: NDArray[np.float64], where: tuple[int, int, int]) -> Side:
-        """A segment of T states, their task rewards, float64 (T,), and where it begins, see `Side`."""
-        grades = None if self.grade is None or states.rows.ndim != 2 else self.grade(states.rows)
-        grades = None if grades is None else np.asarray(grades, dtype=np.float64)
-        return Side(states=states, draw=self.draw, grades=grades, task_rewards=task_rewards, where=where)
-
-    def pair(self, first: Side, second: Side) -> Pair:
-        """A pair of segments."""
-        return Pair(first=first, second=second, prompt=self.prompt, views=self.views)
+def make_side(
+    draw: Callable[..., NDArray[np.uint8]],
+    grade: Grade | None,
+    states: States,
+    task_rewards: NDArray[np.float64],
+    where: tuple[int, int, int],
+) -> Side:
+    """A segment of T states with their grades, if these are known; the rest is as in `Side`."""
+    grades = None if grade is None or states.rows.ndim != 2 else grade(states.rows)
+    grades = None if grades is None else np.asarray(grades, dtype=np.float64)
+    return Side(states=states, draw=draw, grades=grades, task_rewards=task_rewards, where=where)
 
 
 def grade_of_task(task: Task | None) -> Grade | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.endpoint.budget import Budget
 from vlmrm_gym.endpoint.client import Reply
 from vlmrm_gym.endpoint.messages import bare, encode
 from vlmrm_gym.endpoint.scores import ScoresFile
@@ -60,8 +59,7 @@ class EndpointReward:
         self._answers, self.every = answers, every
         self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
         self._options = make_options(classes)
-        self._budget = Budget(settings.call_budget, settings.token_budget)
-        self._session = Session(settings, self._budget)
+        self._session = Session(settings)
         path = None if answers is None else Path(answers).absolute()
         self._scores = _open_scores(path, os.getpid())
         self._num_answers = self._num_unreadable = 0
@@ -100,8 +98,8 @@ class EndpointReward:
 
     def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float | None]:
         """Ask about states by their keys: their rewards, None where an answer cannot be read."""
-        settings, keys, found, text = self._settings, list(new), dict[str, float | None](), ""
-        self._budget.resume(*self._scores.sum_spending(self._identity))
+        keys, found, text = list(new), dict[str, float | None](), ""
+        self._session.resume(*self._scores.sum_spending(self._identity))
 
         def prepare(key: str) -> Callable[[Asked], tuple[float | None, Asked]]:
             return lambda asked: (self._estimate(new[key], asked), asked)
@@ -116,11 +114,10 @@ class EndpointReward:
         if None in found.values():
             self._report_unreadable(text)
         if missing := len(new) - len(found):
-            limits = f"call_budget={settings.call_budget}, token_budget={settings.token_budget}"
             kept = "in memory" if self._answers is None else f"in {self._answers}"
             raise InputError(
-                f"The budget of {settings.model} is used up ({limits}): {missing} of {len(new)} states were not asked "
-                f"about. The answers so far are kept {kept}. Pass a higher budget to go on."
+                f"{self._settings.used_up}: {missing} of {len(new)} states were not asked about. The answers so far "
+                f"are kept {kept}. Pass a higher budget to go on."
             )
         return found
 

@@ -41,6 +41,8 @@ class Preference(LearnedFields):
             FileNotFoundError: The checkpoint, or the file of the head, does not exist.
             RuntimeError: The weights cannot be downloaded.
         """
-        from vlmrm_gym.rewards.preference_model import PreferenceReward
+        from vlmrm_gym.rewards.preference_model import PreferenceHead
+        from vlmrm_gym.rewards.saved_heads import HeadReward
 
-        return PreferenceReward(**self.encoder, device=device, head=self.head)
+        head = None if self.head is None else PreferenceHead.load(self.head)
+        return HeadReward(**self.encoder, device=device, head=head)

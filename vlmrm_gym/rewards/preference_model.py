@@ -1,13 +1,12 @@
-"""Rewards that are learned from comparisons: the ensemble of networks, and the model that scores frames."""
+"""The head of rewards that are learned from comparisons: an ensemble of networks."""
 
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 
-from vlmrm_gym.rewards.saved_heads import HeadReward, SavedHead
+from vlmrm_gym.rewards.saved_heads import SavedHead
 
 LIMIT = 5.0
 """Rewards are between minus this and this, in standard deviations."""
@@ -92,19 +91,3 @@ class PreferenceHead(SavedHead):
         rewards = self.members(features).mean(0)
         self.reward_mean.copy_(rewards.mean())
         self.reward_std.copy_(rewards.std(correction=0).clamp_min(1e-3))
-
-
-class PreferenceReward(HeadReward):
-    """Scores states by a `PreferenceHead` on the features of all of their views.
-
-    Args:
-        model: See `Preference`, as for all others.
-        head: The file of a head; None: there is none yet.
-        options: The other arguments of `HeadReward`.
-
-    Raises:
-        ValueError, FileNotFoundError, RuntimeError: As `Preference.build`.
-    """
-
-    def __init__(self, model: str, *, head: str | None = None, **options: Any) -> None:
-        super().__init__(model, head=None if head is None else PreferenceHead.load(head), **options)

@@ -101,7 +101,7 @@ def resolve_reward(
     """
     if reward_kwargs is not None and not isinstance(reward_kwargs, Mapping):
         raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {reward_kwargs!r}.")
-    _check_names("an option", options, [*(one.name for one in fields(CLIPFields)), *keywords])
+    check_names("an option of a reward", options, [*(one.name for one in fields(CLIPFields)), *keywords])
     if reward is None:
         if reward_kwargs:
             raise TypeError("`reward_kwargs` needs a `reward` to pass them to. Received no reward.")
@@ -191,7 +191,7 @@ def from_mapping(values: Mapping[str, Any]) -> RewardSpec:
     settings = dict(values)
     kind = settings.pop("kind", None)
     own = _find_kind(kind)
-    _check_names("a field", settings, [one.name for one in fields(own) if one.init and one.name != "kind"])
+    check_names("a field of a reward", settings, [one.name for one in fields(own) if one.init and one.name != "kind"])
     return own(**settings)  # a missing field is named by the class itself
 
 
@@ -225,9 +225,10 @@ def recorded(reward: Any) -> Any:
         return completed
 
 
-def _check_names(noun: str, given: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any]) -> None:
+def check_names(noun: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise a TypeError if one of the given names is not known."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             meant = f"Did you mean `{near[0]}`?" if near else f"Known: {', '.join(known)}."
-            raise TypeError(f"`{name}` is not {noun} of a reward. {meant}")
+            raise TypeError(f"`{name}` is not {noun}. {meant}")

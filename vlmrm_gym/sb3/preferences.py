@@ -106,7 +106,8 @@ class PreferenceCallback(LearnerCallback):
 
     def _on_training_start(self) -> None:
         starts = getattr(self.model, "learning_starts", None)
-        if self._exploration == "state_entropy" and (starts is None or starts >= (self._first or 0)):
+        explores = self._exploration == "state_entropy" and self.learner.head is None
+        if explores and (starts is None or starts >= (self._first or 0)):
             raise ValueError(
                 '`first` must be above `learning_starts` of an off-policy algorithm with exploration="state_entropy", '
                 f"which takes place between the two. Received {self._first} and {starts}."

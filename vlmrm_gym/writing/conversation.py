@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from vlmrm_gym.endpoint.budget import Budget
 from vlmrm_gym.endpoint.messages import Message
 from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
@@ -32,8 +31,7 @@ class Conversation:
     def __init__(self, settings: EndpointSettings, replies: Path) -> None:
         self._settings = settings
         self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
-        self._budget = Budget(settings.call_budget, settings.token_budget)
-        self._session = Session(settings, self._budget, logprobs=False)
+        self._session = Session(settings, logprobs=False)
         self._replies = ScoresFile(replies)
         self._messages = list[Message]()
 
@@ -88,7 +86,7 @@ class Conversation:
         self.close()
 
     def _send(self) -> dict[str, Any]:
-        self._budget.resume(*self._replies.sum_spending(self._identity))
+        self._session.resume(*self._replies.sum_spending(self._identity))
 
         def prepare(messages: Sequence[Message]) -> Callable[[Asked], dict[str, Any]]:
             def ask(asked: Asked) -> dict[str, Any]:
@@ -100,9 +98,7 @@ class Conversation:
         with as_input_error(ConnectionError, RuntimeError):
             for _, reply in self._session.answer([self._messages], lambda: 1, prepare):
                 return reply
-        settings = self._settings
-        limits = f"call_budget={settings.call_budget}, token_budget={settings.token_budget}"
         raise InputError(
-            f"The budget of {settings.model} is used up ({limits}) after {self.spending}. What was answered is kept: "
-            "pass a higher one, and --overwrite, to go on."
+            f"{self._settings.used_up} after {self.spending}. What was answered is kept: pass a higher one, and "
+            "--overwrite, to go on."
         )
