@@ -126,10 +126,10 @@ def test_pairs_about_which_the_networks_disagree_are_preferred():
     for sampling in ("uniform", "disagreement"):
         envs = make_envs()
         play(envs, 41)
-        learner = PreferenceLearner(envs, GroundTruthLabeler(), sampling=sampling, candidates=5, fit=QUICK)
+        learner = PreferenceLearner(envs, GroundTruthLabeler(), sampling=sampling, candidates=50, fit=QUICK)
         learner.session(15)
         head = learner.head
-        learner.session(15)
+        assert len({pair.key for pair in learner.session(15).pairs}) == 15
         found[sampling] = disagreement(head, learner.comparisons.features[15:]).mean()
         envs.close()
     assert found["disagreement"] > 1.3 * found["uniform"]
