@@ -227,6 +227,7 @@ FUNCTION, CLASS = (
         (FUNCTION.format("return float('nan')"), "must return a finite number for a frame, in float32. Received nan"),
         (FUNCTION.format("return 1e39"), "must return a finite number for a frame, in float32. Received 1e.39"),
         (FUNCTION.format("return 10**400"), "must return a finite number for a frame"),
+        ("import numpy as np\n" + FUNCTION.format("return np.float16('inf')"), "a finite number.* Received inf"),
         (FUNCTION.format("return 'high'"), "must return a number or a bool for a frame. Received str"),
         (FUNCTION.format("return frame[..., 0]"), "Received ndarray of shape .4, 6."),
         (FUNCTION.format("return frame.mean(axis=(0, 1, 2), keepdims=True)[0]"), "Received ndarray of shape .1, 1."),

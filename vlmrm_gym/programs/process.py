@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.programs.errors import program_error
-from vlmrm_gym.programs.runner import HEADER, MAX_REMEMBERED, Setup
+from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, Setup
 
 SECONDS = 10.0
 """Seconds that a program may take for a frame."""
@@ -95,7 +95,7 @@ class IsolatedProgram:
         remembered, wanted = None, len(values) + len(frames)
         while len(values) < wanted or (self.subtasks and remembered is None):
             kind, payload = process.receive(SECONDS)
-            if kind == b"v" and len(values) < wanted and math.isfinite(value := _as_float(payload)):
+            if kind == b"v" and len(values) < wanted and abs(value := _as_float(payload)) <= MAX:
                 values.append(value)
             elif kind == b"m" and self.subtasks and len(values) == wanted:
                 remembered = payload
@@ -189,13 +189,15 @@ class _Process:
         self._region[: frames.nbytes].view(frames.dtype).reshape(frames.shape)[...] = frames
         used = time.clock_gettime((~self._child.pid << 3) | 2)  # clock_getcpuclockid(3)
         seconds = int(used + SECONDS * len(frames)) + 1
-        resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
+        _, most = resource.prlimit(self._child.pid, resource.RLIMIT_CPU)  # this user may have a limit
+        seconds = seconds if most == resource.RLIM_INFINITY else min(seconds, most)
+        resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, most))
         self._write(pickle.dumps((frames.shape, memory)))
 
     def _write(self, message: bytes) -> None:
         left = memoryview(message)
         while left:
-            if not select.select([], [self._in], [], SECONDS)[1]:
+            if not _wait(self._in, select.POLLOUT, SECONDS):
                 raise _Failed("It does not read what it is given.")
             try:
                 left = left[os.write(self._in, left) :]
@@ -211,7 +213,7 @@ class _Process:
 
     def _take(self, size: int, until: float, seconds: float) -> bytes:
         while len(self._received) < size:
-            if not select.select([self._out], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not _wait(self._out, select.POLLIN, until - time.monotonic()):
                 raise _Failed(f"It did not return within {seconds:g} seconds.")
             if not (read := os.read(self._out, 2**16)):
                 raise _Failed(self._how_it_ended())
@@ -237,6 +239,13 @@ class _Process:
     def close(self) -> None:
         """Kill it, and wait until it has ended. A thread that waits for it is told so."""
         _kill(self._child)
+
+
+def _wait(descriptor: int, event: int, seconds: float) -> bool:
+    """Wait until a pipe can be read or written, or is closed; false if it cannot in time."""
+    poll = select.poll()  # select() knows the descriptors up to 1,023 only
+    poll.register(descriptor, event)
+    return bool(poll.poll(max(0.0, 1_000 * seconds)))
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:

@@ -38,7 +38,8 @@ MAX_OUTPUT = 2**16
 """Characters that a program may print in one call. They are thrown away."""
 MAX_REMEMBERED = 2**24
 """Bytes that a program may remember of an episode."""
-_MAX = float(np.finfo(np.float32).max)
+MAX = float(np.finfo(np.float32).max)
+"""The highest answer."""
 HEADER = struct.Struct("<cI")
 
 
@@ -150,10 +151,12 @@ class LoadedProgram:
 
     def _ask(self, asked: Callable[[Any], Any], frame: NDArray[Any]) -> float:
         value = asked(frame)
-        if not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+        if isinstance(value, np.generic):
+            value = value.item()  # in float16 the highest number would be infinite
+        if not isinstance(value, int | float | np.floating):
             received = f"{type(value).__name__}{f' of shape {value.shape}' if isinstance(value, np.ndarray) else ''}"
             raise BadProgram(f"must return a number or a bool for a frame. Received {received}.")
-        if not abs(value) <= _MAX:
+        if not abs(value) <= MAX:
             raise BadProgram(f"must return a finite number for a frame, in float32. Received {value}.")
         return float(value)
 

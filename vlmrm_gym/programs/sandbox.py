@@ -19,7 +19,6 @@ _ALLOWED = {
     "munmap": (11, 215),
     "mremap": (25, 216),
     "mprotect": (10, 226),
-    "madvise": (28, 233),
     "futex": (202, 98),
     "membarrier": (324, 283),
     "rseq": (334, 293),
@@ -78,9 +77,10 @@ _CHECKED = {
     "read": ((0, 63), 0, 0xFFFFFFFF, 0),
     "write": ((1, 64), 0, 0xFFFFFFFF, 1),
     "mmap": ((9, 222), 3, 0x20, 0x20),
+    "madvise": ((28, 233), 2, 0xFFFFFFE0, 0),
 }
 """Calls that are allowed by an argument: numbers, which argument, a mask, and its value under the mask. Pipe 0 is read,
-pipe 1 is written, memory is of no file (MAP_ANONYMOUS)."""
+pipe 1 is written, memory is of no file (MAP_ANONYMOUS), and none of it is declared broken (MADV_HWPOISON, for root)."""
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By machine: the column of the tables, and the kernel's number of the architecture."""
