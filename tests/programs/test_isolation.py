@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -273,6 +274,16 @@ def test_a_process_that_has_died_between_calls_is_replaced():
     child.wait()
     np.testing.assert_array_equal(program.run(FRAMES)[0], [0, 1, 2, 3])
     program.close()
+
+
+def test_the_thread_that_started_a_process_may_have_ended():
+    for _ in range(3):
+        made = []
+        thread = threading.Thread(target=lambda: made.append(IsolatedProgram("def reward(f): return 1", "x", "uint8")))
+        thread.start()
+        thread.join()
+        np.testing.assert_array_equal(made[0].run(FRAMES)[0], 1)
+        made[0].close()
 
 
 @pytest.mark.parametrize(

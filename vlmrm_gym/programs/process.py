@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from importlib import util
@@ -166,6 +167,7 @@ class _Process:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._in, self._out = self._child.stdin.fileno(), self._child.stdout.fileno()
+        self._thread = threading.current_thread()
         os.set_blocking(self._in, False)
         weakref.finalize(self, _end, self._child, self._log)
         setup = Setup(
@@ -181,8 +183,8 @@ class _Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is dead."""
-        return self._child.poll() is not None
+        """Whether it is dead, or is about to be killed by the kernel: see `sandbox.die_with_parent`."""
+        return self._child.poll() is not None or not self._thread.is_alive()
 
     def send(self, frames: NDArray[Any], memory: bytes | None) -> None:
         """Have it answer for frames that fit into the region. Raises `_Failed`."""

@@ -43,8 +43,9 @@ class Episode:
     """bool (T,); None if it is not known."""
     needed: float = 0.0
     """The share of an episode's steps that must succeed for the episode to be a success. 0: one step is enough."""
+    first: int = 0
     stride: int = 1
-    """State i is that of step `stride` * i."""
+    """State i is that of step `first` + `stride` * i."""
 
     @property
     def frames(self) -> NDArray[np.uint8]:
@@ -57,10 +58,18 @@ class Episode:
         return None if self.success is None else is_enough(self.success, self.needed)
 
     def thin(self, count: int) -> "Episode":
-        """Every k-th of its states: at most `count`."""
-        stride = -(-len(self) // count)
-        success = None if self.success is None else self.success[::stride]
-        return replace(self, states=self.states[::stride], success=success, stride=stride)
+        """Every k-th of its states: at most `count`, which are a success if the episode is one, and only then.
+
+        If success is not known, the last state is among them: it may be the goal.
+        """
+        stride, success = -(-len(self) // count), self.success
+        first = (len(self) - 1) % stride
+        if success is not None:
+            choose = max if self.succeeded else min
+            first = choose(range(stride), key=lambda step: success[step::stride].mean())
+        part = slice(first, None, stride)
+        success = None if success is None else success[part]
+        return replace(self, states=self.states[part], success=success, first=first, stride=stride)
 
     def __len__(self) -> int:
         return len(self.states)

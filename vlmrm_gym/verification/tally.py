@@ -73,7 +73,7 @@ class Shown:
             rule=rule,
             behaviour=behaviour,
             episode=self.number,
-            steps=steps * self.episode.stride,
+            steps=self.episode.first + steps * self.episode.stride,
             frames=frames if self.change is None else self.change(frames),
             values=self.values[steps],
         )
