@@ -426,6 +426,9 @@ class Task:
             cut.extend(own)
     np.testing.assert_array_equal(cut, whole)
     program.close()
+    many = Program(source="def reward(frame):\n    raise ValueError", fallback=str(fallback), isolate=False).build()
+    with pytest.warns(UserWarning, match="Its fallback answers"):
+        np.testing.assert_array_equal(many(np.zeros((1_200, 1, 1, 3), dtype=np.uint8)), -1)
     fallback.write_text(SUBTASKS)
     with pytest.raises(ValueError, match="SHA-256"):
         replace(spec)
