@@ -167,7 +167,7 @@ def test_an_attack_ends_as_one_error_and_harms_nothing(attack, places):
     body, error = ATTACKS[attack]
     before, threads = children(), os.listdir("/proc/self/task")
     constants = "\n".join(f"{name} = {value!r}" for name, value in places.items())
-    program = IsolatedProgram(constants + PROGRAM.format(attack=textwrap.indent(body, "    ")), "evil.py", "uint8")
+    program = IsolatedProgram(constants + PROGRAM.format(attack=textwrap.indent(body, "    ")), "evil.py")
     frames = FRAMES.copy()
     with pytest.raises(ProgramError, match=error) as raised:
         program.run(frames)
@@ -197,7 +197,6 @@ def test_it_starts_without_environment_arguments_and_descriptors(monkeypatch):
         "    assert not {'OPENAI_API_KEY', 'PATH', 'HOME'} & set(os.environ), os.environ\n"
         "    return float(len(os.environ))",
         "clean.py",
-        "uint8",
     )
     descriptors = {os.readlink(path) for path in Path(f"/proc/{program._process._child.pid}/fd").iterdir()}
     kinds = [name.partition(":")[0].partition("#")[0] for name in descriptors]
@@ -214,7 +213,7 @@ def test_no_process_is_left_however_its_parent_ends(ending):
     script = (
         "import os, sys\n"
         "from vlmrm_gym.programs.process import IsolatedProgram\n"
-        "program = IsolatedProgram('def reward(frame): return 0', 'x.py', 'uint8')\n"
+        "program = IsolatedProgram('def reward(frame): return 0', 'x.py')\n"
         f"print(program._process._child.pid, flush=True)\n{ending}"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
@@ -231,7 +230,7 @@ def test_the_limit_of_the_user_on_cpu_time_stays():
         "resource.setrlimit(resource.RLIMIT_CPU, (50_000, 50_000))\n"
         "import numpy as np\n"
         "from vlmrm_gym.programs.process import IsolatedProgram\n"
-        "program = IsolatedProgram('def reward(frame): return 0', 'x.py', 'uint8')\n"
+        "program = IsolatedProgram('def reward(frame): return 0', 'x.py')\n"
         "for count, less in ((2, True), (10_000, False)):\n"
         "    program.run(np.zeros((count, 1, 1, 3), dtype=np.uint8))\n"
         "    soft, hard = resource.prlimit(program._process._child.pid, resource.RLIMIT_CPU)\n"
@@ -247,7 +246,7 @@ def test_descriptors_may_be_many():
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2_000)), hard))
     held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1_024)]
     try:
-        program = IsolatedProgram("def reward(frame): return float(frame[0, 0, 0])", "x.py", "uint8")
+        program = IsolatedProgram("def reward(frame): return float(frame[0, 0, 0])", "x.py")
         np.testing.assert_array_equal(program.run(FRAMES)[0], [0, 1, 2, 3])
         program.close()
     finally:
@@ -258,7 +257,7 @@ def test_descriptors_may_be_many():
 
 def test_after_an_error_the_program_runs_in_a_new_process():
     source = "calls = []\ndef reward(frame):\n    calls.append(0)\n    return float(frame[0, 0, 0]) / (len(calls) < 5)"
-    program, before = IsolatedProgram(source, "x.py", "uint8"), children()
+    program, before = IsolatedProgram(source, "x.py"), children()
     for _ in range(2):
         with pytest.raises(ProgramError, match=r"failed on frame 2 of 4. Line 4: ZeroDivisionError"):
             program.run(FRAMES)
@@ -268,7 +267,7 @@ def test_after_an_error_the_program_runs_in_a_new_process():
 
 
 def test_a_process_that_has_died_between_calls_is_replaced():
-    program = IsolatedProgram("def reward(frame): return float(frame[0, 0, 0])", "x.py", "uint8")
+    program = IsolatedProgram("def reward(frame): return float(frame[0, 0, 0])", "x.py")
     child = program._process._child
     child.kill()
     child.wait()
@@ -277,13 +276,13 @@ def test_a_process_that_has_died_between_calls_is_replaced():
 
 
 def test_the_thread_that_started_a_process_may_have_ended():
+    made = []
     for _ in range(3):
-        made = []
-        thread = threading.Thread(target=lambda: made.append(IsolatedProgram("def reward(f): return 1", "x", "uint8")))
+        thread = threading.Thread(target=lambda: made.append(IsolatedProgram("def reward(frame): return 1", "x.py")))
         thread.start()
         thread.join()
-        np.testing.assert_array_equal(made[0].run(FRAMES)[0], 1)
-        made[0].close()
+        np.testing.assert_array_equal(made[-1].run(FRAMES)[0], 1)
+        made[-1].close()
 
 
 @pytest.mark.parametrize(
@@ -305,7 +304,7 @@ def test_a_program_that_fails_before_the_first_frame(source, error, monkeypatch)
     monkeypatch.setattr(process, "START_SECONDS", 2.0)
     before = children()
     with pytest.raises(ProgramError, match=error) as raised:
-        IsolatedProgram(source, "bad.py", "uint8")
+        IsolatedProgram(source, "bad.py")
     assert str(raised.value).startswith("The program bad.py cannot be used. ")
     assert raised.value.frame is None
     assert children() == before

@@ -58,14 +58,13 @@ class IsolatedProgram:
 
     Args:
         source, name: See `execute`.
-        dtype: Of what it is given: "uint8" or "float64".
 
     Raises:
         ProgramError: It cannot be executed, or not isolated.
     """
 
-    def __init__(self, source: str, name: str, dtype: str) -> None:
-        self._source, self._name, self._dtype = source, name, dtype
+    def __init__(self, source: str, name: str) -> None:
+        self._source, self._name = source, name
         self._process: _Process | None = None
         self.subtasks: tuple[str, ...] = self._start().subtasks
 
@@ -105,7 +104,7 @@ class IsolatedProgram:
         return remembered
 
     def _start(self) -> "_Process":
-        process = self._process = _Process(self._source, self._name, self._dtype)
+        process = self._process = _Process(self._source, self._name)
         try:
             kind, payload = process.receive(START_SECONDS)
         except _Failed as failed:
@@ -140,7 +139,7 @@ class _Process:
 
     subtasks: tuple[str, ...] = ()
 
-    def __init__(self, source: str, name: str, dtype: str) -> None:
+    def __init__(self, source: str, name: str) -> None:
         self._received, self._log = bytearray(), tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         writable = os.memfd_create("vlmrm_frames")
         # Memory of a descriptor that cannot write stays read-only, whatever the process asks the kernel for.
@@ -173,7 +172,6 @@ class _Process:
         setup = Setup(
             name=name,
             source=source,
-            dtype=dtype,
             region=readable,
             region_bytes=REGION,
             memory=MEMORY,
@@ -194,7 +192,7 @@ class _Process:
         _, most = resource.prlimit(self._child.pid, resource.RLIMIT_CPU)  # this user may have a limit
         seconds = seconds if most == resource.RLIM_INFINITY else min(seconds, most)
         resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, most))
-        self._write(pickle.dumps((frames.shape, memory)))
+        self._write(pickle.dumps((frames.shape, frames.dtype.str, memory)))
 
     def _write(self, message: bytes) -> None:
         left = memoryview(message)

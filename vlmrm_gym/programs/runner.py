@@ -1,8 +1,8 @@
 """Executes a program: in a process of its own, which has nothing else. See `process`, the other side.
 
-Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape of the frames,
-and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r": ready,
-whether the program is stateful. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last
+Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape and dtype of the
+frames, and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r":
+ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last
 frame. "e": the text of an error. "i": that of one for which the process cannot be isolated.
 """
 
@@ -50,8 +50,6 @@ class Setup:
     name: str
     """The program's, for messages."""
     source: str
-    dtype: str
-    """Of what it is given: "uint8" or "float64"."""
     region: int
     """Descriptor of the shared memory in which that is."""
     region_bytes: int
@@ -231,10 +229,10 @@ def main() -> NoReturn:
     _send(b"r", "\0".join(program.subtasks).encode())
     while True:
         try:
-            shape, memory = pickle.load(requests)
+            shape, dtype, memory = pickle.load(requests)
         except EOFError:
             os._exit(0)
-        frames = np.frombuffer(region, setup.dtype, math.prod(shape)).reshape(shape)
+        frames = np.frombuffer(region, dtype, math.prod(shape)).reshape(shape)
         try:
             for answer in program.answers(frames, memory):
                 output.written = 0

@@ -8,6 +8,7 @@ the kernel through ctypes. Calls that look for files, as imports do, fail; all o
 import ctypes
 import os
 import signal
+import struct
 import sys
 
 if sys.platform != "win32":  # there, programs run only if they are trusted
@@ -111,8 +112,9 @@ def enter(memory: int) -> None:
         resource.setrlimit(limit, (value, value))
     _prctl(_SET_DUMPABLE, 0)
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)
-    instructions = (_Instruction * len(code := _filter()))(*code)
-    listed = _Filter(len(code), instructions)
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in _filter())
+    instructions = ctypes.create_string_buffer(code)
+    listed = ctypes.create_string_buffer(struct.pack("HP", len(code) // 8, ctypes.addressof(instructions)))
     _prctl(_SET_SECCOMP, 2, ctypes.addressof(listed))
 
 
@@ -125,14 +127,6 @@ def die_with_parent(parent: int) -> None:
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-class _Instruction(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32))
-
-
-class _Filter(ctypes.Structure):
-    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.POINTER(_Instruction)))
 
 
 def _filter() -> list[tuple[int, int, int, int]]:

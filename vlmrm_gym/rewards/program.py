@@ -134,10 +134,10 @@ class Program:
     def execute(self) -> "ProgramReward":
         """As `build`, without the warning: for what verifies programs."""
         text, fallback = self.files["program.py"], self.files.get("fallback.py")
-        execution = execute(text, self.name, self.inputs, isolate=self.isolate)
+        execution = execute(text, self.name, isolate=self.isolate)
         if fallback is None:
             return ProgramReward(execution, self.inputs, self.size)
-        other = execute(fallback, str(self.fallback), self.inputs, isolate=self.isolate)
+        other = execute(fallback, str(self.fallback), isolate=self.isolate)
         if other.subtasks:
             other.close()
             raise ValueError(f"`fallback` must define a function reward(frame). Received {self.fallback!r}.")
