@@ -163,6 +163,19 @@ def test_an_episode_may_be_cut_anywhere(cuts, seed):
     np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
 
 
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_program_may_be_executed_twice_and_one_continues_what_the_other_began(isolate):
+    frames = np.random.default_rng(0).integers(0, 255, (9, 4, 6, 3), dtype=np.uint8)
+    programs = [execute(SUBTASKS, f"{i}.py", isolate=isolate) for i in range(2)]
+    memory, rewards = None, []
+    for t in range(9):
+        own, memory = programs[t % 2].run(frames[t : t + 1], memory)
+        rewards.extend(own)
+    np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
+    for program in programs:
+        program.close()
+
+
 def test_several_views_are_several_episodes_and_their_rewards_are_combined():
     def rewards(**options):
         env = gym.make("VLMRM/Humanoid-kneel-v0", reward=Program(source=SUBTASKS), episode_length=8, **options)

@@ -6,7 +6,6 @@ ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m":
 frame. "e": the text of an error. "i": that of one for which the process cannot be isolated.
 """
 
-import hashlib
 import importlib
 import io
 import math
@@ -18,7 +17,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NoReturn
 
 import numpy as np
@@ -41,6 +40,8 @@ MAX_REMEMBERED = 2**24
 MAX = float(np.finfo(np.float32).max)
 """The highest answer."""
 HEADER = struct.Struct("<cI")
+_PREFIX, _NUMBERS = "vlmrm_program_", count()
+"""The modules of programs, of which a process may execute several, also the same one twice, if it trusts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +77,8 @@ class LoadedProgram:
     """
 
     def __init__(self, source: str, name: str) -> None:
-        # A module, because instances are pickled, and dataclasses look for theirs.
-        module = types.ModuleType(f"vlmrm_program_{hashlib.sha256(source.encode()).hexdigest()}")
+        # A module of its own, because instances are pickled, and dataclasses look for theirs.
+        self._module = module = types.ModuleType(f"{_PREFIX}{next(_NUMBERS)}")
         sys.modules[module.__name__] = module
         exec(compile(source, name, "exec", dont_inherit=True), vars(module))
         own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
@@ -116,7 +117,7 @@ class LoadedProgram:
             return
         if memory is None:
             self._check_same(lambda: self._step(self._begin(), frames[0])[0])
-        state = self._begin() if memory is None else pickle.loads(memory)
+        state = self._begin() if memory is None else _Unpickler(memory, self._module.__name__).load()
         for frame in frames:
             value, state = self._step(state, frame)
             yield value
@@ -166,6 +167,17 @@ class LoadedProgram:
                 "time, on chance or on earlier calls; what a sub-task remembers must be in its instance."
             )
         return first
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what this program remembered, here or in another process, where its module may have another number."""
+
+    def __init__(self, memory: bytes, own: str) -> None:
+        super().__init__(io.BytesIO(memory))
+        self._own = own
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        return super().find_class(self._own if module_name.startswith(_PREFIX) else module_name, global_name)
 
 
 def describe(error: BaseException, name: str) -> str:
