@@ -21,16 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.programs.errors import program_error
-from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, Setup
+from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, REGION, Setup
 
 SECONDS = 10.0
 """Seconds that a program may take for a frame."""
 START_SECONDS = 60.0
 """Seconds that the process may take to import NumPy, and to execute the program."""
-MEMORY = 2**30
-"""Bytes of address space that the process may have, with those of Python and NumPy, about 200 MiB."""
-REGION = 2**26
-"""Bytes of shared memory for the frames of a call."""
 
 # The package without its `__init__`, which imports Gymnasium.
 _START = """
@@ -173,8 +169,6 @@ class _Process:
             name=name,
             source=source,
             region=readable,
-            region_bytes=REGION,
-            memory=MEMORY,
             parent=os.getpid(),
         )
         self._write(pickle.dumps(setup))

@@ -33,6 +33,10 @@ MODULES = (
     *("numpy.polynomial", "numpy.random"),
 )
 """What a program may import besides NumPy and OpenCV: loaded before it is, because then no file can be opened."""
+MEMORY = 2**30
+"""Bytes of address space that the process may have, with those of Python and NumPy, about 200 MiB."""
+REGION = 2**26
+"""Bytes of shared memory for the frames of a call."""
 MAX_OUTPUT = 2**16
 """Characters that a program may print in one call. They are thrown away."""
 MAX_REMEMBERED = 2**24
@@ -53,9 +57,6 @@ class Setup:
     source: str
     region: int
     """Descriptor of the shared memory in which that is."""
-    region_bytes: int
-    memory: int
-    """Bytes that the process may have in all."""
     parent: int
     """The process that started it."""
 
@@ -217,7 +218,7 @@ def main() -> NoReturn:
     setup: Setup = pickle.load(sys.stdin.buffer)
     requests, output = sys.stdin.buffer, _Output()
     sandbox.die_with_parent(setup.parent)
-    region = mmap.mmap(setup.region, setup.region_bytes, prot=mmap.PROT_READ)
+    region = mmap.mmap(setup.region, REGION, prot=mmap.PROT_READ)
     os.close(setup.region)
     for module in (*MODULES, *(["cv2"] if "cv2" in setup.source else [])):
         try:
@@ -229,7 +230,7 @@ def main() -> NoReturn:
     sys.stdin, sys.stdout, sys.stderr = None, output, output
     sys.path[:], sys.meta_path[:] = [], sys.meta_path[:2]  # built-in and frozen modules: no file can be opened
     try:
-        sandbox.enter(setup.memory)
+        sandbox.enter(MEMORY)
     except (OSError, ValueError) as error:
         _send(b"i", str(error).encode())
         os._exit(0)
