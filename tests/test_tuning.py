@@ -180,6 +180,14 @@ def test_a_tuner_that_is_loaded_continues_to_the_bit(tmp_path):
     (tmp_path / "damaged").write_bytes((tmp_path / "tuner.zip").read_bytes()[:-300])
     with pytest.raises(ValueError, match=r"must be what HeadTuner\.save wrote here"):
         other.load(tmp_path / "damaged")
+    damaged = bytearray((tmp_path / "tuner.zip").read_bytes())
+    entry = damaged.rindex(b"PK\x01\x02")
+    for place in (6, 8, 10):  # the version of zip, whether it is encrypted, and how it is compressed
+        (tmp_path / "damaged").write_bytes(damaged[: entry + place] + b"\xff" + damaged[entry + place + 1 :])
+        with pytest.raises(ValueError, match=r"must be what HeadTuner\.save wrote here"):
+            other.load(tmp_path / "damaged")
+    with pytest.raises(FileNotFoundError):
+        other.load(tmp_path / "nowhere")
     third = gym.make_vec(CART_POLE, 1, reward=vlmrm_gym.TunedCLIP(prompt=CAR_PROMPT, hidden_size=16))
     with pytest.raises(ValueError, match=r"its prompt is 'pole vertically upright.*', and here it is 'a car"):
         HeadTuner(third).load(tmp_path / "tuner.zip")

@@ -258,7 +258,9 @@ class HeadTuner:
             generator.bit_generator.state = known["generator"]
             version = int(known["version"])
             self.log.load(log)
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # zipfile raises many of damaged files
             raise ValueError(f"{str(path)!r} must be what HeadTuner.save wrote here: {error}.") from error
         self.newest.head, self.newest.version = head, version
         self.successes, self.failures, self._rng = successes, failures, generator

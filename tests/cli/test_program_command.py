@@ -111,6 +111,7 @@ def test_a_dataset_of_successes_is_an_expert(tmp_path):
         (["good.py"], "Either an ID or `env` must be given"),
         (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
         (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
+        (["good.py", CARTPOLE, "--threshold", "nan"], "`threshold` must be a finite number. Received nan."),
         (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),
         (["good.py", "VLMRM/Humanoid-kneel-v0", "--camera", "front-side", *FEW], "`camera` must have one view here"),
     ],

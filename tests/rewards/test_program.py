@@ -163,6 +163,19 @@ def test_an_episode_may_be_cut_anywhere(cuts, seed):
     np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
 
 
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_program_may_be_executed_twice_and_one_continues_what_the_other_began(isolate):
+    frames = np.random.default_rng(0).integers(0, 255, (9, 4, 6, 3), dtype=np.uint8)
+    programs = [execute(SUBTASKS, f"{i}.py", isolate=isolate) for i in range(2)]
+    memory, rewards = None, []
+    for t in range(9):
+        own, memory = programs[t % 2].run(frames[t : t + 1], memory)
+        rewards.extend(own)
+    np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
+    for program in programs:
+        program.close()
+
+
 def test_several_views_are_several_episodes_and_their_rewards_are_combined():
     def rewards(**options):
         env = gym.make("VLMRM/Humanoid-kneel-v0", reward=Program(source=SUBTASKS), episode_length=8, **options)
@@ -227,6 +240,7 @@ FUNCTION, CLASS = (
         (FUNCTION.format("return float('nan')"), "must return a finite number for a frame, in float32. Received nan"),
         (FUNCTION.format("return 1e39"), "must return a finite number for a frame, in float32. Received 1e.39"),
         (FUNCTION.format("return 10**400"), "must return a finite number for a frame"),
+        ("import numpy as np\n" + FUNCTION.format("return np.float16('inf')"), "a finite number.* Received inf"),
         (FUNCTION.format("return 'high'"), "must return a number or a bool for a frame. Received str"),
         (FUNCTION.format("return frame[..., 0]"), "Received ndarray of shape .4, 6."),
         (FUNCTION.format("return frame.mean(axis=(0, 1, 2), keepdims=True)[0]"), "Received ndarray of shape .1, 1."),
@@ -425,6 +439,9 @@ class Task:
             cut.extend(own)
     np.testing.assert_array_equal(cut, whole)
     program.close()
+    many = Program(source="def reward(frame):\n    raise ValueError", fallback=str(fallback), isolate=False).build()
+    with pytest.warns(UserWarning, match="Its fallback answers"):
+        np.testing.assert_array_equal(many(np.zeros((1_200, 1, 1, 3), dtype=np.uint8)), -1)
     fallback.write_text(SUBTASKS)
     with pytest.raises(ValueError, match="SHA-256"):
         replace(spec)

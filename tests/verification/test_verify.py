@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vlmrm_gym import Program
 from vlmrm_gym.capture import StateView
@@ -324,6 +326,36 @@ def test_the_way_to_the_goal_takes_the_place_of_experts(id):
         assert len(expert) == 8
         np.testing.assert_array_equal(expert.states.rows[4:], expert.states.rows[-1:].repeat(4, axis=0))
         assert expert.frames.shape[0] == 8
+
+
+@settings(deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=130), st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_states_that_a_function_sees_are_a_success_if_the_episode_is_one(success, needed):
+    whole = Episode(
+        behaviour="random",
+        is_expert=False,
+        states=states(np.arange(len(success))),
+        draw=lambda rows: rows.rows,
+        success=np.array(success),
+        needed=needed,
+    )
+    thin = whole.thin(50)
+    assert len(thin) <= 50
+    assert thin.succeeded == whole.succeeded
+    np.testing.assert_array_equal(thin.success, np.array(success)[thin.states.rows[:, 0].astype(int)])
+    np.testing.assert_array_equal(thin.first + thin.stride * np.arange(len(thin)), thin.states.rows[:, 0])
+    assert replace(whole, success=None).thin(50).states.rows[-1, 0] == len(success) - 1
+
+
+def test_an_expert_may_succeed_at_one_step_only(draw):
+    positions = np.where(np.arange(110) == 109, 1.0, 0.0)
+    kind = {"draw": draw, "states": states(positions), "success": positions == 1}
+    episodes = [Episode(behaviour="expert", is_expert=True, **kind)]
+    at_one = Program(source="def reward(state):\n    return bool(state[0] == 1)", inputs="states")
+    found = verify(at_one, episodes)
+    assert found.accepted
+    assert found.accuracy is not None
+    assert found.accuracy.true_positives == 1
 
 
 def test_only_successes_are_experts(cart_pole_run, tmp_path):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -117,7 +118,7 @@ def _write(command: Write) -> "Verification":
         with as_input_error(DependencyNotInstalled, OSError):
             conversation = Conversation(settings, command.answers or folder / "answers.db")
         with (
-            conversation,
+            closing(conversation),
             tqdm(unit=" episodes", desc="play", file=sys.stderr, dynamic_ncols=True) as progress,
             command.gather(command.id, progress.update) as episodes,
         ):

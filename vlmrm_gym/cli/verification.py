@@ -1,6 +1,7 @@
 """What the commands `vlmrm-gym program verify` and `program write` share: flags, episodes, and the table of results."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -82,7 +83,7 @@ class VerificationFlags:
                 threshold=self.threshold,
             )
 
-    def gather(self, id: str | None, progress: Callable[[], object]) -> "Episodes":
+    def gather(self, id: str | None, progress: Callable[[], object]) -> "AbstractContextManager[Episodes]":
         """Play and read the episodes of an ID; see `vlmrm_gym.verification.behaviour.gather`."""
         from vlmrm_gym.verification.behaviour import gather
 

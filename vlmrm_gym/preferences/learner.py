@@ -332,7 +332,9 @@ class PreferenceLearner:
                 raise ValueError(f"its features are of another shape: {comparisons.features.shape}")
             counts = int(known["num_sessions"]), int(known["num_questions"]), int(known["version"])
             self.log.load(log)
-        except (zipfile.BadZipFile, KeyError, TypeError, ValueError, EOFError) as error:
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # zipfile raises many of damaged files
             raise ValueError(f"{str(path)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, waiting

@@ -50,13 +50,12 @@ class Execution(Protocol):
         ...
 
 
-def execute(source: str, name: str, inputs: Inputs = "frames", *, isolate: bool = True) -> Execution:
+def execute(source: str, name: str, *, isolate: bool = True) -> Execution:
     """Execute a program.
 
     Args:
         source: Python, see `vlmrm_gym.Program`.
         name: Of the program, for messages.
-        inputs: What it sees.
         isolate: Whether it runs in an isolated process; otherwise in this one, where it can do everything.
 
     Raises:
@@ -69,7 +68,7 @@ def execute(source: str, name: str, inputs: Inputs = "frames", *, isolate: bool 
         raise program_error(name, f"{rule} it. On a command line, a file that says so also needs --trust-code.")
     from vlmrm_gym.programs.process import IsolatedProgram  # what it imports is not everywhere
 
-    return IsolatedProgram(source, name, "uint8" if inputs == "frames" else "float64")
+    return IsolatedProgram(source, name)
 
 
 class TrustedProgram:

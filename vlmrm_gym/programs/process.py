@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from importlib import util
@@ -20,16 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.programs.errors import program_error
-from vlmrm_gym.programs.runner import HEADER, MAX_REMEMBERED, Setup
+from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, REGION, Setup
 
 SECONDS = 10.0
 """Seconds that a program may take for a frame."""
 START_SECONDS = 60.0
 """Seconds that the process may take to import NumPy, and to execute the program."""
-MEMORY = 2**30
-"""Bytes of address space that the process may have, with those of Python and NumPy, about 200 MiB."""
-REGION = 2**26
-"""Bytes of shared memory for the frames of a call."""
 
 # The package without its `__init__`, which imports Gymnasium.
 _START = """
@@ -57,14 +54,13 @@ class IsolatedProgram:
 
     Args:
         source, name: See `execute`.
-        dtype: Of what it is given: "uint8" or "float64".
 
     Raises:
         ProgramError: It cannot be executed, or not isolated.
     """
 
-    def __init__(self, source: str, name: str, dtype: str) -> None:
-        self._source, self._name, self._dtype = source, name, dtype
+    def __init__(self, source: str, name: str) -> None:
+        self._source, self._name = source, name
         self._process: _Process | None = None
         self.subtasks: tuple[str, ...] = self._start().subtasks
 
@@ -95,7 +91,7 @@ class IsolatedProgram:
         remembered, wanted = None, len(values) + len(frames)
         while len(values) < wanted or (self.subtasks and remembered is None):
             kind, payload = process.receive(SECONDS)
-            if kind == b"v" and len(values) < wanted and math.isfinite(value := _as_float(payload)):
+            if kind == b"v" and len(values) < wanted and abs(value := _as_float(payload)) <= MAX:
                 values.append(value)
             elif kind == b"m" and self.subtasks and len(values) == wanted:
                 remembered = payload
@@ -104,7 +100,7 @@ class IsolatedProgram:
         return remembered
 
     def _start(self) -> "_Process":
-        process = self._process = _Process(self._source, self._name, self._dtype)
+        process = self._process = _Process(self._source, self._name)
         try:
             kind, payload = process.receive(START_SECONDS)
         except _Failed as failed:
@@ -139,7 +135,7 @@ class _Process:
 
     subtasks: tuple[str, ...] = ()
 
-    def __init__(self, source: str, name: str, dtype: str) -> None:
+    def __init__(self, source: str, name: str) -> None:
         self._received, self._log = bytearray(), tempfile.TemporaryFile()  # noqa: SIM115 (closed by `close`)
         writable = os.memfd_create("vlmrm_frames")
         # Memory of a descriptor that cannot write stays read-only, whatever the process asks the kernel for.
@@ -166,36 +162,36 @@ class _Process:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._in, self._out = self._child.stdin.fileno(), self._child.stdout.fileno()
+        self._thread = threading.current_thread()
         os.set_blocking(self._in, False)
         weakref.finalize(self, _end, self._child, self._log)
         setup = Setup(
             name=name,
             source=source,
-            dtype=dtype,
             region=readable,
-            region_bytes=REGION,
-            memory=MEMORY,
             parent=os.getpid(),
         )
         self._write(pickle.dumps(setup))
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is dead."""
-        return self._child.poll() is not None
+        """Whether it is dead, or is about to be killed by the kernel: see `sandbox.die_with_parent`."""
+        return self._child.poll() is not None or not self._thread.is_alive()
 
     def send(self, frames: NDArray[Any], memory: bytes | None) -> None:
         """Have it answer for frames that fit into the region. Raises `_Failed`."""
         self._region[: frames.nbytes].view(frames.dtype).reshape(frames.shape)[...] = frames
         used = time.clock_gettime((~self._child.pid << 3) | 2)  # clock_getcpuclockid(3)
         seconds = int(used + SECONDS * len(frames)) + 1
-        resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, resource.RLIM_INFINITY))
-        self._write(pickle.dumps((frames.shape, memory)))
+        _, most = resource.prlimit(self._child.pid, resource.RLIMIT_CPU)  # this user may have a limit
+        seconds = seconds if most == resource.RLIM_INFINITY else min(seconds, most)
+        resource.prlimit(self._child.pid, resource.RLIMIT_CPU, (seconds, most))
+        self._write(pickle.dumps((frames.shape, frames.dtype.str, memory)))
 
     def _write(self, message: bytes) -> None:
         left = memoryview(message)
         while left:
-            if not select.select([], [self._in], [], SECONDS)[1]:
+            if not _wait(self._in, select.POLLOUT, SECONDS):
                 raise _Failed("It does not read what it is given.")
             try:
                 left = left[os.write(self._in, left) :]
@@ -211,7 +207,7 @@ class _Process:
 
     def _take(self, size: int, until: float, seconds: float) -> bytes:
         while len(self._received) < size:
-            if not select.select([self._out], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not _wait(self._out, select.POLLIN, until - time.monotonic()):
                 raise _Failed(f"It did not return within {seconds:g} seconds.")
             if not (read := os.read(self._out, 2**16)):
                 raise _Failed(self._how_it_ended())
@@ -237,6 +233,13 @@ class _Process:
     def close(self) -> None:
         """Kill it, and wait until it has ended. A thread that waits for it is told so."""
         _kill(self._child)
+
+
+def _wait(descriptor: int, event: int, seconds: float) -> bool:
+    """Wait until a pipe can be read or written, or is closed; false if it cannot in time."""
+    poll = select.poll()  # select() knows the descriptors up to 1,023 only
+    poll.register(descriptor, event)
+    return bool(poll.poll(max(0.0, 1_000 * seconds)))
 
 
 def _kill(child: "subprocess.Popen[bytes]") -> None:

@@ -1,12 +1,11 @@
 """Executes a program: in a process of its own, which has nothing else. See `process`, the other side.
 
-Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape of the frames,
-and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r": ready,
-whether the program is stateful. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last
+Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape and dtype of the
+frames, and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r":
+ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last
 frame. "e": the text of an error. "i": that of one for which the process cannot be isolated.
 """
 
-import hashlib
 import importlib
 import io
 import math
@@ -18,7 +17,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import Any, NoReturn
 
 import numpy as np
@@ -34,12 +33,19 @@ MODULES = (
     *("numpy.polynomial", "numpy.random"),
 )
 """What a program may import besides NumPy and OpenCV: loaded before it is, because then no file can be opened."""
+MEMORY = 2**30
+"""Bytes of address space that the process may have, with those of Python and NumPy, about 200 MiB."""
+REGION = 2**26
+"""Bytes of shared memory for the frames of a call."""
 MAX_OUTPUT = 2**16
 """Characters that a program may print in one call. They are thrown away."""
 MAX_REMEMBERED = 2**24
 """Bytes that a program may remember of an episode."""
-_MAX = float(np.finfo(np.float32).max)
+MAX = float(np.finfo(np.float32).max)
+"""The highest answer."""
 HEADER = struct.Struct("<cI")
+_PREFIX, _NUMBERS = "vlmrm_program_", count()
+"""The modules of programs, of which a process may execute several, also the same one twice, if it trusts them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +55,8 @@ class Setup:
     name: str
     """The program's, for messages."""
     source: str
-    dtype: str
-    """Of what it is given: "uint8" or "float64"."""
     region: int
     """Descriptor of the shared memory in which that is."""
-    region_bytes: int
-    memory: int
-    """Bytes that the process may have in all."""
     parent: int
     """The process that started it."""
 
@@ -77,8 +78,8 @@ class LoadedProgram:
     """
 
     def __init__(self, source: str, name: str) -> None:
-        # A module, because instances are pickled, and dataclasses look for theirs.
-        module = types.ModuleType(f"vlmrm_program_{hashlib.sha256(source.encode()).hexdigest()}")
+        # A module of its own, because instances are pickled, and dataclasses look for theirs.
+        self._module = module = types.ModuleType(f"{_PREFIX}{next(_NUMBERS)}")
         sys.modules[module.__name__] = module
         exec(compile(source, name, "exec", dont_inherit=True), vars(module))
         own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
@@ -117,7 +118,7 @@ class LoadedProgram:
             return
         if memory is None:
             self._check_same(lambda: self._step(self._begin(), frames[0])[0])
-        state = self._begin() if memory is None else pickle.loads(memory)
+        state = self._begin() if memory is None else _Unpickler(memory, self._module.__name__).load()
         for frame in frames:
             value, state = self._step(state, frame)
             yield value
@@ -150,10 +151,12 @@ class LoadedProgram:
 
     def _ask(self, asked: Callable[[Any], Any], frame: NDArray[Any]) -> float:
         value = asked(frame)
-        if not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+        if isinstance(value, np.generic):
+            value = value.item()  # in float16 the highest number would be infinite
+        if not isinstance(value, int | float | np.floating):
             received = f"{type(value).__name__}{f' of shape {value.shape}' if isinstance(value, np.ndarray) else ''}"
             raise BadProgram(f"must return a number or a bool for a frame. Received {received}.")
-        if not abs(value) <= _MAX:
+        if not abs(value) <= MAX:
             raise BadProgram(f"must return a finite number for a frame, in float32. Received {value}.")
         return float(value)
 
@@ -165,6 +168,17 @@ class LoadedProgram:
                 "time, on chance or on earlier calls; what a sub-task remembers must be in its instance."
             )
         return first
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what this program remembered, here or in another process, where its module may have another number."""
+
+    def __init__(self, memory: bytes, own: str) -> None:
+        super().__init__(io.BytesIO(memory))
+        self._own = own
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        return super().find_class(self._own if module_name.startswith(_PREFIX) else module_name, global_name)
 
 
 def describe(error: BaseException, name: str) -> str:
@@ -204,7 +218,7 @@ def main() -> NoReturn:
     setup: Setup = pickle.load(sys.stdin.buffer)
     requests, output = sys.stdin.buffer, _Output()
     sandbox.die_with_parent(setup.parent)
-    region = mmap.mmap(setup.region, setup.region_bytes, prot=mmap.PROT_READ)
+    region = mmap.mmap(setup.region, REGION, prot=mmap.PROT_READ)
     os.close(setup.region)
     for module in (*MODULES, *(["cv2"] if "cv2" in setup.source else [])):
         try:
@@ -216,7 +230,7 @@ def main() -> NoReturn:
     sys.stdin, sys.stdout, sys.stderr = None, output, output
     sys.path[:], sys.meta_path[:] = [], sys.meta_path[:2]  # built-in and frozen modules: no file can be opened
     try:
-        sandbox.enter(setup.memory)
+        sandbox.enter(MEMORY)
     except (OSError, ValueError) as error:
         _send(b"i", str(error).encode())
         os._exit(0)
@@ -228,10 +242,10 @@ def main() -> NoReturn:
     _send(b"r", "\0".join(program.subtasks).encode())
     while True:
         try:
-            shape, memory = pickle.load(requests)
+            shape, dtype, memory = pickle.load(requests)
         except EOFError:
             os._exit(0)
-        frames = np.frombuffer(region, setup.dtype, math.prod(shape)).reshape(shape)
+        frames = np.frombuffer(region, dtype, math.prod(shape)).reshape(shape)
         try:
             for answer in program.answers(frames, memory):
                 output.written = 0

@@ -8,6 +8,7 @@ the kernel through ctypes. Calls that look for files, as imports do, fail; all o
 import ctypes
 import os
 import signal
+import struct
 import sys
 
 if sys.platform != "win32":  # there, programs run only if they are trusted
@@ -19,7 +20,6 @@ _ALLOWED = {
     "munmap": (11, 215),
     "mremap": (25, 216),
     "mprotect": (10, 226),
-    "madvise": (28, 233),
     "futex": (202, 98),
     "membarrier": (324, 283),
     "rseq": (334, 293),
@@ -78,9 +78,10 @@ _CHECKED = {
     "read": ((0, 63), 0, 0xFFFFFFFF, 0),
     "write": ((1, 64), 0, 0xFFFFFFFF, 1),
     "mmap": ((9, 222), 3, 0x20, 0x20),
+    "madvise": ((28, 233), 2, 0xFFFFFFE0, 0),
 }
 """Calls that are allowed by an argument: numbers, which argument, a mask, and its value under the mask. Pipe 0 is read,
-pipe 1 is written, memory is of no file (MAP_ANONYMOUS)."""
+pipe 1 is written, memory is of no file (MAP_ANONYMOUS), and none of it is declared broken (MADV_HWPOISON, for root)."""
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """By machine: the column of the tables, and the kernel's number of the architecture."""
@@ -111,8 +112,9 @@ def enter(memory: int) -> None:
         resource.setrlimit(limit, (value, value))
     _prctl(_SET_DUMPABLE, 0)
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)
-    instructions = (_Instruction * len(code := _filter()))(*code)
-    listed = _Filter(len(code), instructions)
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in _filter())
+    instructions = ctypes.create_string_buffer(code)
+    listed = ctypes.create_string_buffer(struct.pack("HP", len(code) // 8, ctypes.addressof(instructions)))
     _prctl(_SET_SECCOMP, 2, ctypes.addressof(listed))
 
 
@@ -125,14 +127,6 @@ def die_with_parent(parent: int) -> None:
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-class _Instruction(ctypes.Structure):
-    _fields_ = (("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32))
-
-
-class _Filter(ctypes.Structure):
-    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.POINTER(_Instruction)))
 
 
 def _filter() -> list[tuple[int, int, int, int]]:

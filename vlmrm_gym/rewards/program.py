@@ -134,10 +134,10 @@ class Program:
     def execute(self) -> "ProgramReward":
         """As `build`, without the warning: for what verifies programs."""
         text, fallback = self.files["program.py"], self.files.get("fallback.py")
-        execution = execute(text, self.name, self.inputs, isolate=self.isolate)
+        execution = execute(text, self.name, isolate=self.isolate)
         if fallback is None:
             return ProgramReward(execution, self.inputs, self.size)
-        other = execute(fallback, str(self.fallback), self.inputs, isolate=self.isolate)
+        other = execute(fallback, str(self.fallback), isolate=self.isolate)
         if other.subtasks:
             other.close()
             raise ValueError(f"`fallback` must define a function reward(frame). Received {self.fallback!r}.")
@@ -210,19 +210,20 @@ class ProgramReward:
                 execution.close()
 
     def _run(self, frames: NDArray[Any], memory: bytes | None) -> tuple[NDArray[np.float64], bytes | None]:
-        try:
-            return self._execution.run(frames, memory)
-        except ProgramError as error:
-            if self._fallback is None or (failed := error.frame) is None:
-                raise
-            if not self._warned:
-                self._warned = True
-                warnings.warn(f"{error} Its fallback answers, here and where it fails again.", stacklevel=2)
-        values = [self._fallback.run(frames[failed : failed + 1])[0]]
-        if failed:  # sub-tasks do not see the frame on which they failed
-            before, memory = self._run(frames[:failed], memory)
-            values.insert(0, before)
-        if failed + 1 < len(frames):
-            after, memory = self._run(frames[failed + 1 :], memory)
-            values.append(after)
+        values = list[NDArray[np.float64]]()
+        while len(frames):
+            try:
+                made, memory = self._execution.run(frames, memory)
+                return np.concatenate([*values, made]), memory
+            except ProgramError as error:
+                if self._fallback is None or (failed := error.frame) is None:
+                    raise
+                if not self._warned:
+                    self._warned = True
+                    warnings.warn(f"{error} Its fallback answers, here and where it fails again.", stacklevel=2)
+            if failed:  # sub-tasks do not see the frame on which they failed
+                made, memory = self._run(frames[:failed], memory)
+                values.append(made)
+            values.append(self._fallback.run(frames[failed : failed + 1])[0])
+            frames = frames[failed + 1 :]
         return np.concatenate(values), memory

@@ -1,11 +1,10 @@
 """The episodes that a program is verified on: random and constant behaviour, experts, and the way to the goal."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -38,13 +37,14 @@ class Episode:
     """Whether a program must be completed by it."""
     states: States
     draw: Callable[[States], NDArray[np.uint8]]
-    """Draws states: uint8 (T, H, W, 3). It works until the `Episodes` are closed."""
+    """Draws states: uint8 (T, H, W, 3). It works in the context of `gather` only."""
     success: NDArray[np.bool_] | None = None
     """bool (T,); None if it is not known."""
     needed: float = 0.0
     """The share of an episode's steps that must succeed for the episode to be a success. 0: one step is enough."""
+    first: int = 0
     stride: int = 1
-    """State i is that of step `stride` * i."""
+    """State i is that of step `first` + `stride` * i."""
 
     @property
     def frames(self) -> NDArray[np.uint8]:
@@ -57,10 +57,17 @@ class Episode:
         return None if self.success is None else is_enough(self.success, self.needed)
 
     def thin(self, count: int) -> "Episode":
-        """Every k-th of its states: at most `count`."""
+        """Every k-th of its states: at most `count`, which are a success if the episode is one, and only then.
+
+        If success is not known, the last state is among them: it may be the goal.
+        """
         stride = -(-len(self) // count)
-        success = None if self.success is None else self.success[::stride]
-        return replace(self, states=self.states[::stride], success=success, stride=stride)
+        if (success := self.success) is None:
+            first = (len(self) - 1) % stride
+            return replace(self, states=self.states[first::stride], first=first, stride=stride)
+        first = (max if self.succeeded else min)(range(stride), key=lambda step: success[step::stride].mean())
+        part = slice(first, None, stride)
+        return replace(self, states=self.states[part], success=success[part], first=first, stride=stride)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -71,39 +78,16 @@ def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
     return bool(steps.any()) and float(steps.mean()) >= needed
 
 
-class Episodes(Sequence[Episode]):
-    """Episodes whose frames are drawn when they are looked at. Close them, or use them as a context manager."""
+class Episodes(list[Episode]):
+    """Episodes whose frames are drawn when they are looked at."""
 
-    def __init__(
-        self, episodes: Sequence[Episode], opened: ExitStack, environment: str, size: tuple[int, int] | None
-    ) -> None:
-        self._episodes, self._opened = list(episodes), opened
-        self.size = size
-        """Height and width of the frames; None: the environment's own."""
-        self.environment = environment
-        """The environment's ID, or the path of the function that makes it."""
-
-    @overload
-    def __getitem__(self, index: int) -> Episode: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Episode]: ...
-    def __getitem__(self, index: int | slice) -> Episode | list[Episode]:
-        return self._episodes[index]
-
-    def __len__(self) -> int:
-        return len(self._episodes)
-
-    def close(self) -> None:
-        """Close the environment. Frames cannot be drawn any more."""
-        self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
+    size: tuple[int, int] | None
+    """Height and width of the frames; None: the environment's own."""
+    environment: str
+    """The environment's ID, or the path of the function that makes it."""
 
 
+@contextmanager
 def gather(
     id: str | None = None,
     *,
@@ -117,8 +101,8 @@ def gather(
     seed: int = 0,
     trust_code: bool = False,
     progress: Callable[[], object] = lambda: None,
-) -> Episodes:
-    """Play and read the episodes that programs for an environment are verified on.
+) -> Iterator[Episodes]:
+    """Play and read the episodes that programs for an environment are verified on: a context manager.
 
     Experts are the episodes of trained runs and of datasets; where it is known which states succeed, those that are
     successes. Without runs and datasets, the way to the goal takes their place, if the task's record knows goal states:
@@ -153,7 +137,8 @@ def gather(
         steps = steps or find_time_limit(made) or STEPS
         knows = task is not None and task.states is not None and is_drawn_from_states(made)
         states = task.make_states() if task is not None and knows else None
-        found = list[Episode]()
+        found = Episodes()
+        found.size, found.environment = size, id or str(env)
 
         def draw(rows: States) -> NDArray[np.uint8]:
             return rows.draw(renderer)
@@ -191,7 +176,7 @@ def gather(
         if states is not None and not runs and not rollouts:
             for way in _ways(made, view, states, episodes, steps, seed):
                 add(WAY, way, is_expert=True)
-        return Episodes(found, opened.pop_all(), id or str(env), size)
+        yield found
 
 
 def _find_success(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.folders import make_folder
 from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.validation import is_finite
 from vlmrm_gym.verification.accuracy import Accuracy
 
 FILES = ("report.html", "verification.json")
@@ -23,7 +24,7 @@ class Limits:
     """Shares of the episodes that complete a program.
 
     Raises:
-        ValueError: A share is not from 0 to 1.
+        ValueError: A share is not from 0 to 1, or the threshold is not finite.
     """
 
     random: float = 0.1
@@ -39,6 +40,8 @@ class Limits:
         for name in ("random", "experts", "negatives"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"`{name}` must be a share from 0 to 1. Received {getattr(self, name)!r}.")
+        if not is_finite(self.threshold):
+            raise ValueError(f"`threshold` must be a finite number. Received {self.threshold!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import Inputs
 from vlmrm_gym.rewards.program import ProgramReward
-from vlmrm_gym.verification.accuracy import Judged
 from vlmrm_gym.verification.behaviour import Episode
 from vlmrm_gym.verification.results import Failure, Limits
 from vlmrm_gym.verification.tally import MAX_FAILURES, Change, Shown, Tally
@@ -47,7 +46,7 @@ class Session:
     def __init__(self, reward: ProgramReward, other: ProgramReward, inputs: Inputs, limits: Limits) -> None:
         self._reward, self._other, self._inputs, self.limits = reward, other, inputs, limits
         self.tallies: dict[str, Tally] = {}
-        self.judged: list[Judged] = []
+        self.shown: list[Shown] = []
         self._failures: list[Failure] = []
         self._range: tuple[float, float] = (np.inf, -np.inf)
         self._example: Failure | None = None
@@ -71,16 +70,7 @@ class Session:
             return
         self._repeat(shown, name, inputs)
         self._range = min(self._range[0], shown.values.min()), max(self._range[1], shown.values.max())
-        if episode.success is not None:
-            self.judged.append(
-                Judged(
-                    values=shown.values,
-                    success=episode.success,
-                    reached=shown.reached,
-                    completed=shown.completed,
-                    succeeded=bool(episode.succeeded),
-                )
-            )
+        self.shown.append(shown)
         if episode.is_expert:
             self._tally(name, at_least=self.limits.experts).add(shown)
             self._example = self._example or shown.failure(ALIKE, name)

@@ -1,12 +1,14 @@
 """What a program returned for an episode, and how many episodes of a kind complete it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.metrics import auc
+from vlmrm_gym.verification.accuracy import Accuracy
 from vlmrm_gym.verification.behaviour import Episode, is_enough
 from vlmrm_gym.verification.results import Failure, Row
 
@@ -73,10 +75,29 @@ class Shown:
             rule=rule,
             behaviour=behaviour,
             episode=self.number,
-            steps=steps * self.episode.stride,
+            steps=self.episode.first + steps * self.episode.stride,
             frames=frames if self.change is None else self.change(frames),
             values=self.values[steps],
         )
+
+
+def measure_accuracy(shown: Sequence[Shown]) -> Accuracy | None:
+    """Compare a program with the success of episodes; None if no success is known."""
+    known = [(one, one.episode.success) for one in shown if one.episode.success is not None]
+    if not known:
+        return None
+    values, success = (np.concatenate(each) for each in zip(*((one.values, own) for one, own in known), strict=True))
+    said, true = np.concatenate([one.reached for one, _ in known]), success
+    if is_stateful := known[0][0].subtasks > 0:
+        said, true = np.array([(one.completed, bool(one.episode.succeeded)) for one, _ in known]).T
+    return Accuracy(
+        unit="episodes" if is_stateful else "frames",
+        true_positives=int((said & true).sum()),
+        false_positives=int((said & ~true).sum()),
+        false_negatives=int((~said & true).sum()),
+        true_negatives=int((~said & ~true).sum()),
+        auc=auc(values, success) if success.any() and not success.all() else None,
+    )
 
 
 @dataclass(eq=False)

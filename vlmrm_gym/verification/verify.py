@@ -10,10 +10,10 @@ from contextlib import closing
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards.program import Program
-from vlmrm_gym.verification.accuracy import measure_accuracy
 from vlmrm_gym.verification.behaviour import Episode, Episodes
 from vlmrm_gym.verification.results import Limits, Verification
 from vlmrm_gym.verification.session import Session
+from vlmrm_gym.verification.tally import measure_accuracy
 
 
 def verify(
@@ -57,6 +57,6 @@ def verify(
         subtasks=reward.subtasks,
         rows=[tally.row() for tally in session.tallies.values()],
         failures=session.all_failures(),
-        accuracy=measure_accuracy(session.judged, is_function=not reward.subtasks),
+        accuracy=measure_accuracy(session.shown),
         verified=any(episode.is_expert for episode in episodes),
     )

@@ -5,8 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from vlmrm_gym.endpoint.messages import Message
 from vlmrm_gym.endpoint.scores import ScoresFile
@@ -18,7 +17,7 @@ from vlmrm_gym.identity import deciding_fields
 
 
 class Conversation:
-    """Questions and replies, one after the other. Close it, or use it as a context manager.
+    """Questions and replies, one after the other. Close it.
 
     Args:
         settings: Whom to ask, and how much may be asked.
@@ -78,12 +77,6 @@ class Conversation:
         """End the connection."""
         self._session.close()
         self._replies.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
 
     def _send(self) -> dict[str, Any]:
         self._session.resume(*self._replies.sum_spending(self._identity))

@@ -1,7 +1,7 @@
 """What a vision-language model is asked about programs, and how a program is read in its answers."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,11 +87,10 @@ def ask_again(reason: str) -> list[Message]:
     return [{"role": "user", "content": f"{reason} {MEND}"}]
 
 
-def _choose(failures: Sequence[Failure]) -> Iterator[Failure]:
+def _choose(failures: Sequence[Failure]) -> list[Failure]:
     """Failures of different rules first, at most `MAX_SHOWN`."""
-    first = {one.rule: one for one in reversed(failures)}.values()
-    others = [one for one in failures if not any(one is other for other in first)]
-    yield from [*reversed(first), *others][:MAX_SHOWN]
+    first = {one.rule: one for one in reversed(failures)}
+    return sorted(failures, key=lambda one: one is not first[one.rule])[:MAX_SHOWN]
 
 
 def read_program(text: str | None) -> str | None:
