@@ -21,7 +21,7 @@ def grade(value: float, none: float, full: float) -> float:
 
 def mean(counts: np.ndarray) -> float:
     """The mean position of the pixels that are counted by row or column."""
-    return counts @ np.arange(len(counts)) / max(int(counts.sum()), 1)
+    return float(counts @ np.arange(len(counts))) / max(int(counts.sum()), 1)
 
 
 def reward(frame: np.ndarray) -> float:
