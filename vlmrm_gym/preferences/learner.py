@@ -205,8 +205,8 @@ class PreferenceLearner:
         if self._sampling == "disagreement" and self.head is not None:
             first = self._rng.integers(len(pool), size=self._candidates * count)
             second = (first + self._rng.integers(1, len(pool), size=len(first))) % len(pool)
-            places = [(id(one.episode), one.start) for one in pool]
-            where = np.array([places.index(one) for one in places])  # a segment may have been drawn twice
+            known: dict[tuple[int, int], int] = {}  # a segment may have been drawn twice
+            where = np.array([known.setdefault((id(one.episode), one.start), i) for i, one in enumerate(pool)])
             candidates = np.unique(np.sort(where[np.stack([first, second], axis=1)]), axis=0)
             order = np.argsort(-disagreement(self.head, features[candidates]), kind="stable")
             sides = candidates[order[:count]]

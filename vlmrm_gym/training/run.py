@@ -13,7 +13,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from vlmrm_gym import __version__
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.identity import undeciding_fields
 from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
@@ -137,7 +137,7 @@ def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, run
 
 
 def _write_config(config: Config, folder: RunFolder) -> None:
-    atomic_write(folder.config_file, lambda path: path.write_text(to_yaml(config), encoding="utf-8"))
+    atomic_write_text(folder.config_file, to_yaml(config))
 
 
 def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
@@ -258,4 +258,4 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
         starts = list(json.loads(path.read_text()))
     model = config.reward.model if config.reward.name in ("clip", *LEARNED) else None
     starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
-    atomic_write(path, lambda partial: partial.write_text(json.dumps(starts, indent=2)))
+    atomic_write_text(path, json.dumps(starts, indent=2))
