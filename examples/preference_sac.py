@@ -87,6 +87,8 @@ class Args:
     """device of the vision-language model and the agent; auto: a GPU if there is one"""
     episode_length: int | None = None
     """steps until an episode is truncated; None: the environment's own"""
+    camera: str | None = None
+    """MuJoCo: paper, side, front-side, around, a camera of the model, or JSON as for `camera=`; None: the default"""
     num_workers: int = 0
     """worker processes that render and encode; 0: the main process"""
 
@@ -115,6 +117,8 @@ class Args:
     """standard deviation of the noise that is added to actions, as a multiple of half their range"""
     exploration_hold: int = 30
     """number of steps for which random actions and noise are repeated: the car has to swing up to see the flag"""
+    start_near_goal: float = 0.0
+    """humanoids: probability that a training episode starts on the way to the task's pose: a curriculum"""
     selection_frequency: int = 5_000
     """timesteps between candidates for the best agent"""
     selection_episodes: int = 4
@@ -128,7 +132,9 @@ def task_options(args: Args, head: Path | None = None) -> dict[str, Any]:
     task = find_task(args.env_id)
     prompt = args.prompt or (task.prompt if task else None)
     reward = vlmrm_gym.Preference(prompt=prompt, model=args.model, head=None if head is None else str(head))
-    return {"reward": reward, "device": args.device, "episode_length": args.episode_length}
+    options = {"reward": reward, "device": args.device, "episode_length": args.episode_length}
+    # Left out where they are not given: MuJoCo alone has cameras.
+    return options | ({} if args.camera is None else {"camera": yaml.safe_load(args.camera)})
 
 
 # ALGO LOGIC: initialize agent here:
@@ -245,15 +251,23 @@ def main(args: Args) -> Path:
     device = torch.device(auto if args.device == "auto" else args.device)
 
     # env setup: rewards are NaN until there is a head
-    scored: Any = make_vector_env(args.env_id, args.num_envs, num_workers=args.num_workers, **task_options(args))
+    curriculum = {"start_near_goal": args.start_near_goal} if args.start_near_goal else {}
+    options = {"num_workers": args.num_workers, **task_options(args), **curriculum}
+    scored: Any = make_vector_env(args.env_id, args.num_envs, **options)
     head, envs = scored.head, EpisodeStatistics(scored)
     selection_envs = make_vector_env(args.env_id, args.selection_episodes, **task_options(args))
 
     # yaml.safe_load reads JSON, and leaves package.module:attribute as it is
     labeler = yaml.safe_load(args.labeler) if args.labeler else GroundTruthLabeler(mistakes=args.mistakes)
     answers = AnswersFile(args.answers or run_folder / "answers.db")
-    options: dict[str, Any] = {"segment_length": args.segment_length, "fit": FitOptions(l2=args.l2), "seed": args.seed}
-    learner = PreferenceLearner(envs, labeler, answers=answers, **options)
+    learner = PreferenceLearner(
+        envs,
+        labeler,
+        answers=answers,
+        segment_length=args.segment_length,
+        fit=FitOptions(l2=args.l2),
+        seed=args.seed,
+    )
     buffer = ReplayBuffer(args.buffer_size, envs, device=device, seed=args.seed)
     agent = Agent(envs, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)
