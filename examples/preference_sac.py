@@ -12,7 +12,8 @@ into runs/<run name>: TensorBoard events, a picture of each session's pairs with
 them), head.safetensors (the reward: `reward=vlmrm_gym.Preference(head=...)` uses it elsewhere), agent.pt (the best by
 the newest head), result.json, agent.mp4 (the trained agent, with its reward drawn in).
 
-A run cannot be resumed. One that is repeated with the same --answers asks nothing twice.
+The same command with --resume FOLDER continues a run that was stopped. What has been answered is not asked again, also
+if a run is repeated with the same --answers.
 
 After CleanRL's sac_continuous_action.py (https://docs.cleanrl.dev/rl-algorithms/sac/); the loop over sessions is that
 of PEBBLE (arXiv 2106.05091) and RL-VLM-F (arXiv 2402.03681).
@@ -21,6 +22,7 @@ of PEBBLE (arXiv 2106.05091) and RL-VLM-F (arXiv 2402.03681).
 import copy
 import json
 import math
+import os
 import random
 import time
 from dataclasses import dataclass
@@ -61,6 +63,8 @@ class Args:
     """whether to write a video of the trained agent"""
     runs_folder: Path = Path("runs")
     """parent folder of the run's folder"""
+    resume: Path | None = None
+    """folder of a run to resume from its checkpoint; the other flags are those of the run, or more total_timesteps"""
 
     # The reward
     prompt: str | None = None
@@ -121,10 +125,16 @@ class Args:
     """humanoids: probability that a training episode starts on the way to the task's pose: a curriculum"""
     selection_frequency: int = 5_000
     """timesteps between candidates for the best agent"""
-    selection_episodes: int = 4
+    selection_episodes: int = 12
     """episodes of a candidate, played in parallel"""
+    checkpoint_frequency: int = 20_000
+    """timesteps between checkpoints; episodes that are under way end there"""
     eval_episodes: int = 100
     """episodes of the final evaluation"""
+
+
+MAY_CHANGE = ("runs_folder", "resume", "answers", "device", "num_workers", "capture_video", "track", "eval_episodes")
+"""Settings that may be others when a run is resumed; `total_timesteps` may be higher."""
 
 
 def task_options(args: Args, head: Path | None = None) -> dict[str, Any]:
@@ -218,22 +228,55 @@ class Agent(nn.Module):
         return (mean_actions if deterministic else actions).cpu().numpy()
 
 
-def play_features(envs: gym.vector.VectorEnv, agent: Agent, seed: int) -> list[np.ndarray]:
+def play_features(envs: gym.vector.VectorEnv, agent: Agent, seed: int) -> list[torch.Tensor]:
     """Features, float32 (T, V, D), of an episode in every environment: any head makes their rewards."""
     observations, _ = envs.reset(seed=seed)
-    features: dict[int, np.ndarray] = {}
+    features: dict[int, torch.Tensor] = {}
     while len(features) < envs.num_envs:
         observations, _, _, _, infos = envs.step(agent.act(observations, deterministic=True))
         for i in np.flatnonzero(infos.get("_vlm_features", ())).tolist():
-            features.setdefault(i, infos["vlm_features"][i])
+            features.setdefault(i, torch.as_tensor(infos["vlm_features"][i]))
     return list(features.values())
+
+
+def plain_args(args: Args) -> dict[str, Any]:
+    """Settings that a checkpoint has to share."""
+    settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
+    return {name: value for name, value in settings.items() if name not in MAY_CHANGE}
+
+
+def save_checkpoint(state: dict[str, Any], learner: PreferenceLearner, run_folder: Path) -> None:
+    """Write the state of a run as one file, as a whole: after a crash there is the one before."""
+    learner.save(run_folder / "learner.zip")
+    saved = bytearray((run_folder / "learner.zip").read_bytes())
+    torch.save(state | {"learner": torch.frombuffer(saved, dtype=torch.uint8)}, run_folder / "checkpoint.partial")
+    os.replace(run_folder / "checkpoint.partial", run_folder / "checkpoint.pt")
+    (run_folder / "learner.zip").unlink()
+
+
+def load_checkpoint(args: Args, run_folder: Path) -> dict[str, Any]:
+    """The state of a run with these settings. Tensors stay in the file until they are used."""
+    try:
+        state = torch.load(run_folder / "checkpoint.pt", map_location="cpu", weights_only=True, mmap=True)
+        saved = state["args"].items()
+    except Exception as error:
+        raise ValueError(
+            "`resume` must be the folder of a run of this version that has reached a checkpoint. "
+            f"Received {run_folder}: {error}"
+        ) from error
+    given = plain_args(args)
+    for name, before in saved:
+        if given[name] != before and not (name == "total_timesteps" and given[name] > before):
+            raise ValueError(f"`{name}` is {given[name]!r}, was {before!r}. Start a new run for that.")
+    return state
 
 
 def main(args: Args) -> Path:
     started = time.monotonic()
     task = find_task(args.env_id)
     run_name = f"{args.env_id.replace('/', '_').replace(':', '_')}__{args.exp_name}__{args.seed}__{int(time.time())}"
-    run_folder = args.runs_folder / run_name
+    run_folder = args.resume or args.runs_folder / run_name
+    state = {} if args.resume is None else load_checkpoint(args, run_folder)
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
     if args.track:
         import wandb
@@ -271,19 +314,42 @@ def main(args: Args) -> Path:
     buffer = ReplayBuffer(args.buffer_size, envs, device=device, seed=args.seed)
     agent = Agent(envs, args).to(device)
     optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)
-    candidates: list[tuple[dict[str, Any], list[np.ndarray]]] = []
-    global_step, learning_step, updates = 0, args.total_timesteps, 0
+    candidates: list[tuple[dict[str, Any], list[torch.Tensor]]] = []
+    global_step, learning_step, updates = 0, math.inf, 0
+    if state:
+        (run_folder / "learner.zip").write_bytes(state["learner"].numpy().tobytes())
+        learner.load(run_folder / "learner.zip")
+        buffer.load_state_dict(state["buffer"])
+        if learner.head is not None:
+            buffer.relabel(head)
+        agent.load_state_dict(state["agent"])
+        optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["torch"])
+        candidates, updates = state["candidates"], state["updates"]
+        global_step, learning_step = state["global_step"], state["learning_step"]
 
-    # TRY NOT TO MODIFY: start the game
-    observations, _ = envs.reset(seed=args.seed)
-    envs.action_space.seed(args.seed)
     assert isinstance(envs.action_space, gym.spaces.Box)
     low, high = envs.action_space.low, envs.action_space.high
-    random_actions = noise = np.zeros_like(low)
-    progress = tqdm(total=args.total_timesteps, unit="step", smoothing=0.05)
-    while global_step < args.total_timesteps:
+    observations = random_actions = noise = np.zeros_like(low)
+    progress = tqdm(total=args.total_timesteps, initial=global_step, unit="step", smoothing=0.05)
+    is_start, previous_step = True, global_step
+    while True:
+        # Start the game. A run starts anew after every checkpoint: what it does then depends on nothing else.
+        is_last = global_step >= args.total_timesteps
+        if is_start or is_last:
+            observations, infos = envs.reset(seed=args.seed + global_step)
+            buffer.add_rewards(infos)
+            state = {"args": plain_args(args), "agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            state |= {"buffer": buffer.state_dict(), "torch": torch.get_rng_state(), "candidates": candidates}
+            state |= {"global_step": global_step, "learning_step": learning_step, "updates": updates}
+            save_checkpoint(state, learner, run_folder)
+            np.random.seed(args.seed + global_step)
+            envs.action_space.seed(args.seed + global_step)
+        if is_last:
+            break
+
         # COLLECT
-        if global_step // args.num_envs % args.exploration_hold == 0:
+        if is_start or global_step // args.num_envs % args.exploration_hold == 0:
             random_actions = envs.action_space.sample()
             noise = args.exploration_noise * (high - low) / 2 * np.random.standard_normal(low.shape)
         actions = random_actions if learner.head is None else np.clip(agent.act(observations) + noise, low, high)
@@ -331,8 +397,9 @@ def main(args: Args) -> Path:
                 writer.add_scalar("charts/SPS", progress.format_dict["rate"] or 0, global_step)
 
         # Keep a candidate, with the features of its episodes: rewards of different heads cannot be compared
-        is_last = global_step >= args.total_timesteps
-        is_due = is_last or global_step // args.selection_frequency > previous_step // args.selection_frequency
+        is_start = global_step // args.checkpoint_frequency > previous_step // args.checkpoint_frequency
+        is_due = global_step // args.selection_frequency > previous_step // args.selection_frequency
+        is_due = is_due or global_step >= args.total_timesteps
         if is_due and learner.head is not None:
             played = play_features(selection_envs, agent, seed=args.seed)
             candidates.append((copy.deepcopy(agent.state_dict()), played))
@@ -342,7 +409,7 @@ def main(args: Args) -> Path:
     answers.close()
 
     # Evaluate the agent that is the best by the newest head
-    returns = [sum(head(features).sum() for features in played) for _, played in candidates]
+    returns = [sum(head(features.numpy()).sum() for features in played) for _, played in candidates]
     best, _ = candidates[int(np.argmax(returns))]
     torch.save(best, run_folder / "agent.pt")
     agent.load_state_dict(best)

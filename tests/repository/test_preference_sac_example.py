@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import preference_sac
 
-from vlmrm_gym.preferences import AnswersFile
+from vlmrm_gym.preferences import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.tasks import MOUNTAIN_CAR_TRAINING
 
 pytestmark = [
@@ -77,7 +77,7 @@ def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypat
     assert torch.isfinite(torch.stack(rewards)).all()
 
     head = preference_sac.vlmrm_gym.rewards.PreferenceHead.load(folder / "head.safetensors")
-    returns = [float(head(torch.from_numpy(states)).sum()) for _, (states,) in played]
+    returns = [float(head(states).sum()) for _, (states,) in played]
     assert len(returns) == 2
     best, _ = played[int(np.argmax(returns))]
     assert torch.equal(torch.load(folder / "agent.pt")["actor.0.weight"], best)
@@ -88,6 +88,52 @@ def test_without_a_reward_it_ends_with_an_error(steps, asked, tmp_path):
     skips = json.dumps({"kind": "ground_truth", "skips": 1.0})
     with pytest.raises(RuntimeError, match=f"There is no reward to learn from after {asked} questions"):
         preference_sac.main(short(tmp_path, labeler=skips, questions=30, total_timesteps=steps))
+
+
+def test_a_run_that_ended_within_a_session_is_resumed_to_the_bit_and_asks_nothing_twice(tmp_path, monkeypatch):
+    """Also from within episodes, which have 25 steps: at a checkpoint each has taken 5."""
+    settings = {"checkpoint_frequency": 60, "questions": 90, "total_timesteps": 260}
+    whole = preference_sac.main(short(tmp_path / "whole", **settings))
+
+    asked, stops = [], [50, None]
+
+    def answers(labeler, pairs):
+        for number, answer in original(labeler, pairs):
+            if len(asked) == stops[0]:
+                stops.pop(0)
+                raise KeyboardInterrupt
+            asked.append(pairs[number].key)
+            yield number, answer
+
+    original = GroundTruthLabeler.answers
+    monkeypatch.setattr(GroundTruthLabeler, "answers", answers)
+    with pytest.raises(KeyboardInterrupt):
+        preference_sac.main(short(tmp_path / "stopped", **settings))
+    (stopped,) = (tmp_path / "stopped").iterdir()
+    assert not (stopped / "result.json").exists()
+    resumed = preference_sac.main(short(tmp_path / "stopped", **settings, resume=stopped))
+
+    assert resumed == stopped
+    own, others = (torch.load(folder / "agent.pt") for folder in (whole, resumed))
+    assert all(torch.equal(own[name], others[name]) for name in own)
+    assert (whole / "head.safetensors").read_bytes() == (resumed / "head.safetensors").read_bytes()
+    files = [AnswersFile(folder / "answers.db") for folder in (whole, resumed)]
+    keys = [[record.pair for record in file.records()] for file in files]
+    assert sorted(keys[0]) == sorted(keys[1])
+    assert sorted(asked) == sorted(keys[1])
+    results = [json.loads((folder / "result.json").read_text()) for folder in (whole, resumed)]
+    names = ("vlm_return", "success", "questions", "sessions", "head_version", "timesteps")
+    assert [results[0][name] for name in names] == [results[1][name] for name in names]
+
+
+def test_a_run_is_resumed_with_its_own_settings_only_or_lengthened(tmp_path):
+    folder = preference_sac.main(short(tmp_path))
+    with pytest.raises(ValueError, match=r"`mistakes` is 0\.5, was 0\.0"):
+        preference_sac.main(short(tmp_path, resume=folder, mistakes=0.5))
+    preference_sac.main(short(tmp_path, resume=folder, total_timesteps=250))
+    assert json.loads((folder / "result.json").read_text())["timesteps"] == 250
+    with pytest.raises(ValueError, match="`resume` must be the folder of a run"):
+        preference_sac.main(short(tmp_path, resume=tmp_path))
 
 
 def test_settings_but_horizon_and_noise_are_those_of_the_training_command():
