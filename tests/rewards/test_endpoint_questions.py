@@ -23,6 +23,8 @@ READ = {
     "There is no pole in the image.": None,
     "Yes or no? It cannot be told.": None,
     "Maybe": None,
+    "No doubt about it. Yes.": 1,
+    "No question, it stands upright.": None,
     "<think>It is, yes": None,
     "I'm sorry, but I can't help with that.": None,
     "3": None,

@@ -47,7 +47,7 @@ def parse(text: str | None, options: Mapping[str, float], *, truncated: bool = F
     if bare(said) in options or truncated:
         return options.get(bare(said))
     words = "|".join(options)
-    begins = re.compile(rf"\W*({words})\b(?![.,]\d| or )")
+    begins = re.compile(rf"\W*({words})\b(?![.,]\d| or | doubt| question)")
     marked = re.findall(rf"{_MARK}[\s\W]*(?:is|of|as)?\s*(.*)", said)
     for part in (*reversed(marked), said, *said.splitlines()[-1:]):
         if found := begins.match(part):
