@@ -240,9 +240,8 @@ def play_features(envs: gym.vector.VectorEnv, agent: Agent, seed: int) -> list[t
 
 
 def plain_args(args: Args) -> dict[str, Any]:
-    """Settings that a checkpoint has to share."""
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
-    return {name: value for name, value in settings.items() if name not in MAY_CHANGE}
+    """Settings as JSON and a checkpoint keep them."""
+    return {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
 
 
 def save_checkpoint(state: dict[str, Any], learner: PreferenceLearner, run_folder: Path) -> None:
@@ -258,14 +257,14 @@ def load_checkpoint(args: Args, run_folder: Path) -> dict[str, Any]:
     """The state of a run with these settings. Tensors stay in the file until they are used."""
     try:
         state = torch.load(run_folder / "checkpoint.pt", map_location="cpu", weights_only=True, mmap=True)
-        saved = state["args"].items()
+        saved = {name: value for name, value in state["args"].items() if name not in MAY_CHANGE}
     except Exception as error:
         raise ValueError(
             "`resume` must be the folder of a run of this version that has reached a checkpoint. "
             f"Received {run_folder}: {error}"
         ) from error
     given = plain_args(args)
-    for name, before in saved:
+    for name, before in saved.items():
         if given[name] != before and not (name == "total_timesteps" and given[name] > before):
             raise ValueError(f"`{name}` is {given[name]!r}, was {before!r}. Start a new run for that.")
     return state
@@ -277,7 +276,7 @@ def main(args: Args) -> Path:
     run_name = f"{args.env_id.replace('/', '_').replace(':', '_')}__{args.exp_name}__{args.seed}__{int(time.time())}"
     run_folder = args.resume or args.runs_folder / run_name
     state = {} if args.resume is None else load_checkpoint(args, run_folder)
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
+    settings = plain_args(args)
     if args.track:
         import wandb
 
@@ -339,7 +338,7 @@ def main(args: Args) -> Path:
         if is_start or is_last:
             observations, infos = envs.reset(seed=args.seed + global_step)
             buffer.add_rewards(infos)
-            state = {"args": plain_args(args), "agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
+            state = {"args": settings, "agent": agent.state_dict(), "optimizer": optimizer.state_dict()}
             state |= {"buffer": buffer.state_dict(), "torch": torch.get_rng_state(), "candidates": candidates}
             state |= {"global_step": global_step, "learning_step": learning_step, "updates": updates}
             save_checkpoint(state, learner, run_folder)
