@@ -20,6 +20,7 @@ of PEBBLE (arXiv 2106.05091) and RL-VLM-F (arXiv 2402.03681).
 """
 
 import copy
+import io
 import json
 import math
 import os
@@ -246,11 +247,10 @@ def plain_args(args: Args) -> dict[str, Any]:
 
 def save_checkpoint(state: dict[str, Any], learner: PreferenceLearner, run_folder: Path) -> None:
     """Write the state of a run as one file, as a whole: after a crash there is the one before."""
-    learner.save(run_folder / "learner.zip")
-    saved = bytearray((run_folder / "learner.zip").read_bytes())
-    torch.save(state | {"learner": torch.frombuffer(saved, dtype=torch.uint8)}, run_folder / "checkpoint.partial")
+    learner.save(saved := io.BytesIO())
+    state["learner"] = torch.frombuffer(saved.getbuffer(), dtype=torch.uint8)
+    torch.save(state, run_folder / "checkpoint.partial")
     os.replace(run_folder / "checkpoint.partial", run_folder / "checkpoint.pt")
-    (run_folder / "learner.zip").unlink()
 
 
 def load_checkpoint(args: Args, run_folder: Path) -> dict[str, Any]:
@@ -316,8 +316,7 @@ def main(args: Args) -> Path:
     candidates: list[tuple[dict[str, Any], list[torch.Tensor]]] = []
     global_step, learning_step, updates = 0, math.inf, 0
     if state:
-        (run_folder / "learner.zip").write_bytes(state["learner"].numpy().tobytes())
-        learner.load(run_folder / "learner.zip")
+        learner.load(io.BytesIO(state["learner"].numpy()))
         buffer.load_state_dict(state["buffer"])
         if learner.head is not None:
             buffer.relabel(head)

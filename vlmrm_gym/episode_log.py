@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,7 +144,7 @@ class EpisodeLog:
         first = rng.integers(starts[chosen].astype(np.int64))
         return [Segment(self._episodes[i], int(at), int(at) + length) for i, at in zip(chosen, first, strict=True)]
 
-    def save(self, file: str | Path | BinaryIO) -> None:
+    def save(self, file: str | Path | IO[bytes]) -> None:
         """Write the episodes that have ended, array by array, as NumPy's ".npz" without pickles."""
         index, arrays = [], {}
         for i, episode in enumerate(self._episodes):
@@ -158,7 +158,7 @@ class EpisodeLog:
             arrays |= {f"{i}.{name}": value for name, value in own.items()}
         np.savez(file, index=np.array(json.dumps(index)), **arrays)
 
-    def load(self, file: str | Path | BinaryIO) -> None:
+    def load(self, file: str | Path | IO[bytes]) -> None:
         """Replace the episodes by those of a file that `save` wrote; the oldest go if they are more than `max_bytes`.
 
         Raises:

@@ -231,7 +231,7 @@ class HeadTuner:
                 with archive.open("features.npz", "w", force_zip64=True) as file:
                     np.savez(file, successes=self.successes, failures=self.failures)  # pyright: ignore[reportArgumentType]
                 with archive.open("log.npz", "w", force_zip64=True) as file:
-                    self.log.save(file)  # pyright: ignore[reportArgumentType]
+                    self.log.save(file)
 
         atomic_write(Path(path), write)
 

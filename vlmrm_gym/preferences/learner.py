@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import IO, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -256,12 +256,18 @@ class PreferenceLearner:
             self.newest.replace(new)
         return verdict
 
-    def save(self, path: str | Path) -> None:
-        """Write all that the next sessions depend on to one file, atomically.
+    def save(self, file: str | Path | IO[bytes]) -> None:
+        """Write all that the next sessions depend on, atomically to a path or into an open file.
 
         That is comparisons, head, generator, log, and the pairs that wait for an answer. Answers that are not fitted
         yet are in their own file only.
         """
+        if isinstance(file, str | Path):
+            atomic_write(Path(file), self._write)
+        else:
+            self._write(file)
+
+    def _write(self, file: Path | IO[bytes]) -> None:
         known = {
             "num_sessions": self.num_sessions,
             "num_questions": self.num_questions,
@@ -272,26 +278,23 @@ class PreferenceLearner:
             "fingerprint": self.newest.fingerprint,
         }
 
-        def write(unfinished: Path) -> None:
-            with zipfile.ZipFile(unfinished, "w") as archive:
-                archive.writestr("learner.json", json.dumps(known))
-                if self.head is not None:
-                    archive.writestr("head.safetensors", self.head.to_bytes())
-                if self.comparisons is not None:
-                    with archive.open("comparisons.npz", "w", force_zip64=True) as file:
-                        np.savez(file, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
-                with archive.open("log.npz", "w", force_zip64=True) as file:
-                    self.log.save(file)  # pyright: ignore[reportArgumentType]
-                if self._waiting:
-                    sides = [side for pair, _ in self._waiting for side in (pair.first, pair.second)]
-                    with archive.open("waiting.npz", "w", force_zip64=True) as file:
-                        EpisodeLog.of(list(map(_as_episode, sides))).save(file)  # pyright: ignore[reportArgumentType]
-                    with archive.open("waiting_features.npy", "w", force_zip64=True) as file:
-                        np.save(file, np.stack([features for _, features in self._waiting]))
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("learner.json", json.dumps(known))
+            if self.head is not None:
+                archive.writestr("head.safetensors", self.head.to_bytes())
+            if self.comparisons is not None:
+                with archive.open("comparisons.npz", "w", force_zip64=True) as member:
+                    np.savez(member, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
+            with archive.open("log.npz", "w", force_zip64=True) as member:
+                self.log.save(member)
+            if self._waiting:
+                sides = [side for pair, _ in self._waiting for side in (pair.first, pair.second)]
+                with archive.open("waiting.npz", "w", force_zip64=True) as member:
+                    EpisodeLog.of(list(map(_as_episode, sides))).save(member)
+                with archive.open("waiting_features.npy", "w", force_zip64=True) as member:
+                    np.save(member, np.stack([features for _, features in self._waiting]))
 
-        atomic_write(Path(path), write)
-
-    def load(self, path: str | Path) -> None:
+    def load(self, file: str | Path | IO[bytes]) -> None:
         """Continue with what `save` wrote. Call this before the environments step: the head makes their rewards.
 
         Raises:
@@ -300,7 +303,7 @@ class PreferenceLearner:
         """
         comparisons, head, waiting = None, None, []
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(file) as archive:
                 names, known = archive.namelist(), json.loads(archive.read("learner.json"))
                 log = io.BytesIO(archive.read("log.npz"))
                 if "head.safetensors" in names:
@@ -335,7 +338,7 @@ class PreferenceLearner:
         except FileNotFoundError:
             raise
         except Exception as error:  # zipfile raises many of damaged files
-            raise ValueError(f"{str(path)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
+            raise ValueError(f"{str(file)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, waiting
 
