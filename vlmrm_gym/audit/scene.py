@@ -1,6 +1,5 @@
 """One environment, seen from one or several cameras: the features and the frames of its states."""
 
-import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -49,14 +48,7 @@ class Scene:
         self.sees_views_together = bool(getattr(encoder, "multi_view", False))
         """Whether the model scores all views of a state at once."""
         self._reward = state_reward(encoder, self.num_views)
-        self._queue = make_scoring_queue(
-            lambda device: self._reward,
-            self.view.make_renderer,
-            num_workers=0,
-            devices=None,
-            device="cpu",  # that of the loaded model counts
-            max_pending_bytes=sys.maxsize,  # all states are in memory
-        )
+        self._queue = make_scoring_queue(lambda device: self._reward, self.view.make_renderer)
         self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
     def features(self, states: States | NDArray[np.float64], lengths: Sequence[int] = ()) -> Features:

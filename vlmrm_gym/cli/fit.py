@@ -243,14 +243,7 @@ def _encode(
     with as_input_error(DependencyNotInstalled, OSError, RuntimeError), said_warnings():
         model = spec.build(device)
         reward = StateReward(model, segments.view.num_views, return_features=True)
-        scorer = make_scoring_queue(
-            lambda device: reward,
-            segments.view.make_renderer,
-            num_workers=0,
-            devices=None,
-            device="cpu",  # that of the loaded model counts
-            max_pending_bytes=sys.maxsize,
-        )
+        scorer = make_scoring_queue(lambda device: reward, segments.view.make_renderer)
         with closing(scorer), tqdm(total=len(pairs), unit=" pairs", file=sys.stderr) as progress:
             for start in range(0, len(pairs), PAIRS_PER_CALL):
                 some = pairs[start : start + PAIRS_PER_CALL]

@@ -1,6 +1,7 @@
 """Scorer backends by name. To add one, write a file with `start(ScorerOptions) -> StartedScorers` and a line here."""
 
 import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,16 +25,18 @@ def make_scoring_queue(
     make_reward: MakeReward,
     make_renderer: MakeRenderer,
     *,
-    num_workers: int,
-    devices: Sequence[str] | None,
-    device: str,
-    max_pending_bytes: int,
+    num_workers: int = 0,
+    devices: Sequence[str] | None = None,
+    device: str = "cpu",
+    max_pending_bytes: int = sys.maxsize,
     timeouts: Timeouts | None = None,
     in_workers: bool = True,
     backend: str = "process",
     ray_options: Mapping[str, Any] | None = None,
 ) -> ScoringQueue:
     """Load models in this process or in workers, and wait until they are ready.
+
+    The defaults are those of a model that the caller has loaded, and of states that all are in memory.
 
     Args:
         make_reward: Makes the reward of states from `device`; see `build_reward`.

@@ -1,6 +1,5 @@
 """Several rewards of the same states, in this process: those of one encoder are heads on one pass of its features."""
 
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -94,14 +93,7 @@ class _Scorer:
         self.numbers = [number for number, _ in models]
         reward = StateReward(models[0][1], num_views, combine)
         self._clips = EpisodeClips(reward.info.clip)
-        self.queue = make_scoring_queue(
-            lambda device: reward,
-            make_renderer,
-            num_workers=0,
-            devices=None,
-            device="cpu",  # that of the loaded models counts
-            max_pending_bytes=sys.maxsize,  # the caller has all states in memory
-        )
+        self.queue = make_scoring_queue(lambda device: reward, make_renderer)
         self._newest: Request | None = None
         """The episode's newest request."""
         self._heads: list[ViewsHead] = []
