@@ -44,7 +44,7 @@ from tqdm import tqdm
 import vlmrm_gym
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
 from vlmrm_gym.media.videos import record_video
-from vlmrm_gym.preferences import AnswersFile, FitOptions, GroundTruthLabeler, PreferenceLearner
+from vlmrm_gym.preferences import FitOptions, GroundTruthLabeler, PreferenceLearner
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.registration import find_task, make_env, make_vector_env
 from vlmrm_gym.replay import Batch, ReplayBuffer
@@ -301,11 +301,10 @@ def main(args: Args) -> Path:
 
     # yaml.safe_load reads JSON, and leaves package.module:attribute as it is
     labeler = yaml.safe_load(args.labeler) if args.labeler else GroundTruthLabeler(mistakes=args.mistakes)
-    answers = AnswersFile(args.answers or run_folder / "answers.db")
     learner = PreferenceLearner(
         envs,
         labeler,
-        answers=answers,
+        answers=args.answers or run_folder / "answers.db",
         segment_length=args.segment_length,
         fit=FitOptions(l2=args.l2),
         seed=args.seed,
@@ -363,8 +362,11 @@ def main(args: Args) -> Path:
 
         # ASK, FIT, RELABEL
         is_due = global_step >= args.learning_starts + learner.num_sessions * args.session_frequency
-        if is_due and learner.num_questions < args.questions and len(learner.log):
-            session = learner.session(min(args.pairs, args.questions - learner.num_questions))
+        count = min(args.pairs, args.questions - learner.num_questions)
+        if is_due and learner.head is None:
+            learner.wait()  # for labelers that answer while the agent goes on: there is nothing to go on with
+        if is_due and len(learner.log) and (count or learner.has_news):
+            session = learner.session(count)
             progress.write(f"Session {session.number}: {session.verdict.reason}")
             write_session(session, run_folder / f"session_{session.number:03}.png")
             for name, value in session.scalars.items():
@@ -376,7 +378,8 @@ def main(args: Args) -> Path:
                 if head.version == 1:
                     learning_step = global_step
                     agent.fit_normalization(buffer.sample(10_000).observations)
-        if learner.head is None and (learner.num_questions >= args.questions or global_step >= args.total_timesteps):
+        all_asked = learner.num_questions >= args.questions and not learner.num_waiting
+        if learner.head is None and (all_asked or global_step >= args.total_timesteps):
             raise RuntimeError(f"There is no reward to learn from after {learner.num_questions} questions.")
 
         # LEARN
@@ -404,7 +407,7 @@ def main(args: Args) -> Path:
     progress.close()
     envs.close()
     selection_envs.close()
-    answers.close()
+    learner.answers.close()
 
     # Evaluate the agent that is the best by the newest head
     returns = [sum(head(features.numpy()).sum() for features in played) for _, played in candidates]

@@ -4,9 +4,9 @@ from dataclasses import field, fields
 from typing import Any
 
 
-def undecisive(default: Any) -> Any:
+def undecisive(default: Any, **options: Any) -> Any:
     """A field that does not decide answers: those that were given with another value are used again."""
-    return field(default=default, metadata={"decides": False})
+    return field(default=default, metadata={"decides": False}, **options)
 
 
 def deciding_fields(specification: Any) -> dict[str, Any]:

@@ -213,6 +213,11 @@ def test_only_the_newest_held_out_answers_decide():
         (comparisons(50, preferences=np.full(50, 0.5)), "All 50 answers are alike, 0.5."),
         (comparisons(50, preferences=np.ones(50)), "All 50 answers are alike, 1."),
         (comparisons(50, confidences=np.zeros(50)), "No held-out answer has a confidence above 0."),
+        (comparisons(50, confidences=np.arange(50) % 5 == 0), "No fitted answer has a confidence above 0."),
+        (
+            comparisons(50, preferences=np.repeat([0.0, 0.5], 25), confidences=np.repeat([1.0, 0.0], 25)),
+            "All 25 answers are alike, 0.",
+        ),
         (comparisons(50), None),
     ],
 )

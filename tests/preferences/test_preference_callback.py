@@ -1,5 +1,7 @@
 """Unmodified algorithms of Stable-Baselines3 that learn from comparisons."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ import vlmrm_gym
 from vlmrm_gym.preferences.exploration import StateEntropy
 from vlmrm_gym.preferences.fitting import FitOptions
 from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
+from vlmrm_gym.preferences.pairs import Answer
 from vlmrm_gym.sb3 import (
     DeferredReplayBuffer,
     DeferredRolloutBuffer,
@@ -220,4 +223,65 @@ def test_other_environments_are_refused():
     model = off_policy(DQN, envs)
     with pytest.raises(ValueError, match="with a reward that is yet to be learned"):
         model.learn(10, callback=PreferenceCallback(GroundTruthLabeler(), every=10))
+    envs.close()
+
+
+class Late:
+    """Answers by the grade in the background; its second session waits until it is let."""
+
+    identity, wait = "late", False
+
+    def __init__(self):
+        self.may_answer, self.sessions = threading.Event(), 0
+
+    def answers(self, pairs):
+        self.sessions += 1
+        assert self.sessions != 2 or self.may_answer.wait(60)
+        for number, pair in enumerate(pairs):
+            yield number, Answer(preference=float(pair.second.grades.sum() > pair.first.grades.sum()))
+
+
+@pytest.mark.parametrize("algorithm", [DQN, PPO])
+def test_a_training_goes_on_while_answers_are_late_and_learns_from_them(algorithm):
+    """Also when they come after the last session. The first ones are waited for: without them there is no head."""
+    envs, labeler = make_envs(), Late()
+    model = on_policy(envs, envs) if algorithm is PPO else off_policy(DQN, envs)
+    callback = PreferenceCallback(labeler, every=40, pairs=40, total=80, first=120)
+    model.learn(300, callback=callback)
+    learner = callback.learner
+    assert labeler.sessions == 2
+    assert (len(learner.comparisons), learner.num_waiting, learner.num_questions) == (40, 40, 80)
+    assert not learner.has_news
+    labeler.may_answer.set()
+    learner.wait()
+    assert learner.has_news
+    model.learn(60, callback=callback, reset_num_timesteps=False)
+    assert (len(learner.comparisons), learner.num_waiting, learner.num_questions) == (80, 0, 80)
+    assert callback.sessions[-1].number > 2
+    envs.close()
+
+
+def test_a_training_without_answers_ends_with_an_error_also_if_they_are_late():
+    class Silent(Late):
+        def answers(self, pairs):
+            yield from ()
+
+    envs = make_envs()
+    callback = PreferenceCallback(Silent(), every=20, pairs=10, total=20, fit=QUICK)
+    with pytest.raises(RuntimeError, match=r"there is no head to learn with. There are too few answers: 0 to fit"):
+        off_policy(DQN, envs).learn(400, callback=callback)
+    envs.close()
+
+
+def test_questions_that_a_budget_ended_are_not_counted():
+    class Poor(Late):
+        wait = True
+
+        def answers(self, pairs):
+            yield from ((i, Answer(preference=0.5)) for i in range(4))
+
+    envs = make_envs()
+    callback = PreferenceCallback(Poor(), every=20, pairs=10, total=20, fit=QUICK)
+    with pytest.raises(RuntimeError, match="Only 8 of 20 questions have been asked, and there is no head"):
+        off_policy(DQN, envs).learn(400, callback=callback)
     envs.close()

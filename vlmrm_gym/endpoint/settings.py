@@ -25,9 +25,9 @@ class EndpointSettings:
         ValueError: A value is out of its range; the message names the field.
     """
 
-    model: str
+    model: str = field(kw_only=False)
     """As the server names it."""
-    base_url: str | None = undecisive(None)
+    base_url: str | None = undecisive(None, kw_only=False)
     """Address of the server, such as `http://127.0.0.1:8000/v1`; None: the environment's `OPENAI_BASE_URL`, else
     OpenAI's."""
     key_variable: str | None = undecisive("OPENAI_API_KEY")

@@ -200,10 +200,12 @@ def find_obstacle(comparisons: Comparisons, options: FitOptions) -> str | None:
     count, held_out = len(comparisons), int(comparisons.held_out.sum())
     if count - held_out < options.min_answers or not held_out:
         return f"There are too few answers: {count - held_out} to fit, {held_out} held out."
-    if (comparisons.preferences == comparisons.preferences[0]).all():
-        return f"All {count} answers are alike, {comparisons.preferences[0]:g}."
-    if not comparisons[comparisons.held_out].confidences.any():
-        return "No held-out answer has a confidence above 0."
+    for what, rows in (("held-out", comparisons.held_out), ("fitted", ~comparisons.held_out)):
+        if not comparisons.confidences[rows].any():
+            return f"No {what} answer has a confidence above 0."
+    counted = comparisons.preferences[comparisons.confidences > 0]
+    if (counted == counted[0]).all():
+        return f"All {len(counted)} answers are alike, {counted[0]:g}."
     return None
 
 
@@ -212,7 +214,8 @@ def judge(new: PreferenceHead, old: PreferenceHead | None, comparisons: Comparis
 
     The new one replaces the old one if its cross-entropy is no higher; without an old one, no higher than chance's.
     """
-    deciding = comparisons[np.flatnonzero(comparisons.held_out)[-options.newest_held_out :]]
+    held_out = comparisons.held_out & (comparisons.confidences > 0)
+    deciding = comparisons[np.flatnonzero(held_out)[-options.newest_held_out :]]
     (loss, accuracy), (before, _) = cross_entropy(new, deciding), cross_entropy(old, deciding)
     figures = (
         f"on {len(deciding)} held-out answers its cross-entropy is {loss:.3f}, and that of "

@@ -141,35 +141,54 @@ class PreferenceLearner:
         """The newest head; None: there is none yet."""
         return self.newest.head  # pyright: ignore[reportReturnType]
 
+    @property
+    def num_waiting(self) -> int:
+        """Number of pairs that a labeler with wait=False had not answered when the last session was held."""
+        return len(self._waiting)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether one of these has been answered or skipped by now."""
+        keys = {pair.key for pair, _ in self._waiting}
+        return bool(keys) and not keys.isdisjoint(self.answers.answered(self.labeler.identity))
+
+    def wait(self) -> None:
+        """Wait until a labeler with wait=False is done with all that it was asked. Raises whatever it raises."""
+        for asking in self.answers.background:
+            asking.result()
+
     def session(self, count: int, progress: Callable[[str], None] | None = None) -> Session:
         """Ask about pairs, fit a head to all answers so far, and use it from now on if it is no worse.
 
         Args:
-            count: Number of pairs.
+            count: Number of pairs, besides those that wait for an answer; 0: only these.
             progress: See `ask`.
 
         Raises:
-            ValueError: `count` is not an integer of at least 1, the log has too few states, or no episode as long as a
-                segment.
+            ValueError: `count` is not an integer of at least 1, or 0 while pairs wait for an answer; or the log has
+                too few states, or no episode as long as a segment.
             Exception: Whatever the labeler raises. The answers so far are in their file, and the next call asks about
                 the same pairs.
         """
-        check_positive_integer("count", count)
+        check_integer("count", count, minimum=0 if self._waiting else 1)
         before = self._rng.bit_generator.state
         try:
             pairs, features, logged = self._choose(count)
             pairs = [pair for pair, _ in self._waiting] + pairs
             features = np.concatenate([own[None] for _, own in self._waiting] + [features])
+            settled = self.answers.answered(self.labeler.identity)
             answers = ask(self.labeler, pairs, self.answers, progress=progress)
         except BaseException:
             self._rng.bit_generator.state = before
             raise
         self._add(features, answers)
-        if not getattr(self.labeler, "wait", True):
-            answered = self.answers.answered(self.labeler.identity)
-            rows = zip(pairs, features, strict=True)
-            self._waiting = [(pair, own) for pair, own in rows if pair.key not in answered]
         self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + count
+        if getattr(self.labeler, "wait", True):
+            answered = self.answers.answered(self.labeler.identity)
+            self.num_questions -= sum(pair.key not in answered for pair in pairs)  # the budget is used up
+        else:
+            rows = zip(pairs, features, answers, strict=True)
+            self._waiting = [(pair, own) for pair, own, answer in rows if answer is None and pair.key not in settled]
         scalars = {"questions": float(self.num_questions)}
         verdict, truth = self._learn(logged, scalars), grade_differences(pairs)
         scalars |= {
@@ -198,11 +217,11 @@ class PreferenceLearner:
                 f"A session must have at most half as many pairs as the log has segments of {length}, {available}. "
                 f"Received {count} pairs. Ask about fewer, or later."
             )
-        pool = self.log.sample(POOL * count, length, seed=self._rng, half_life=self._half_life)
+        pool = self.log.sample(POOL * max(count, self.num_waiting), length, seed=self._rng, half_life=self._half_life)
         features = self._scorer.features(States.concatenate([segment.states for segment in pool]))
         features = features.reshape(len(pool), length, *features.shape[1:])
         sides = np.arange(2 * count).reshape(count, 2)
-        if self._sampling == "disagreement" and self.head is not None:
+        if self._sampling == "disagreement" and self.head is not None and count:
             first = self._rng.integers(len(pool), size=self._candidates * count)
             second = (first + self._rng.integers(1, len(pool), size=len(first))) % len(pool)
             known: dict[tuple[int, int], int] = {}  # a segment may have been drawn twice
@@ -212,7 +231,7 @@ class PreferenceLearner:
             sides = candidates[order[:count]]
         drawn = {i: self._side(pool[i]) for i in np.unique(sides).tolist()}
         # One order of every two sides: a pair that comes again the other way round is not asked again.
-        sides = np.array([sorted(two, key=lambda i: drawn[i].key) for two in sides.tolist()])
+        sides = np.array([sorted(two, key=lambda i: drawn[i].key) for two in sides.tolist()], np.int64).reshape(-1, 2)
         pairs = [self._make_pair(first=drawn[i], second=drawn[k]) for i, k in sides.tolist()]
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 

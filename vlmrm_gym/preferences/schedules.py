@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.validation import check_choice, check_positive_integer
 
 Schedule = str | Callable[[float], float]
@@ -22,7 +23,7 @@ def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> li
     Args:
         total: Questions of all sessions.
         pairs: Questions of a session, on average.
-        schedule: "constant", "hyperbolic", "inverse_quadratic" or a function.
+        schedule: "constant", "hyperbolic", "inverse_quadratic", a function, or its "package.module:name".
 
     Raises:
         ValueError: A number is not an integer of at least 1, or the schedule is unknown or returns a number that is
@@ -30,6 +31,8 @@ def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> li
     """
     check_positive_integer("total", total)
     check_positive_integer("pairs", pairs)
+    if isinstance(schedule, str) and ":" in schedule:
+        schedule = find_callable(schedule, "schedule")
     if not callable(schedule):
         check_choice("schedule", schedule, SCHEDULES)
         schedule = SCHEDULES[schedule]

@@ -25,7 +25,8 @@ class PreferenceCallback(LearnerCallback):
     For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, and PPO and A2C with `DeferredRolloutBuffer`, on environments
     with `reward=vlmrm_gym.Preference(prompt=...)`. Learning waits for the first head: off-policy algorithms explore
     until then (their `learning_starts` moves along); for on-policy algorithms the callback itself explores with random
-    actions, which count as steps of the training.
+    actions, which count as steps of the training. A labeler with wait=False answers while training goes on; before the
+    first head only until the next session, which waits for the answers.
 
     >>> from stable_baselines3 import DQN
     >>> import vlmrm_gym
@@ -90,6 +91,8 @@ class PreferenceCallback(LearnerCallback):
         self._next_entropy = 0
         """Step at which the visited states of `StateEntropy` are drawn anew."""
         self._plan = plan_sessions(total, pairs, schedule)
+        self._next_look = 0
+        """Step at which it is seen whether late answers have come, once all questions have been asked."""
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options
         self.progress = progress
@@ -151,10 +154,14 @@ class PreferenceCallback(LearnerCallback):
         return True
 
     def _is_due(self) -> bool:
-        done = self.learner.num_sessions
+        done, steps = self.learner.num_sessions, self.model.num_timesteps
         assert self._first is not None
-        planned = done < len(self._plan) and self.model.num_timesteps >= self._first + done * self._every
-        return planned and len(self.learner.log) > 0
+        if not len(self.learner.log) or steps < max(self._first + done * self._every, self._next_look):
+            return False
+        if done < len(self._plan):
+            return True
+        self._next_look = steps + self._every
+        return self.learner.num_waiting > 0 and (self.learner.head is None or self.learner.has_news)
 
     def _explore(self) -> None:
         """Act at random until there is a head, and then begin new episodes. The steps count."""
@@ -168,18 +175,22 @@ class PreferenceCallback(LearnerCallback):
         model._last_episode_starts = np.ones(envs.num_envs, dtype=np.bool_)
 
     def _hold_session(self) -> None:
-        is_first = self.learner.head is None
-        session = self.learner.session(self._plan[self.learner.num_sessions], self.progress)
+        is_first, planned = self.learner.head is None, len(self._plan)
+        if is_first:
+            self.learner.wait()  # there is nothing else to go on with
+        count = (*self._plan, 0)[min(self.learner.num_sessions, planned)]
+        session = self.learner.session(count, self.progress)
         self.sessions.append(session)
         for name, value in session.scalars.items():
             self.logger.record(f"preferences/{name}", value)
-        self.logger.log(f"Session {session.number} of {len(self._plan)}: {session.verdict.reason}")
+        self.logger.log(f"Session {session.number} of {max(session.number, planned)}: {session.verdict.reason}")
         if self._folder is not None:
             write_session(session, self._folder / f"session_{session.number:03}.png")
-        if self.learner.head is None and session.number == len(self._plan):
+        if self.learner.head is None and session.number >= planned + (self.learner.num_waiting > 0):
+            asked, total = self.learner.num_questions, sum(self._plan)
+            part = f"All {asked}" if asked >= total else f"Only {asked} of {total}"
             raise RuntimeError(
-                f"All {self.learner.num_questions} questions have been asked, and there is no head to learn with. "
-                f"{session.verdict.reason}"
+                f"{part} questions have been asked, and there is no head to learn with. {session.verdict.reason}"
             )
         if session.verdict.accepted:
             self.relabel()

@@ -9,12 +9,13 @@ from typing import Any
 import gymnasium as gym
 
 from vlmrm_gym.preferences.labelers import resolve_labeler
+from vlmrm_gym.preferences.schedules import plan_sessions
 from vlmrm_gym.rewards.specification import RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
 from vlmrm_gym.training.constructing import constructing
-from vlmrm_gym.training.defaults import with_defaults
+from vlmrm_gym.training.defaults import first_session, with_defaults
 from vlmrm_gym.training.external_envs import read_traits
 from vlmrm_gym.validation import short_repr, truncate
 
@@ -52,6 +53,7 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
     ("reward", "name"): lambda name: names_code(name, {}),
     ("reward", "kwargs"): lambda kwargs: names_code("", kwargs),
     ("reward", "labeler"): _is_foreign,
+    ("preferences", "schedule"): lambda schedule: ":" in schedule,
     ("reward", "combine_views"): _has_path,
     ("reward", "ray_options"): lambda options: not set(options) <= set(_RAY_RESOURCES),
 }
@@ -147,23 +149,38 @@ def _check_labeler(config: Config, *, learns: bool) -> None:
 
         with constructing(config, "preferences.fit"):
             FitOptions(**(config.preferences.fit or {}))
+        with constructing(config, "preferences.schedule"):
+            plan_sessions(config.preferences.total, config.preferences.pairs, config.preferences.schedule)
 
 
 def _find_wrong_session(config: Config) -> Problem | None:
-    """Check that the last session comes before the end, and that segments fit into episodes."""
+    """Check that sessions, and what comes before them, have the steps that they need."""
     own, rl = config.preferences, config.rl
     if config.reward.labeler is None:
         return None
     assert own.every is not None
     assert rl.n_steps is not None
     assert rl.episode_length is not None
-    last = (find_setting(rl, "learning_starts") or own.every) + (own.num_sessions - 1) * own.every
+    starts = find_setting(rl, "learning_starts")
+    first = first_session(config)
+    if own.exploration == "state_entropy" and (starts is None or starts >= first):
+        rule = (
+            "must be above `rl.learning_starts` of an off-policy algorithm that explores by state_entropy, between the"
+        )
+        return Problem.of("preferences.first", f"{rule} two. Received {own.first}.")
+    last = first + (own.num_sessions - 1) * own.every
     if last >= rl.n_steps:
         rule = f"must be lower, or `preferences.pairs` higher: the last of {own.num_sessions} sessions would be at step"
         return Problem.of("preferences.every", f"{rule} {last:,} of {rl.n_steps:,}. Received {own.every}.")
     if own.segment_length > rl.episode_length:
         rule = f"must be at most the length of an episode, {rl.episode_length}. Received {own.segment_length}."
         return Problem.of("preferences.segment_length", rule)
+    states = max(first, config.num_envs * rl.episode_length)  # in the log, at most
+    segments = states * (rl.episode_length - own.segment_length + 1) // rl.episode_length
+    pairs = plan_sessions(own.total, own.pairs, own.schedule)[0]
+    if 2 * pairs > segments:
+        rule = f"must be lower, or `preferences.first` higher: the first session asks about {pairs} pairs of {segments}"
+        return Problem.of("preferences.pairs", f"{rule} segments, and needs two for each. Received {own.pairs}.")
     return None
 
 

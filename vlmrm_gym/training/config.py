@@ -25,6 +25,7 @@ from vlmrm_gym.training.config_types import (
     Number,
     Positive,
     Processes,
+    ScheduleName,
     Steps,
     StepsOrNone,
     YAMLMapping,
@@ -140,22 +141,26 @@ class RewardConfig(_RewardFields):
 
 @dataclass(kw_only=True)
 class PreferencesConfig(_Section):
-    """How a reward is learned from the answers of `reward.labeler`. The first session is when learning would begin, at
-    `rl.learning_starts`; for PPO and A2C after `every` steps.
-    """
+    """How a reward is learned from the answers of `reward.labeler`."""
 
+    first: Count | None = None
+    """steps, over all environments, before the first session (None: rl.learning_starts; for PPO and A2C `every`)"""
+    exploration: Literal["random", "state_entropy"] = "random"
+    """before the first reward: random actions, or learning from states' entropy, from rl.learning_starts to `first`"""
     every: Count | None = None
     """steps, over all environments, from one session to the next (None: all are in the first half of the training)"""
     pairs: Count = 50
     """pairs that a session asks about, on average"""
     total: Count = 500
     """pairs of all sessions"""
-    schedule: Literal["constant", "hyperbolic", "inverse_quadratic"] = "constant"
-    """how the pairs are divided over the sessions"""
+    schedule: ScheduleName = "constant"
+    """how pairs are divided over sessions: constant, hyperbolic, inverse_quadratic, or "package.module:function" """
     segment_length: Count = 1
     """states of a segment, whose rewards add up"""
     sampling: Literal["uniform", "disagreement"] = "disagreement"
     """which pairs are asked about: any, or those about which the networks disagree most"""
+    candidates: Count = 10
+    """for disagreement: pairs that are compared for each that is asked about"""
     half_life: Count | None = None
     """newer states are preferred: their weight halves with every so many steps that came after (None: all are alike)"""
     fit: YAMLMapping | None = None

@@ -55,6 +55,8 @@ def constructing(config: Config, default: str) -> Iterator[None]:
 def _find_key(error: Exception, config: Config, default: Key) -> Key:
     section = default[:-1] or ("reward",)
     settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)
+    if default == ("reward", "labeler"):  # its fields are not those of the reward
+        settings = [pair for pair in settings if pair[0] == default]
     known = {_PARAMETERS.get(key, key[-1]): key for key, _ in settings}
     for key, value in settings:
         if isinstance(value, dict) and (key != ("reward", "labeler") or key == default):

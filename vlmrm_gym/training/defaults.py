@@ -62,12 +62,18 @@ def with_defaults(config: Config) -> Config:
     if given.learning_starts is None and rl.learning_starts is not None:  # leave time to learn in short runs
         rl.learning_starts = max(config.min_steps_to_reward - 1, min(rl.learning_starts, rl.n_steps // 2))
     if config.preferences.every is None and config.reward.labeler is not None:
-        steps = (rl.n_steps - (find_setting(rl, "learning_starts") or 0)) // 2
+        steps = (rl.n_steps - (config.preferences.first or find_setting(rl, "learning_starts") or 0)) // 2
         every = max(1, steps // config.preferences.num_sessions)
         config = replace(config, preferences=replace(config.preferences, every=every))
     logging = {key: getattr(config.logging, key) for key in _LOGGED}
     logging = {key: rl.n_steps // _LOGGED[key] or 1 if value is None else value for key, value in logging.items()}
     return replace(config, logging=LoggingConfig(**logging))
+
+
+def first_session(config: Config) -> int:
+    """Steps before the first session about pairs."""
+    own = config.preferences
+    return own.first or find_setting(config.rl, "learning_starts") or own.every or 1
 
 
 def _task_defaults(config: Config) -> RLConfig:

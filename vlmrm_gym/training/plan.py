@@ -11,6 +11,7 @@ from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.defaults import first_session
 from vlmrm_gym.training.external_envs import read_traits
 
 
@@ -37,7 +38,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
         what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
         plan["reward"] = f"{what}{share}, scored by {where}"
     if reward.labeler is not None:
-        own, first = config.preferences, find_setting(rl, "learning_starts") or config.preferences.every
+        own, first = config.preferences, first_session(config)
         labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
         plan["comparisons"] = (
             f"{own.total:,} pairs in {own.num_sessions} sessions, the first after {first:,} steps, one"

@@ -17,13 +17,23 @@ from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
-from vlmrm_gym.training.algorithms import find_setting
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.constructing import constructing
 from vlmrm_gym.training.data_files import check_archive, reading
+from vlmrm_gym.training.defaults import first_session
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
 
-_OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "half_life")
+_OPTIONS = (
+    "exploration",
+    "every",
+    "pairs",
+    "total",
+    "schedule",
+    "segment_length",
+    "sampling",
+    "candidates",
+    "half_life",
+)
 
 
 def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
@@ -50,7 +60,7 @@ class Learning:
         own = config.preferences
         options: dict[str, Any] = {name: getattr(own, name) for name in _OPTIONS}
         # The model's own `learning_starts` moves along while there is no head, also in a checkpoint.
-        options["first"] = max(1, find_setting(config.rl, "learning_starts") or own.every or 1)
+        options["first"] = first_session(config)
         options["answers"] = own.answers or folder.path / "answers.db"
         with constructing(config, "preferences.answers"):
             self.callback = PreferenceCallback(
@@ -101,7 +111,8 @@ class Learning:
         new = self.callback.sessions[self._num_logged :]
         self._num_logged += len(new)
         for session in new:
-            say(f"Session {session.number} of {self._config.preferences.num_sessions}: {session.verdict.reason}")
+            total = max(session.number, self._config.preferences.num_sessions)
+            say(f"Session {session.number} of {total}: {session.verdict.reason}")
             (folder := self._folder.path / "sessions").mkdir(exist_ok=True)
             write_session(session, folder / f"{session.number:03}.png")
         return bool(new)
