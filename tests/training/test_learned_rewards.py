@@ -26,11 +26,12 @@ from vlmrm_gym.preferences.learner import Sampling
 from vlmrm_gym.preferences.schedules import SCHEDULES
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.rewards.specification import from_mapping
+from vlmrm_gym.sb3.preferences import Exploration
 from vlmrm_gym.training.checks import find_named_code
 from vlmrm_gym.training.config import Config, PreferencesConfig, RewardConfig
 from vlmrm_gym.training.config_file import ConfigError, to_yaml, validate
-from vlmrm_gym.training.run import resume
-from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.training.run import _check_same, resume
+from vlmrm_gym.training.run_folder import RunError, RunFolder
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -65,11 +66,11 @@ def hesitate(pairs):
 """A module with a labeler that writes down which pairs it is asked about."""
 
 
-def learning(algorithm, tmp_path, run_name="run", labeler="ground_truth", **own):
+def learning(algorithm, tmp_path, run_name="run", labeler="ground_truth", checkpoint_freq=25, **own):
     """Three sessions of 10 pairs, after 60, 120 and 180 of 240 steps; checkpoints before, between and after them."""
     config = small(algorithm, tmp_path, run_name, name="preference", labeler=labeler, kwargs={"hidden_size": 8})
     own = {"every": 60, "pairs": 10, "total": 30, "fit": {"epochs": 5, "min_answers": 5}, **own}
-    logging, rl = replace(config.logging, checkpoint_freq=25), replace(config.rl, episode_length=5)
+    logging, rl = replace(config.logging, checkpoint_freq=checkpoint_freq), replace(config.rl, episode_length=5)
     return replace(config, preferences=PreferencesConfig(**own), rl=rl, logging=logging)
 
 
@@ -146,6 +147,18 @@ def test_a_run_that_is_killed_in_a_session_and_resumed_ends_as_one_that_was_not(
             assert [record.pair for record in answers.records()] == expected
 
 
+def test_a_run_that_explores_by_state_entropy_is_resumed_as_one_that_was_not_stopped(tmp_path, make_module):
+    labeler = make_module("hesitant", LABELER)
+    own = {"first": 150, "every": 30, "exploration": "state_entropy", "checkpoint_freq": 45}
+    unbroken = train(learning("DQN", tmp_path, "DQN-unbroken", "hesitant:hesitate", **own))
+    (labeler / "asked").unlink()
+    config = learning("DQN", tmp_path, "DQN-broken", "hesitant:hesitate", **own)
+    broken = interrupt("raise 4", config, labeler)
+    assert 60 < max(broken.checkpoints) < 160
+    resume(config, broken)
+    assert_equal(unbroken, broken)
+
+
 def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
     folder, _ = run
     assert sorted(path.name for path in folder.path.glob("sessions/*")) == ["001.png", "002.png", "003.png"]
@@ -218,6 +231,17 @@ FLAGS = ["--env-name", "VLMRM/CartPole-v1", "--reward", "preference"]
         ),
         ([*FLAGS, "--labeler", "human", "--preferences.segment-length", "201"], "the length of an episode, 200."),
         ([*FLAGS, "--labeler", "human", "--preferences.schedule", "linear"], "linear"),
+        ([*FLAGS, "--labeler", "human", "--preferences.schedule", "os:no_such"], "`preferences.schedule`"),
+        (
+            [*FLAGS, "--labeler", "human", "--preferences.pairs", "900", "--preferences.total", "900"],
+            "`preferences.pairs` must be lower, or `preferences.first` higher: the first session asks about 900 pairs",
+        ),
+        (
+            [*FLAGS, "--labeler", "human", "--preferences.exploration", "state_entropy"],
+            "`preferences.first` must be above `rl.learning_starts`",
+        ),
+        ([*FLAGS, "--labeler", "{kind: endpoint}"], "`reward.labeler`: EndpointLabeler.__init__() missing 1 required"),
+        ([*FLAGS, "--labeler", "{kind: endpoint, model: m, key_variable: NO_SUCH}"], "NO_SUCH is not set."),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused_before_anything_is_made(flags, message, tmp_path, capsys):
@@ -226,6 +250,15 @@ def test_settings_that_cannot_be_used_are_refused_before_anything_is_made(flags,
     assert raised.value.code == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", "").split())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_of_a_labeler_that_decide_no_answer_may_change_when_a_run_is_resumed(run, tmp_path):
+    labeler = {"kind": "endpoint", "model": "m", "call_budget": 10}
+    before = learning("DQN", tmp_path, labeler=labeler)
+    _check_same(before, replace(before, reward=replace(before.reward, labeler={**labeler, "call_budget": 20})), run[0])
+    other = replace(before, reward=replace(before.reward, labeler={**labeler, "model": "another"}))
+    with pytest.raises(RunError, match=r"another configuration: `reward.labeler.model` is 'another', was 'm'"):
+        _check_same(before, other, run[0])
 
 
 def test_a_file_of_answers_about_another_prompt_is_refused_before_the_folder_is_made(tmp_path):
@@ -281,7 +314,8 @@ def test_the_example_is_complete():
 
 
 def test_choices_are_those_of_the_library():
-    for name, choices in (("schedule", SCHEDULES), ("sampling", Sampling.__args__)):
+    own = {"schedule": SCHEDULES, "sampling": Sampling.__args__, "exploration": Exploration.__args__}
+    for name, choices in own.items():
         assert not [one for one in choices if validate({"preferences": {name: one}})[1]]
         assert validate({"preferences": {name: "other"}})[1]
 

@@ -110,7 +110,8 @@ def _label(command: Label) -> None:
             answered = file.answered(labeler.identity)
     show_labels(Labels(command.out))
     if missing := sum(pair.key not in answered for pair in pairs):
-        say(f"{missing} of {len(pairs)} pairs are not answered. The same command asks about them.")
+        budget = ", with a higher budget" if hasattr(labeler, "used_up") else ""
+        say(f"{missing} of {len(pairs)} pairs are not answered. The same command asks about them{budget}.")
     if not math.isnan(right := agreement(answer_differences(answers), grade_differences(pairs))):
         say(f"{right:.1%} of the answers agree with the task's grade.")
     say(f"Written: {command.out}. A reward of it: vlmrm-gym fit {command.dataset} {command.out} --out FOLDER")

@@ -15,7 +15,7 @@ from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.rewards.clip_options import CLIPFields
 from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.terminal import say
-from vlmrm_gym.training.checks import complete, find_named_code
+from vlmrm_gym.training.checks import check_key, complete, find_named_code
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, ConfigFile, Problem, as_values, read_config_file, validate
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -75,6 +75,9 @@ def train(command: Train, arguments: list[str]) -> None:
     resumed = None if command.resume is None else RunFolder.open(command.resume)
     source = command.config or (resumed.config_file if resumed else None)
     config, file = read_settings(source, arguments, trust_code=command.trust_code)
+    if resumed is None:
+        with file.locating():
+            check_key(config)
     from vlmrm_gym.training.plan import plan_training
 
     for name, text in plan_training(config).items():

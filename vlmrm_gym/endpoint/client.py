@@ -37,6 +37,22 @@ class NoLogProbabilities(Exception):
     """The server refuses requests for log probabilities."""
 
 
+def read_key(key_variable: str | None) -> str:
+    """The key of a server; "none" for a server that needs none.
+
+    Raises:
+        ValueError: The environment variable is not set, or has something else.
+    """
+    key = "none" if key_variable is None else os.environ.get(key_variable, "").strip()
+    if not key or not key.isascii():
+        found = "has a character that no key has" if key else "is not set"
+        raise ValueError(
+            f"`key_variable` must name an environment variable that has the server's key. {key_variable} {found}. "
+            "Set it, or pass key_variable=None for a server without keys."
+        )
+    return key
+
+
 class Client:
     """A connection to a server. Threads may share it.
 
@@ -57,13 +73,7 @@ class Client:
             raise DependencyNotInstalled(
                 'A server is asked by the package openai: pip install "vlmrm-gym[endpoint]".'
             ) from error
-        self._openai, self._key = openai, "none" if key_variable is None else os.environ.get(key_variable, "").strip()
-        if not self._key or not self._key.isascii():
-            found = "has a character that no key has" if self._key else "is not set"
-            raise ValueError(
-                f"`key_variable` must name an environment variable that has the server's key. {key_variable} {found}. "
-                "Set it, or pass key_variable=None for a server without keys."
-            )
+        self._openai, self._key = openai, read_key(key_variable)
         self._client = openai.OpenAI(api_key=self._key, base_url=base_url, timeout=timeout)
         self.address = f"{self._client.base_url.scheme}://{self._client.base_url.netloc.decode().rpartition('@')[2]}"
 

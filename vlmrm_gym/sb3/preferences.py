@@ -102,6 +102,10 @@ class PreferenceCallback(LearnerCallback):
         """See `LearnerCallback`."""
         return PreferenceLearner(envs, self._labeler, **self._options)
 
+    def renew_exploration(self) -> None:
+        """Draw the visited states of `StateEntropy` anew after the next rollout, as a training that is resumed does."""
+        self._next_entropy = 0
+
     def _init_callback(self) -> None:
         super()._init_callback()
         if self._folder is not None:

@@ -4,10 +4,13 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import util
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
+from vlmrm_gym.endpoint.client import read_key
+from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.schedules import plan_sessions
 from vlmrm_gym.rewards.specification import RewardSpec, names_code, names_server, resolve_reward
@@ -151,6 +154,16 @@ def _check_labeler(config: Config, *, learns: bool) -> None:
             FitOptions(**(config.preferences.fit or {}))
         with constructing(config, "preferences.schedule"):
             plan_sessions(config.preferences.total, config.preferences.pairs, config.preferences.schedule)
+
+
+def check_key(config: Config) -> None:
+    """Raise a ConfigError if a labeler's server needs a key, and there is neither one nor a file with answers."""
+    if config.reward.labeler is None or (config.preferences.answers and Path(config.preferences.answers).exists()):
+        return
+    labeler = resolve_labeler(config.reward.labeler)
+    if isinstance(labeler, EndpointSettings):
+        with constructing(config, "reward.labeler"):
+            read_key(labeler.key_variable)
 
 
 def _find_wrong_session(config: Config) -> Problem | None:

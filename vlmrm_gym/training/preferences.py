@@ -83,6 +83,7 @@ class Learning:
     def save(self, path: Path) -> None:
         """Write what the next sessions depend on, for a checkpoint."""
         self.callback.learner.save(path)
+        self.callback.renew_exploration()
 
     def restore(self, path: Path, model: BaseAlgorithm) -> None:
         """Continue from a checkpoint, before the environments step. The replay buffer has been loaded.
