@@ -4,6 +4,8 @@ import logging
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -314,3 +316,28 @@ def test_the_package_is_needed(make, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
     with pytest.raises(DependencyNotInstalled, match=r"vlmrm-gym\[endpoint\]"):
         answers_of(make())
+
+
+def test_a_budget_holds_over_labelers_that_share_a_file_at_the_same_time(server, make, tmp_path):
+    """Each asks about pairs of its own, in turns: what the other spent meanwhile counts."""
+    path, pairs = tmp_path / "answers.db", make_pairs(12)
+    labelers = [make(call_budget=24, concurrency=1) for _ in range(2)]
+    with AnswersFile(path) as one, AnswersFile(path) as other, ThreadPoolExecutor() as pool:
+        server.latency = 0.01
+        halves = zip(labelers, (pairs[:6], pairs[6:]), (one, other), strict=True)
+        for future in [pool.submit(ask, *arguments) for arguments in halves]:
+            future.result()
+        assert 20 <= server.requests <= 28  # a pair takes 4, and one of the other may be under way
+        assert sum(one.spent(labelers[0].identity)) > 24  # tokens, too
+        assert one.spent(labelers[0].identity)[0] == server.requests
+
+
+def test_what_failed_questions_cost_counts_over_processes(server, make, tmp_path):
+    with AnswersFile(tmp_path / "answers.db") as file:
+        for _ in range(6):  # the description comes, the judgement is refused
+            server.faults += [None, status(400)]
+            with suppress(RuntimeError):
+                ask(make(call_budget=10, concurrency=1), PAIRS[:1], file)
+            server.faults.clear()
+        assert server.requests <= 10
+        assert file.spent(make().identity)[0] == server.requests

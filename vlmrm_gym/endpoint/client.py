@@ -37,6 +37,14 @@ class NoLogProbabilities(Exception):
     """The server refuses requests for log probabilities."""
 
 
+class ServerError(RuntimeError):
+    """The server answered with an error, the last time to so many requests."""
+
+    def __init__(self, message: str, calls: int) -> None:
+        super().__init__(message)
+        self.calls = calls
+
+
 def read_key(key_variable: str | None) -> str:
     """The key of a server; "none" for a server that needs none.
 
@@ -89,7 +97,7 @@ class Client:
         Raises:
             NoLogProbabilities: The server refuses `logprobs`.
             ConnectionError: It cannot be reached, or does not answer in time.
-            RuntimeError: It answers with an error.
+            ServerError: It answers with an error.
         """
         started = time.monotonic()
         asked = {"logprobs": True, "top_logprobs": NUM_ALTERNATIVES} if logprobs else {}
@@ -100,9 +108,10 @@ class Client:
             said = self._clean(error.message)
             if logprobs and error.status_code in (400, 404, 422, 501) and "logprob" in said:
                 raise NoLogProbabilities from None
-            raise RuntimeError(
+            raise ServerError(
                 f"The server at {self.address} answered {error.status_code}: {truncate(said, 500)} If its model takes "
-                "no images, choose one that does."
+                "no images, choose one that does.",
+                calls=1 + int(error.request.headers.get("x-stainless-retry-count", retries)),
             ) from None  # the error of the package holds the request, with its images and its key
         except self._openai.APIConnectionError as error:
             reason = self._clean(str(error.__cause__ or error)) or type(error.__cause__).__name__

@@ -7,18 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vlmrm_gym.database import Database
+from vlmrm_gym.endpoint.spending import SpendingFile
 
 _APPLICATION_ID = 0x564C4D53
 """Of our files among those of SQLite: "VLMS"."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS scores (
     key TEXT PRIMARY KEY, asker TEXT, score REAL, calls INTEGER, tokens INTEGER, details TEXT, answered_at TEXT);
-CREATE INDEX IF NOT EXISTS spending ON scores (asker, calls, tokens);
 """
 
 
-class ScoresFile(Database):
+class ScoresFile(SpendingFile):
     """Scores of states, and replies in conversations, which have no score, in an SQLite file.
 
     Args:
@@ -42,11 +41,6 @@ class ScoresFile(Database):
         """The details that `write` wrote; None if nothing was asked."""
         rows = self._read("SELECT details FROM scores WHERE key = ?", key)
         return json.loads(rows[0][0]) if rows else None
-
-    def sum_spending(self, asker: str) -> tuple[int, int]:
-        """Calls and tokens of all that was asked by one asker."""
-        ((calls, tokens),) = self._read("SELECT sum(calls), sum(tokens) FROM scores WHERE asker = ?", asker)
-        return calls or 0, tokens or 0
 
     def write(self, key: str, asker: str, score: float | None, details: Mapping[str, Any]) -> None:
         """Write a score, what asked for it, and what was said."""

@@ -6,7 +6,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
 
 from vlmrm_gym.endpoint.budget import Budget
-from vlmrm_gym.endpoint.client import Client, NoLogProbabilities, Reply
+from vlmrm_gym.endpoint.client import Client, NoLogProbabilities, Reply, ServerError
 from vlmrm_gym.endpoint.messages import Message, expect
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.threads import start
@@ -50,7 +50,7 @@ class Session:
         logprobs: Whether it gives log probabilities; False: they are not wanted; None: the first request tells.
 
     Attributes:
-        resume: See `Budget.resume`.
+        share: See `Budget.share`.
 
     Raises:
         DependencyNotInstalled: The package `openai` is missing.
@@ -60,7 +60,7 @@ class Session:
     def __init__(self, settings: EndpointSettings, logprobs: bool | None = None) -> None:
         self._settings, self._logprobs = settings, logprobs
         self._budget = Budget(settings.call_budget, settings.token_budget)
-        self.resume = self._budget.resume
+        self.share = self._budget.share
         self._client = Client(settings.base_url, settings.key_variable, settings.timeout)
         self._probed = False
         """Whether a question has been asked."""
@@ -94,23 +94,24 @@ class Session:
             RuntimeError: The server answers with an error. What is under way is waited for and yielded before.
             Exception: Raised by `prepare`, likewise.
         """
-        waiting, running = deque(enumerate(items)), dict[Future[Result], int]()
+        waiting, running = deque(enumerate(items)), dict[Future[Result], tuple[int, int, Asked]]()
         failure: BaseException | None = None
         while True:
             limit = self._settings.concurrency if self._probed else 1
             while waiting and failure is None and len(running) < limit:
                 if not self._budget.begin(needed := calls()):
                     break
-                number, item = waiting.popleft()
+                (number, item), asked = waiting.popleft(), Asked()
                 try:
-                    running[start(self._ask, prepare(item), needed)] = number
+                    running[start(self._ask, prepare(item), asked)] = number, needed, asked
                 except Exception as error:
-                    self._budget.end(needed, 0)
+                    self._budget.end(needed, 0, 0)
                     failure = error
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                number = running.pop(future)
+                number, needed, asked = running.pop(future)
+                self._budget.end(needed - asked.sent, asked.calls, asked.tokens)
                 if error := future.exception():
                     failure = failure or error
                 else:
@@ -118,12 +119,10 @@ class Session:
         if failure is not None:
             raise failure
 
-    def _ask(self, question: Callable[[Asked], Result], calls: int) -> Result:
-        asked = Asked()
+    def _ask(self, question: Callable[[Asked], Result], asked: Asked) -> Result:
         try:
             return question(asked)
         finally:
-            self._budget.end(calls - asked.sent, asked.tokens)
             self._probed = True
 
     def send(self, messages: Sequence[Message], asked: Asked) -> Reply:
@@ -141,6 +140,9 @@ class Session:
             used = reply.calls
         except NoLogProbabilities:
             reply, used, self._logprobs = None, 1, False
+        except ServerError as error:
+            used = error.calls
+            raise
         finally:
             asked.calls += used
             self._budget.give_back(1 + retries - used)

@@ -71,8 +71,8 @@ def _ask_claimed(
 ) -> Mapping[str, Answer | None]:
     answered: dict[str, Answer] = {}
     try:
-        if hasattr(labeler, "resume_spending"):
-            labeler.resume_spending(*_sum_spending(file, labeler.identity))
+        if hasattr(labeler, "share_budget"):
+            labeler.share_budget(None if file.path is None else file)
         for number, answer in labeler.answers(pairs):
             key = pairs[number].key
             if answer is None:
@@ -86,12 +86,6 @@ def _ask_claimed(
     finally:
         file.release(labeler.identity, [pair for pair in pairs if pair.key not in answered])
     return {pair.key: answered.get(pair.key) for pair in pairs}
-
-
-def _sum_spending(file: AnswersFile, labeler: str) -> tuple[int, int]:
-    """Calls and tokens of all answers of a labeler in a file."""
-    details = [record.answer.details for record in file.records() if record.labeler == labeler]
-    return sum(one.get("calls", 0) for one in details), sum(one.get("tokens", 0) for one in details)
 
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:

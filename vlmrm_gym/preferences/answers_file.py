@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from vlmrm_gym import __version__
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.database import Database
 from vlmrm_gym.endpoint.messages import encode
+from vlmrm_gym.endpoint.spending import SpendingFile
 from vlmrm_gym.preferences.claims import is_alive, this_process
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import montage, shrink
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     second: Place
 
 
-class AnswersFile(Database):
+class AnswersFile(SpendingFile):
     """Answers about one prompt, in an SQLite file. Several processes of one host may share it.
 
     >>> with AnswersFile() as file:

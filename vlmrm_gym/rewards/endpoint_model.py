@@ -62,6 +62,7 @@ class EndpointReward:
         self._session = Session(settings)
         path = None if answers is None else Path(answers).absolute()
         self._scores = _open_scores(path, os.getpid())
+        self._session.share(self._scores, self._identity)
         self._num_answers = self._num_unreadable = 0
         self.microbatch_size = 4 * settings.concurrency
         self.batch_size = self.microbatch_size * every
@@ -99,7 +100,6 @@ class EndpointReward:
     def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float | None]:
         """Ask about states by their keys: their rewards, None where an answer cannot be read."""
         keys, found, text = list(new), dict[str, float | None](), ""
-        self._session.resume(*self._scores.sum_spending(self._identity))
 
         def prepare(key: str) -> Callable[[Asked], tuple[float | None, Asked]]:
             return lambda asked: (self._estimate(new[key], asked), asked)

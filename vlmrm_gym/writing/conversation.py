@@ -32,6 +32,7 @@ class Conversation:
         self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
         self._session = Session(settings, logprobs=False)
         self._replies = ScoresFile(replies)
+        self._session.share(self._replies, self._identity)
         self._messages = list[Message]()
 
     def ask(self, question: Sequence[Message]) -> tuple[str | None, bool]:
@@ -51,7 +52,7 @@ class Conversation:
     @property
     def spending(self) -> str:
         """What was spent on the conversations in the file of replies with this model and these settings."""
-        calls, tokens = self._replies.sum_spending(self._identity)
+        calls, tokens = self._replies.spent(self._identity)
         return f"{calls:,} requests and {tokens:,} tokens"
 
     def write(self, folder: Path) -> Path:
@@ -79,8 +80,6 @@ class Conversation:
         self._replies.close()
 
     def _send(self) -> dict[str, Any]:
-        self._session.resume(*self._replies.sum_spending(self._identity))
-
         def prepare(messages: Sequence[Message]) -> Callable[[Asked], dict[str, Any]]:
             def ask(asked: Asked) -> dict[str, Any]:
                 reply = self._session.send(messages, asked)

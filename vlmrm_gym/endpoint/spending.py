@@ -1,0 +1,28 @@
+"""A file that knows what was spent on the requests whose answers it has."""
+
+from pathlib import Path
+
+from vlmrm_gym.database import Database
+
+_TABLE = "CREATE TABLE IF NOT EXISTS spent (asker TEXT PRIMARY KEY, calls INTEGER, tokens INTEGER);"
+
+
+class SpendingFile(Database):
+    """An SQLite file that also has what its askers spent. Arguments and errors are those of `Database`."""
+
+    def __init__(self, path: str | Path | None, application_id: int, tables: str, noun: str) -> None:
+        super().__init__(path, application_id, tables + _TABLE, noun)
+
+    def spent(self, asker: str) -> tuple[int, int]:
+        """Requests and tokens of one asker, in this process or another, those of questions that failed included."""
+        found = self._read("SELECT calls, tokens FROM spent WHERE asker = ?", asker)
+        return found[0] if found else (0, 0)
+
+    def spend(self, asker: str, calls: int, tokens: int) -> None:
+        """Add to what an asker spent."""
+        with self._transaction():
+            self._connection.execute(
+                "INSERT INTO spent VALUES (?, ?, ?) ON CONFLICT (asker) "
+                "DO UPDATE SET calls = calls + excluded.calls, tokens = tokens + excluded.tokens",
+                (asker, calls, tokens),
+            )
