@@ -328,8 +328,27 @@ def test_a_budget_holds_over_labelers_that_share_a_file_at_the_same_time(server,
         for future in [pool.submit(ask, *arguments) for arguments in halves]:
             future.result()
         assert 20 <= server.requests <= 28  # a pair takes 4, and one of the other may be under way
-        assert sum(one.spent(labelers[0].identity)) > 24  # tokens, too
-        assert one.spent(labelers[0].identity)[0] == server.requests
+        calls, tokens = one.spent(labelers[0].identity)
+        assert calls == server.requests
+        assert tokens == 110 * calls  # a pair takes 440
+
+
+def test_what_was_asked_counts_if_the_caller_stops_reading(server, make, tmp_path):
+    def fail(line):
+        raise OSError("the disk is full")
+
+    server.latency = 0.02
+    labeler = make(call_budget=100, concurrency=3)
+    with AnswersFile(tmp_path / "answers.db") as file:
+        with pytest.raises(OSError, match="full"):
+            ask(labeler, PAIRS, file, progress=fail)
+        labeler.close()
+        assert file.spent(labeler.identity)[0] >= 4
+    labeler = make(call_budget=8, concurrency=3)
+    for _ in range(2):  # each time, what is under way is given up, and no longer set aside
+        with pytest.raises(OSError, match="full"):
+            ask(labeler, PAIRS[:1], progress=fail)
+    assert ask(labeler, PAIRS[:1]) == [None]
 
 
 def test_what_failed_questions_cost_counts_over_processes(server, make, tmp_path):

@@ -259,6 +259,48 @@ def test_answers_that_come_late_are_learned_from_after_a_checkpoint_too(stops, t
     envs.close()
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_pairs_that_wait_are_asked_about_again_after_a_checkpoint(waits, envs, tmp_path):
+    """The process that asked is gone, and with it its claims: here, with its file."""
+    first = PreferenceLearner(envs, Late(), fit=QUICK)
+    keys = [pair.key for pair in first.session(10).pairs]
+    first.save(tmp_path / "learner")
+    labeler = Late()
+    labeler.wait = waits
+    labeler.may_answer.set()
+    learner = PreferenceLearner(envs, labeler, fit=QUICK)
+    learner.load(tmp_path / "learner")
+    if not waits:
+        learner.wait()
+        assert learner.has_news
+    learner.session(0)
+    assert labeler.asked == keys
+    assert (len(learner.comparisons), learner.num_waiting, learner.num_questions) == (10, 0, 10)
+    with pytest.raises(ValueError, match=r"`count` must be an integer of at least 1. Received 0."):
+        learner.session(0)
+
+
+def test_an_error_in_the_background_is_raised_once_and_the_pairs_are_asked_about_again(envs):
+    class Broken(Late):
+        def answers(self, pairs):
+            yield from super().answers(pairs) if self.may_answer.is_set() else self.fail()
+
+        def fail(self):
+            raise RuntimeError("out of order")
+
+    labeler = Broken()
+    learner = PreferenceLearner(envs, labeler, fit=QUICK)
+    keys = [pair.key for pair in learner.session(10).pairs]
+    with pytest.raises(RuntimeError, match="out of order"):
+        learner.wait()
+    labeler.may_answer.set()
+    learner.wait()
+    learner.session(5)
+    learner.wait()
+    assert labeler.asked[:10] == keys
+    assert learner.has_news
+
+
 def test_a_pair_that_was_skipped_meanwhile_is_not_asked_about_again(envs):
     class Skipping(Late):
         def answers(self, pairs):

@@ -51,9 +51,9 @@ class Train:
     resume: Path | None = None
     """the folder of a run to resume"""
     trust_code: bool = False
-    """run the code that the configuration file names: a reward, its labeler or combine_views, or an environment, as
-    module:name, a text with a colon in env_kwargs, or a runtime_env of Ray; and send your key to a server that it names
-    as a labeler's base_url"""
+    """run the code that the configuration file names: a reward, its labeler, schedule or combine_views, or an
+    environment, as module:name, a text with a colon in env_kwargs, or a runtime_env of Ray; and send your key to a
+    server that it names as a labeler's base_url"""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
 
 

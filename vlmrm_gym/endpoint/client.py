@@ -33,16 +33,16 @@ class Reply:
     seconds: float
 
 
-class NoLogProbabilities(Exception):
-    """The server refuses requests for log probabilities."""
-
-
 class ServerError(RuntimeError):
-    """The server answered with an error, the last time to so many requests."""
+    """The server answered with an error, after so many requests."""
 
     def __init__(self, message: str, calls: int) -> None:
         super().__init__(message)
         self.calls = calls
+
+
+class NoLogProbabilities(ServerError):
+    """The server refuses requests for log probabilities."""
 
 
 def read_key(key_variable: str | None) -> str:
@@ -106,12 +106,13 @@ class Client:
             raw = completions.create(model=model, messages=messages, **asked, **options)  # pyright: ignore
         except self._openai.APIStatusError as error:
             said = self._clean(error.message)
+            calls = 1 + int(error.request.headers.get("x-stainless-retry-count", retries))
             if logprobs and error.status_code in (400, 404, 422, 501) and "logprob" in said:
-                raise NoLogProbabilities from None
+                raise NoLogProbabilities(said, calls) from None
             raise ServerError(
                 f"The server at {self.address} answered {error.status_code}: {truncate(said, 500)} If its model takes "
                 "no images, choose one that does.",
-                calls=1 + int(error.request.headers.get("x-stainless-retry-count", retries)),
+                calls,
             ) from None  # the error of the package holds the request, with its images and its key
         except self._openai.APIConnectionError as error:
             reason = self._clean(str(error.__cause__ or error)) or type(error.__cause__).__name__

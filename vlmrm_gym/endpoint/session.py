@@ -96,28 +96,35 @@ class Session:
         """
         waiting, running = deque(enumerate(items)), dict[Future[Result], tuple[int, int, Asked]]()
         failure: BaseException | None = None
-        while True:
-            limit = self._settings.concurrency if self._probed else 1
-            while waiting and failure is None and len(running) < limit:
-                if not self._budget.begin(needed := calls()):
+        try:
+            while True:
+                limit = self._settings.concurrency if self._probed else 1
+                while waiting and failure is None and len(running) < limit:
+                    if not self._budget.begin(needed := calls()):
+                        break
+                    (number, item), asked = waiting.popleft(), Asked()
+                    try:
+                        running[start(self._ask, prepare(item), asked)] = number, needed, asked
+                    except Exception as error:
+                        self._budget.end(needed, 0, 0)
+                        failure = error
+                if not running:
                     break
-                (number, item), asked = waiting.popleft(), Asked()
-                try:
-                    running[start(self._ask, prepare(item), asked)] = number, needed, asked
-                except Exception as error:
-                    self._budget.end(needed, 0, 0)
-                    failure = error
-            if not running:
-                break
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                number, needed, asked = running.pop(future)
-                self._budget.end(needed - asked.sent, asked.calls, asked.tokens)
-                if error := future.exception():
-                    failure = failure or error
-                else:
-                    yield number, future.result()
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    number, needed, asked = running.pop(future)
+                    self._settle(needed, asked)
+                    if error := future.exception():
+                        failure = failure or error
+                    else:
+                        yield number, future.result()
+        finally:  # the caller may stop before the end, or fail
+            for _, needed, asked in running.values():
+                self._settle(needed, asked)
         if failure is not None:
             raise failure
+
+    def _settle(self, needed: int, asked: Asked) -> None:
+        self._budget.end(needed - asked.sent, asked.calls, asked.tokens)
 
     def _ask(self, question: Callable[[Asked], Result], asked: Asked) -> Result:
         try:
@@ -138,8 +145,8 @@ class Session:
         try:
             reply = self._client.create(settings.model, messages, settings.request, retries=retries, logprobs=logprobs)
             used = reply.calls
-        except NoLogProbabilities:
-            reply, used, self._logprobs = None, 1, False
+        except NoLogProbabilities as error:
+            reply, used, self._logprobs = None, error.calls, False
         except ServerError as error:
             used = error.calls
             raise

@@ -1,4 +1,4 @@
-"""A file that knows what was spent on the requests whose answers it has."""
+"""A file that also knows what its askers have spent on requests."""
 
 from pathlib import Path
 

@@ -154,8 +154,8 @@ class PreferenceLearner:
 
     def wait(self) -> None:
         """Wait until a labeler with wait=False is done with all that it was asked. Raises whatever it raises."""
-        for asking in self.answers.background:
-            asking.result()
+        while self.answers.background:
+            self.answers.background.pop(0).result()
 
     def session(self, count: int, progress: Callable[[str], None] | None = None) -> Session:
         """Ask about pairs, fit a head to all answers so far, and use it from now on if it is no worse.
@@ -174,6 +174,7 @@ class PreferenceLearner:
         before = self._rng.bit_generator.state
         try:
             pairs, features, logged = self._choose(count)
+            num_new = len(pairs)
             pairs = [pair for pair, _ in self._waiting] + pairs
             features = np.concatenate([own[None] for _, own in self._waiting] + [features])
             settled = self.answers.answered(self.labeler.identity)
@@ -182,8 +183,9 @@ class PreferenceLearner:
             self._rng.bit_generator.state = before
             raise
         self._add(features, answers)
-        self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + count
+        self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + num_new
         if getattr(self.labeler, "wait", True):
+            self._waiting = []
             answered = self.answers.answered(self.labeler.identity)
             self.num_questions -= sum(pair.key not in answered for pair in pairs)  # the budget is used up
         else:
@@ -357,9 +359,12 @@ class PreferenceLearner:
         except FileNotFoundError:
             raise
         except Exception as error:  # zipfile raises many of damaged files
-            raise ValueError(f"{str(file)!r} must be what PreferenceLearner.save wrote here: {error}.") from error
+            name = repr(str(file)) if isinstance(file, str | Path) else "`file`"
+            raise ValueError(f"{name} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts
         self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, waiting
+        if not getattr(self.labeler, "wait", True):
+            ask(self.labeler, [pair for pair, _ in waiting], self.answers)
 
 
 def _as_episode(side: Side) -> LoggedEpisode:

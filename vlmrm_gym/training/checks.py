@@ -178,9 +178,11 @@ def _find_wrong_session(config: Config) -> Problem | None:
     first = first_session(config)
     if own.exploration == "state_entropy" and (starts is None or starts >= first):
         rule = (
-            "must be above `rl.learning_starts` of an off-policy algorithm that explores by state_entropy, between the"
+            "must be above `rl.learning_starts` of an off-policy algorithm, which explores by state_entropy after it."
         )
-        return Problem.of("preferences.first", f"{rule} two. Received {own.first}.")
+        return Problem.of("preferences.first", f"{rule} Received {own.first}, and {starts}.")
+    if first >= rl.n_steps:
+        return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
     last = first + (own.num_sessions - 1) * own.every
     if last >= rl.n_steps:
         rule = f"must be lower, or `preferences.pairs` higher: the last of {own.num_sessions} sessions would be at step"
@@ -188,7 +190,8 @@ def _find_wrong_session(config: Config) -> Problem | None:
     if own.segment_length > rl.episode_length:
         rule = f"must be at most the length of an episode, {rl.episode_length}. Received {own.segment_length}."
         return Problem.of("preferences.segment_length", rule)
-    states = max(first, config.num_envs * rl.episode_length)  # in the log, at most
+    # In the log, at most: off-policy sessions are at the end of a rollout.
+    states = max(first, config.num_envs * rl.episode_length) + config.num_envs * (rl.train_freq or 1)
     segments = states * (rl.episode_length - own.segment_length + 1) // rl.episode_length
     pairs = plan_sessions(own.total, own.pairs, own.schedule)[0]
     if 2 * pairs > segments:

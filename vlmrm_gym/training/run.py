@@ -15,8 +15,6 @@ from vlmrm_gym import __version__
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.identity import undeciding_fields
-from vlmrm_gym.preferences.endpoint import EndpointLabeler
-from vlmrm_gym.preferences.human import HumanLabeler
 from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
@@ -56,7 +54,6 @@ RESUME_OVERRIDABLE = (
     "logging.video_freq",
     "logging.tensorboard_freq",
     *(f"reward.kwargs.{name}" for name in ("answers", *undeciding_fields(EndpointSettings))),
-    *(f"reward.labeler.{name}" for kind in (EndpointLabeler, HumanLabeler) for name in undeciding_fields(kind)),
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
 
@@ -158,10 +155,8 @@ def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
 
 def _dotted(config: Config) -> dict[str, Any]:
     values = {".".join(key): value for key, value in flatten(config).items()}
-    for key in ("reward.kwargs", "reward.labeler"):
-        if isinstance(own := values[key], dict):
-            values |= {f"{key}.{name}": value for name, value in own.items()} | {key: None}
-    return values
+    own = values.pop("reward.kwargs") or {}
+    return values | {f"reward.kwargs.{name}": value for name, value in own.items()}
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
