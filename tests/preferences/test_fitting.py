@@ -1,5 +1,7 @@
 """Fitting heads to comparisons, the gate, and schedules. Expected values are made with NumPy alone."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -237,6 +239,7 @@ def test_the_sessions_of_a_schedule_have_all_questions(total, pairs, name):
 
 def test_a_steep_schedule_leaves_no_session_without_questions():
     assert plan_sessions(10, 1, "hyperbolic") == [1] * 10
+    assert plan_sessions(40, 10, "math:exp") == plan_sessions(40, 10, math.exp) == [6, 8, 11, 15]
     plan = plan_sessions(20, 2, lambda t: 1 - 0.99 * t)
     assert sum(plan) == 20
     assert min(plan) == 1

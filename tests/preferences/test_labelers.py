@@ -101,6 +101,11 @@ def test_a_wrong_labeler_is_refused(given, error, said):
         resolve_labeler(given)
 
 
+def test_model_and_address_of_a_server_need_no_names():
+    address = "http://127.0.0.1:9/v1"
+    assert EndpointLabeler("m", address) == EndpointLabeler(model="m", base_url=address)
+
+
 def test_a_key_in_an_address_is_refused_and_not_repeated():
     with pytest.raises(ValueError, match="`base_url` must not have a key") as caught:
         EndpointLabeler(model="m", base_url="http://me:secret@host/v1")
