@@ -12,8 +12,7 @@ from vlmrm_gym.endpoint.spending import SpendingFile
 _APPLICATION_ID = 0x564C4D53
 """Of our files among those of SQLite: "VLMS"."""
 _TABLES = """
-CREATE TABLE IF NOT EXISTS scores (
-    key TEXT PRIMARY KEY, asker TEXT, score REAL, calls INTEGER, tokens INTEGER, details TEXT, answered_at TEXT);
+CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, asker TEXT, score REAL, details TEXT, answered_at TEXT);
 """
 
 
@@ -44,8 +43,8 @@ class ScoresFile(SpendingFile):
 
     def write(self, key: str, asker: str, score: float | None, details: Mapping[str, Any]) -> None:
         """Write a score, what asked for it, and what was said."""
-        values = (key, asker, score, details["calls"], details["tokens"], json.dumps(details), datetime.now(UTC))
+        values = (key, asker, score, json.dumps(details), datetime.now(UTC).isoformat())
         with self._transaction():
             self._connection.execute(
-                "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?, ?, ?)", (*values[:-1], values[-1].isoformat())
+                "INSERT OR REPLACE INTO scores (key, asker, score, details, answered_at) VALUES (?, ?, ?, ?, ?)", values
             )
