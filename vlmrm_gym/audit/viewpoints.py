@@ -13,10 +13,10 @@ from vlmrm_gym.audit.results import AdversarialSearch, Viewpoint, Viewpoints
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Samples
 from vlmrm_gym.audit.scene import Scene
-from vlmrm_gym.capture.mujoco import find_camera
 from vlmrm_gym.envs.states import TaskStates, fails_clearly
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.cameras import make_camera, make_cameras
+from vlmrm_gym.rendering.env_viewers import find_camera
 
 AZIMUTHS = np.arange(0.0, 360.0, 45.0)
 """In degrees, relative to the first camera that is checked."""

@@ -1,5 +1,6 @@
 """Chooses the renderer and the capture of an environment."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -27,9 +28,8 @@ def make_renderer(
 ) -> EnvRenderer:
     """Make the renderer of an environment, which stays unchanged.
 
-    Gymnasium's MuJoCo environments (and others derived from `MujocoEnv`, unless they show forces, or code other than
-    Gymnasium's renders them), cart-pole and continuous mountain car are drawn from their states, at any size. The
-    frames of any other environment are stored as they are.
+    Environments with a MuJoCo scene (see `find_scene`), cart-pole and continuous mountain car are drawn from their
+    states, at any size. The frames of any other environment are stored as they are.
 
     Args:
         env: An environment made with `render_mode="rgb_array"`.
@@ -53,23 +53,24 @@ def make_renderer(
             "out."
         )
     if kind is None:
-        return FrameStore(cameras)
-    own = unwrapped.mujoco_renderer if kind == "mujoco" else None
-    size = (own.height, own.width) if own else (unwrapped.screen_height, unwrapped.screen_width)
-    height, width = size if render_size is None else render_size(*size)
-    if own:
-        from vlmrm_gym.capture.mujoco import find_camera
+        return FrameStore()
+    scene = _find_scene(env)
+    if scene is not None:
+        from vlmrm_gym.rendering.env_viewers import PhysicsScene, find_camera, own_size
         from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
+        own = None if isinstance(scene, PhysicsScene) else scene.mujoco_renderer
+        size = own_size(scene)
         return MuJoCoRenderer(
-            unwrapped.model,
-            height,
-            width,
-            camera=find_camera(unwrapped) if cameras is None else cameras,
+            scene.model,
+            *(size if render_size is None else render_size(*size)),
+            camera=find_camera(scene) if cameras is None else cameras,
             quality=quality,
-            visual_options=own._vopt,
-            max_geom=own.max_geom,
+            visual_options=own and own._vopt,
+            max_geom=own.max_geom if own else 10_000,
         )
+    size = unwrapped.screen_height, unwrapped.screen_width
+    height, width = size if render_size is None else render_size(*size)
     from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 
     if kind == "cart-pole":
@@ -78,15 +79,32 @@ def make_renderer(
 
 
 def pin_camera(env: gym.Env[Any, Any]) -> None:
-    """Pin the camera of an environment that MuJoCo draws; see `vlmrm_gym.capture.mujoco.pin_camera`."""
-    if _renderer_kind(env) == "mujoco":
-        from vlmrm_gym.capture.mujoco import pin_camera
+    """Pin the camera of an environment that MuJoCo draws; see `vlmrm_gym.rendering.env_viewers.pin_camera`."""
+    scene = _find_scene(env)
+    if scene is not None:
+        from vlmrm_gym.rendering.env_viewers import pin_camera
 
-        pin_camera(env.unwrapped)
+        pin_camera(scene)
+
+
+def make_trial(env: gym.Env[Any, Any]) -> Any:
+    """The `Trial` of an environment with a MuJoCo scene that is drawn by code other than Gymnasium's; else None."""
+    if _find_scene(env) is None:
+        return None
+    from vlmrm_gym.capture.trial import Trial
+    from vlmrm_gym.capture.viewer_watch import renders_as_gymnasium
+
+    is_redrawn = _is_redrawn(env)
+    return None if renders_as_gymnasium(env.unwrapped) and not is_redrawn else Trial(env, failed=is_redrawn)
 
 
 def make_capture(
-    env: gym.Env[Any, Any], renderer: EnvRenderer, view: EnvRenderer | None = None, *, own_camera: bool = False
+    env: gym.Env[Any, Any],
+    renderer: EnvRenderer,
+    view: EnvRenderer | None = None,
+    *,
+    own_camera: bool = False,
+    trial: Any = None,
 ) -> Capture:
     """Make the capture that reads an environment's states for a renderer.
 
@@ -95,6 +113,7 @@ def make_capture(
         renderer: Draws the states: made by `make_renderer` for this environment or for an equivalent one.
         view: Where `renderer` was made for another environment: this environment's own renderer, of the same size.
         own_camera: Whether the camera is the environment's own, which it may change.
+        trial: Made by `make_trial`.
     """
     if isinstance(renderer, FrameStore):
         return FrameCapture(env, renderer)
@@ -102,7 +121,7 @@ def make_capture(
     if kind == "mujoco":
         from vlmrm_gym.capture.mujoco import MuJoCoCapture
 
-        return MuJoCoCapture(env, cast(Any, renderer), cast(Any, view), own_camera=own_camera)
+        return MuJoCoCapture(env, cast(Any, renderer), cast(Any, view), own_camera=own_camera, trial=trial)
     assert kind is not None
     appearance = _CLASSIC_CONTROL[kind][1]
     if hasattr(env.unwrapped, "textured"):
@@ -120,46 +139,48 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
     Raises:
         ValueError: A camera does not exist, two are the same, or the environment cannot render from one of them.
     """
-    kind = _renderer_kind(env)
-    if kind == "mujoco":
-        from vlmrm_gym.capture.mujoco import find_camera
-        from vlmrm_gym.rendering.cameras import make_cameras
-
-        unwrapped: Any = env.unwrapped
-        return make_cameras(
-            unwrapped.model, camera, getattr(unwrapped, "reference_camera", None) or find_camera(unwrapped)
-        )
-    if kind is not None:
+    scene = _find_scene(env)
+    if scene is None:
         return None
-    from vlmrm_gym.rendering.env_viewers import find_cameras
+    from vlmrm_gym.rendering.cameras import make_cameras
+    from vlmrm_gym.rendering.env_viewers import find_camera
 
-    return find_cameras(env, camera)
+    return make_cameras(scene.model, camera, getattr(scene, "reference_camera", None) or find_camera(scene))
 
 
 def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
-    """Whether an environment is drawn from its states. If not, its frames are stored."""
-    return _renderer_kind(env) is not None
+    """Whether an environment is drawn from its states, as long as these determine what it shows."""
+    return _renderer_kind(env) is not None and not _is_redrawn(env)
 
 
 def _renderer_kind(env: gym.Env[Any, Any]) -> Kind | None:
     """The renderer that draws an environment from its states; None if its frames are stored."""
+    if _find_scene(env) is not None:
+        return "mujoco"
+    if not _is_redrawn(env):
+        for kind, (classes, appearance) in _CLASSIC_CONTROL.items():
+            own = env.unwrapped
+            if type(own) in classes and all(getattr(own, name) == value for name, value in appearance.items()):
+                return kind
+    return None
+
+
+def _is_redrawn(env: gym.Env[Any, Any]) -> bool:
+    """Whether a wrapper changes what is rendered."""
     while isinstance(env, gym.Wrapper):
         if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
-            return None  # this wrapper changes what is rendered
+            return True
         env = env.env
-    for kind, (classes, appearance) in _CLASSIC_CONTROL.items():
-        if type(env) in classes and all(getattr(env, name) == value for name, value in appearance.items()):
-            return kind
-    try:
-        from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
-    except gym.error.DependencyNotInstalled:
-        return None
-    if not isinstance(env, MujocoEnv):
-        return None
-    from vlmrm_gym.capture.mujoco import shows_dynamics
-    from vlmrm_gym.capture.viewer_watch import renders_as_gymnasium
+    return False
 
-    return "mujoco" if renders_as_gymnasium(env) and not shows_dynamics(env) else None
+
+def _find_scene(env: gym.Env[Any, Any]) -> Any:
+    """See `find_scene`; None without MuJoCo."""
+    if "mujoco" not in sys.modules:
+        return None  # nothing has made a model
+    from vlmrm_gym.rendering.env_viewers import find_scene
+
+    return find_scene(env)
 
 
 _CLASSIC_CONTROL: Mapping[Kind, tuple[tuple[type, ...], Mapping[str, float]]] = {

@@ -1,6 +1,8 @@
 """Detects changes that an environment makes to its MuJoCo model: bodies, sizes, colours, lights, cameras, textures."""
 
 import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mujoco
@@ -32,7 +34,7 @@ class ModelWatch:
         self.model, self._drawn = model, drawn
         self._names = field_names(model)
         self._large = _large_arrays(model)
-        self._memory = _small_memory(model, self._large)
+        self._memory = small_memory(model)
         # At random, because a regular step would see a single column of many textures.
         rng = np.random.default_rng(0)
         self._samples = [(array, rng.integers(len(array), size=_SAMPLE)) for array in self._large.values()]
@@ -73,12 +75,12 @@ def _large_arrays(model: mujoco.MjModel) -> dict[str, NDArray[Any]]:
     return {name: array for name in names if (array := getattr(model, name).reshape(-1)).nbytes > _MAX_GAP}
 
 
-def _small_memory(model: mujoco.MjModel, large_arrays: dict[str, NDArray[Any]]) -> list[NDArray[np.uint8]]:
-    """The memory of all other fields, as few blocks.
+def small_memory(model: mujoco.MjModel) -> list[NDArray[np.uint8]]:
+    """The memory of all other fields that can affect a frame, as few blocks, which do not keep the model alive.
 
     MuJoCo allocates the arrays of a model side by side, and keeps visual settings and statistics in the struct itself.
     """
-    large = {_address(array) for array in large_arrays.values()}
+    large = {_address(array) for array in _large_arrays(model).values()}
     arrays = [getattr(model, name) for name in dir(model) if name.startswith(DRAWN)]
     arrays = [array for array in arrays if isinstance(array, np.ndarray) and array.nbytes]
     blocks: list[tuple[int, int]] = []
@@ -91,8 +93,27 @@ def _small_memory(model: mujoco.MjModel, large_arrays: dict[str, NDArray[Any]]) 
             blocks.append((start, start + nbytes))
     struct = model._address
     blocks.append((struct, _address(model.stat.center) + model.stat.center.nbytes))
-    # These arrays do not keep `model` alive. ModelWatch holds a reference to it.
-    return [np.ctypeslib.as_array((ctypes.c_uint8 * (end - start)).from_address(start)) for start, end in blocks]
+    return [_memory(start, end - start) for start, end in blocks]
+
+
+def data_memory(data: mujoco.MjData) -> NDArray[np.uint8]:
+    """The memory of what the next step and observations read, which does not keep the data alive."""
+    return _memory(_address(data.qpos), data.nbuffer)  # arrays of fixed size are in one block; `qpos` is the first
+
+
+@contextmanager
+def restored(blocks: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
+    """Put memory back as it was, whatever is written to it in between."""
+    before = [block.copy() for block in blocks]
+    try:
+        yield
+    finally:
+        for block, kept in zip(blocks, before, strict=True):
+            block[:] = kept
+
+
+def _memory(address: int, nbytes: int) -> NDArray[np.uint8]:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 def _address(array: NDArray[Any]) -> int:

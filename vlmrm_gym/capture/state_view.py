@@ -9,11 +9,11 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture.capture import Capture, DrawingCapture
-from vlmrm_gym.capture.factory import is_drawn_from_states, make_capture, make_renderer, pin_camera
+from vlmrm_gym.capture.factory import make_capture, make_renderer, make_trial, pin_camera
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, side_by_side
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.rendering.stored import FrameStore, render_frame
+from vlmrm_gym.rendering.stored import FrameStore
 
 
 class StateView:
@@ -35,7 +35,7 @@ class StateView:
     ) -> None:
         check_renders(env)
         self._env, self._own_camera = env, camera is None
-        self._is_drawn = is_drawn_from_states(env)
+        self._trial = make_trial(env)
         self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
@@ -60,6 +60,8 @@ class StateView:
 
     def reset(self) -> None:
         """Call this after every reset of the environment."""
+        if self._trial is not None:
+            self._trial.reset()
         self._view_capture.reset()
         self._capture.reset()
 
@@ -74,7 +76,7 @@ class StateView:
         return renderer
 
     def _make_capture(self, renderer: EnvRenderer, view: EnvRenderer | None = None) -> Capture:
-        return make_capture(self._env, renderer, view, own_camera=self._own_camera)
+        return make_capture(self._env, renderer, view, own_camera=self._own_camera, trial=self._trial)
 
     def use_renderer(self, renderer: EnvRenderer) -> None:
         """Capture states from now on for a renderer that another environment's view has made.
@@ -100,8 +102,8 @@ class StateView:
 
         Several views are side by side: (H, V * W, 3).
         """
-        if not self._is_drawn and self._own_camera:
-            return render_frame(self._env)
+        if isinstance(self._renderer, FrameStore):
+            return self._env.render()
         state, change = self._view_capture()
         return side_by_side(States(state[None], [change]).draw(self._renderer))[0]
 

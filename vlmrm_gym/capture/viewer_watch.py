@@ -1,9 +1,11 @@
-"""Detects what a MuJoCo environment changes in Gymnasium's viewer: its camera, its options, and what it adds."""
+"""Detects what a MuJoCo environment changes in how it is drawn: its camera, its viewer's options, what it adds."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+import gymnasium as gym
 import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
@@ -11,7 +13,18 @@ from gymnasium.envs.mujoco.mujoco_rendering import BaseRender, MujocoRenderer, O
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.cameras import FIELDS, get_fields
-from vlmrm_gym.rendering.env_viewers import camera_type, find_viewer, render_own, render_views
+from vlmrm_gym.rendering.env_viewers import (
+    PhysicsScene,
+    attribute_set,
+    camera_type,
+    find_camera,
+    find_drawer,
+    find_scene,
+    find_viewer,
+    own_size,
+    render_own,
+    render_views,
+)
 from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, make_options
 from vlmrm_gym.rendering.stored import check_frame, shrink
@@ -24,36 +37,121 @@ _perturbation_numbers = attrgetter("select", "flexselect", "skinselect", "active
 _scene_numbers = attrgetter("maxgeom", "enabletransform", "stereo", "framewidth")
 _viewport_numbers = attrgetter("left", "bottom", "width", "height")
 _camera_numbers = attrgetter(*(name for name in FIELDS if name != "lookat"))
+_DYNAMIC = [
+    getattr(mujoco.mjtVisFlag, f"mjVIS_{name}")
+    for name in (
+        *("ACTUATOR", "ACTIVATION", "CONSTRAINT", "PERTFORCE", "CONTACTPOINT", "CONTACTFORCE", "CONTACTSPLIT"),
+        *("BODYBVH", "MESHBVH", "SDFITER"),
+    )
+]
+"""Visualisation flags whose drawings need more than positions."""
 
 
-class ViewerWatch:
+class Watch(ABC):
     """Follows the camera that an environment renders with, and detects frames that show more than its state.
+
+    Args:
+        env: What to render.
+        scene: Its scene; see `find_scene`.
+        options: The options that its states are drawn with.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], scene: Any, options: mujoco.MjvOption) -> None:
+        self._env, self._scene = env, scene
+        self._code = _render_methods(env, scene)
+        self._size = own_size(scene)
+        shown = options.flags
+        self._shows_islands = bool(shown[mujoco.mjtVisFlag.mjVIS_ISLAND])
+        has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
+        self._shows_dynamics = any(shown[flag] for flag in _DYNAMIC) or bool(
+            has_rangefinders and shown[mujoco.mjtVisFlag.mjVIS_RANGEFINDER]
+        )
+
+    @abstractmethod
+    def camera(self) -> Mapping[str, Any]:
+        """The fields of the camera now. The same object until one changes."""
+
+    def shows_state(self) -> bool:
+        """Whether state, model and camera determine the environment's frame, drawn by the code that draws it now."""
+        return not (
+            self._shows_dynamics
+            or (self._shows_islands and self._scene.data.nisland)
+            or _render_methods(self._env, self._scene) != self._code
+            or own_size(self._scene) != self._size
+        )
+
+    def prepare(self) -> None:
+        """Run what the environment does before it draws a frame, which may change its model."""
+        frame = np.zeros((*self._size, 3), dtype=np.uint8)
+        with attribute_set(find_drawer(self._scene), "render", lambda *_, **__: frame):
+            self._env.render()
+
+    def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
+        """The environment's own frame in this size: uint8 (height, width, 3); of V > 1 cameras, (V, height, width, 3).
+
+        Args:
+            height: In pixels.
+            width: In pixels.
+            cameras: The cameras to render from. None: the environment's own.
+
+        Raises:
+            RuntimeError: The environment does not render from these cameras, or its viewer can no longer draw.
+        """
+        rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
+        frames = np.stack([shrink(check_frame(frame), height, width) for frame in rendered])
+        return frames if len(frames) > 1 else frames[0]
+
+
+class PhysicsWatch(Watch):
+    """Watches an environment of dm_control's, whose physics make a scene of their own for every frame.
+
+    What they are asked to draw besides the model (overlays, added geoms) or in another way has to be rendered by them.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], scene: PhysicsScene) -> None:
+        super().__init__(env, scene, mujoco.MjvOption())
+        self._camera: Mapping[str, Any] = {}
+
+    def camera(self) -> Mapping[str, Any]:
+        """See `Watch`."""
+        now = get_fields(find_camera(self._scene))
+        if not self._camera or not all(same_value(value, self._camera[name]) for name, value in now.items()):
+            self._camera = now
+        return self._camera
+
+    def shows_state(self) -> bool:
+        """See `Watch`."""
+        return super().shows_state() and self._scene.env.render_kwargs.keys() <= {"height", "width", "camera_id"}
+
+
+class ViewerWatch(Watch):
+    """Watches an environment that renders with a `MujocoRenderer`.
 
     Our renderer draws as a new viewer of Gymnasium's does, with the environment's `visual_options`. The environment has
     to render a frame itself if its viewer has other options or another MjData, a perturbation, markers or overlays, or
-    if code other than Gymnasium's renders.
+    if other code renders than did at first.
 
     Args:
-        env: A `MujocoEnv`, unwrapped.
+        env: What to render.
+        scene: Its scene; see `find_scene`.
         renderer: Draws its states.
-        camera: The fields of its camera now; see `vlmrm_gym.capture.mujoco.find_camera`.
     """
 
-    def __init__(self, env: Any, renderer: MuJoCoRenderer, camera: Mapping[str, Any]) -> None:
-        self._env = env
-        self._first = self._camera = dict(camera)
+    def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
+        own, (_, options, max_geom) = scene.mujoco_renderer, renderer.look
+        super().__init__(env, scene, make_options(options))
+        self._first = self._camera = get_fields(find_camera(scene))
         self._camera_numbers: tuple[Any, ...] | None = None
-        own, (_, options, max_geom) = env.mujoco_renderer, renderer.look
         self._configuration = options, max_geom, own.width, own.height
         self._shown: list[Any] = []
         """The markers in the last frame that was captured, if they have been put back."""
         self._shown_at = -1.0
-        viewport, scene = mujoco.MjrRect(0, 0, own.width, own.height), mujoco.MjvScene(env.model, max_geom)
-        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), scene, viewport)
+        viewport, drawn = mujoco.MjrRect(0, 0, own.width, own.height), mujoco.MjvScene(scene.model, max_geom)
+        self._settings = _settings(make_options(options), mujoco.MjvPerturb(), drawn, viewport)
 
     def camera(self) -> Mapping[str, Any]:
-        """The fields of the camera now. The same object until one changes."""
-        renderer = self._env.mujoco_renderer
+        """See `Watch`."""
+        renderer = self._scene.mujoco_renderer
         viewer = find_viewer(renderer)
         if viewer is None:  # its camera will begin with the configuration
             self._camera_numbers = None
@@ -71,18 +169,17 @@ class ViewerWatch:
         return self._camera
 
     def shows_state(self) -> bool:
-        """Whether state, model and camera determine the environment's frame."""
-        env = self._env
-        if not renders_as_gymnasium(env):
+        """See `Watch`."""
+        scene, renderer = self._scene, self._scene.mujoco_renderer
+        if not super().shows_state() or not _viewer_is_gymnasiums(renderer):
             return False
-        renderer = env.mujoco_renderer
         viewer = find_viewer(renderer)
         shown = renderer if viewer is None else viewer
-        if shown.model is not env.model or shown.data is not env.data:
+        if shown.model is not scene.model or shown.data is not scene.data:
             return False
         if viewer is None:
             return (renderer._vopt, renderer.max_geom, renderer.width, renderer.height) == self._configuration
-        if self._shown and env.data.time != self._shown_at:  # a marker is for one frame
+        if self._shown and scene.data.time != self._shown_at:  # a marker is for one frame
             kept = [marker for marker in viewer._markers if all(marker is not shown for shown in self._shown)]
             viewer._markers[:], self._shown = kept, []
         if viewer._markers or viewer._overlays:
@@ -90,34 +187,38 @@ class ViewerWatch:
         return _settings(viewer.vopt, viewer.pert, viewer.scn, viewer.viewport) == self._settings
 
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
-        """The environment's own frame in this size: uint8 (height, width, 3); of V > 1 cameras, (V, height, width, 3).
-
-        Args:
-            height: In pixels.
-            width: In pixels.
-            cameras: The cameras to render from. None: the environment's own.
-
-        Raises:
-            RuntimeError: The environment does not render from these cameras, or its viewer can no longer draw.
-        """
-        viewer = find_viewer(self._env.mujoco_renderer)
+        """See `Watch`."""
+        viewer = find_viewer(self._scene.mujoco_renderer)
         self._shown = [] if viewer is None else [*viewer._markers]
-        self._shown_at = self._env.data.time
-        rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
+        self._shown_at = self._scene.data.time
+        frame = super().render(height, width, cameras)
         if viewer is not None:  # rendering clears the markers, but the user has yet to render the environment
             viewer._markers[:] = self._shown
-        frames = np.stack([shrink(check_frame(frame), height, width) for frame in rendered])
-        return frames if len(frames) > 1 else frames[0]
+        return frame
 
 
-def renders_as_gymnasium(env: Any) -> bool:
-    """Whether a `MujocoEnv` renders with Gymnasium's own code: no class or attribute replaces a method."""
-    if getattr(env.render, "__func__", None) is not MujocoEnv.render or type(env.mujoco_renderer) is not MujocoRenderer:
-        return False
-    viewer = find_viewer(env.mujoco_renderer)
-    if viewer is not None and (type(viewer) is not OffScreenViewer or not _METHODS.isdisjoint(vars(viewer))):
-        return False
-    return _METHODS.isdisjoint(vars(env.mujoco_renderer))
+def renders_as_gymnasium(env: gym.Env[Any, Any]) -> bool:
+    """Whether a `MujocoEnv`, unwrapped, renders with Gymnasium's own code: no class or attribute replaces a method."""
+    scene = find_scene(env)
+    return (
+        scene is env
+        and _render_methods(env, scene) == [MujocoEnv.render, MujocoEnv.render, MujocoRenderer.render]
+        and _viewer_is_gymnasiums(scene.mujoco_renderer)
+    )
+
+
+def _viewer_is_gymnasiums(renderer: Any) -> bool:
+    """Whether a `MujocoRenderer` has, or will make, a viewer whose methods are Gymnasium's."""
+    viewer = find_viewer(renderer)
+    return _METHODS.isdisjoint(vars(renderer)) and (
+        viewer is None or (type(viewer) is OffScreenViewer and _METHODS.isdisjoint(vars(viewer)))
+    )
+
+
+def _render_methods(env: gym.Env[Any, Any], scene: Any) -> list[Any]:
+    """The functions that render: of the environment, of its scene and of what draws it."""
+    renders = (env.unwrapped.render, getattr(scene, "render", None), find_drawer(scene).render)
+    return [getattr(render, "__func__", render) for render in renders]
 
 
 def _settings(options: Any, perturbation: Any, scene: Any, viewport: Any) -> tuple[Any, ...]:

@@ -11,27 +11,108 @@ from typing import Any
 import gymnasium as gym
 import mujoco
 import numpy as np
+from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer, OffScreenViewer
-from numpy.typing import ArrayLike
 
-from vlmrm_gym.rendering.cameras import TYPES, get_fields, make_cameras, set_fields
+from vlmrm_gym.rendering.cameras import TYPES, get_fields, set_fields
 from vlmrm_gym.rendering.opengl import as_current
 
 CameraFields = Mapping[str, Any]
 """Fields of a `mujoco.MjvCamera`."""
 
 
-def _find_source(env: gym.Env[Any, Any]) -> Any:
-    """What renders the environment: a `MujocoRenderer`, dm_control's physics, or None."""
+class PhysicsScene:
+    """An environment of dm_control's (through Shimmy) as one that has a model and data: those of its physics.
+
+    Args:
+        env: The environment, unwrapped.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.unwrapped = self
+
+    @property
+    def physics(self) -> Any:
+        """What simulates and draws now."""
+        return self.env._env.physics
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The model."""
+        return self.physics.model.ptr
+
+    @property
+    def data(self) -> mujoco.MjData:
+        """Its state."""
+        return self.physics.data.ptr
+
+
+def find_scene(env: gym.Env[Any, Any]) -> Any:
+    """What has the MuJoCo model that an environment shows, its data, and what draws it; None without one.
+
+    An environment with a `MujocoRenderer`: itself, or one that it contains, as a maze does; or a `PhysicsScene`.
+    """
     unwrapped: Any = env.unwrapped
-    physics = getattr(getattr(unwrapped, "_env", None), "physics", None)
-    if physics is not None and isinstance(getattr(unwrapped, "render_kwargs", None), dict):
-        return physics
-    for owner in (unwrapped, *vars(unwrapped).values()):  # a maze renders through an environment that it contains
-        renderer = getattr(owner.unwrapped if isinstance(owner, gym.Env) else owner, "mujoco_renderer", None)
-        if isinstance(renderer, MujocoRenderer):
-            return renderer
+    if hasattr(getattr(unwrapped, "_env", None), "physics") and isinstance(
+        getattr(unwrapped, "render_kwargs", None), dict
+    ):
+        return PhysicsScene(unwrapped)
+    for owner in (unwrapped, *vars(unwrapped).values()):
+        scene: Any = owner.unwrapped if isinstance(owner, gym.Env) else None
+        if isinstance(getattr(scene, "mujoco_renderer", None), MujocoRenderer):
+            return scene
     return None
+
+
+def find_drawer(scene: Any) -> Any:
+    """The object whose `render` draws a scene of `find_scene`."""
+    return scene.physics if isinstance(scene, PhysicsScene) else scene.mujoco_renderer
+
+
+def own_size(scene: Any) -> tuple[int, int]:
+    """(height, width) of the environment's own frames."""
+    if isinstance(scene, PhysicsScene):
+        kwargs = scene.env.render_kwargs
+        return kwargs.get("height", 240), kwargs.get("width", 320)  # the defaults of `Physics.render`
+    return scene.mujoco_renderer.height, scene.mujoco_renderer.width
+
+
+def find_camera(scene: Any) -> mujoco.MjvCamera:
+    """The camera that an environment renders with: of a `MujocoRenderer`, its `camera_id` and `default_cam_config`.
+
+    If these leave open what the camera looks at, Gymnasium chooses it at the first call of `render`: the median
+    position of the geoms in the current state. If `render` has been called, that camera is returned. Otherwise the
+    camera looks at the median position in the initial pose, so that the frame of a state does not depend on earlier
+    states; `pin_camera` makes the environment render with it, too.
+    """
+    camera = mujoco.MjvCamera()
+    if isinstance(scene, PhysicsScene):
+        mujoco.mjv_defaultFreeCamera(scene.model, camera)
+        chosen = scene.env.render_kwargs.get("camera_id", -1)
+        camera.fixedcamid = scene.model.camera(chosen).id if isinstance(chosen, str) else chosen
+        camera.type = TYPES["free" if chosen == -1 else "fixed"]
+        return camera
+    renderer = scene.mujoco_renderer
+    viewer = find_viewer(renderer)
+    set_fields(camera, _initial_camera(scene) if viewer is None else get_fields(viewer.cam))
+    camera.type, camera.fixedcamid = camera_type(renderer), renderer.camera_id
+    return camera
+
+
+def pin_camera(scene: Any) -> None:
+    """Make an environment render with the camera that `find_camera` returns, so that it shows what is scored."""
+    if not isinstance(scene, PhysicsScene) and find_viewer(scene.mujoco_renderer) is None:
+        scene.mujoco_renderer.default_cam_config = _initial_camera(scene)
+
+
+def _initial_camera(scene: Any) -> dict[str, Any]:
+    """The camera configuration of a `MujocoRenderer`; what it leaves open is taken from the initial pose."""
+    data = mujoco.MjData(scene.model)
+    data.qpos[:] = scene.init_qpos if isinstance(scene, MujocoEnv) else scene.model.qpos0
+    mujoco.mj_kinematics(scene.model, data)
+    defaults = {"lookat": np.median(data.geom_xpos, axis=0), "distance": scene.model.stat.extent}
+    return {**defaults, **(scene.mujoco_renderer.default_cam_config or {})}
 
 
 def find_viewer(renderer: Any) -> Any:
@@ -44,45 +125,6 @@ def camera_type(renderer: Any) -> mujoco.mjtCamera:
     return TYPES["free" if renderer.camera_id == -1 else "fixed"]
 
 
-def initial_camera(renderer: Any, qpos: ArrayLike) -> dict[str, Any]:
-    """The camera configuration of a `mujoco_renderer`; what it leaves open is taken from a pose, float64 (nq,)."""
-    data = mujoco.MjData(renderer.model)
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(renderer.model, data)
-    defaults = {"lookat": np.median(data.geom_xpos, axis=0), "distance": renderer.model.stat.extent}
-    return {**defaults, **(renderer.default_cam_config or {})}
-
-
-def own_camera(renderer: Any, qpos: ArrayLike) -> mujoco.MjvCamera:
-    """The camera that a `mujoco_renderer` renders with; before it has rendered, `initial_camera` in a pose."""
-    viewer = find_viewer(renderer)
-    camera = mujoco.MjvCamera()
-    set_fields(camera, initial_camera(renderer, qpos) if viewer is None else get_fields(viewer.cam))
-    camera.type, camera.fixedcamid = camera_type(renderer), renderer.camera_id
-    return camera
-
-
-def find_cameras(env: gym.Env[Any, Any], camera: Any) -> list[CameraFields] | None:
-    """The cameras that a user describes; None if the environment cannot render from a chosen camera.
-
-    Raises:
-        ValueError: `make_cameras` rejects them, or the environment cannot render from one of them.
-    """
-    source = _find_source(env)
-    if source is None:
-        return None
-    if isinstance(source, MujocoRenderer):
-        own = own_camera(source, source.model.qpos0)
-        return [get_fields(one) for one in make_cameras(source.model, camera, own)]
-    cameras = make_cameras(source.model.ptr, camera)
-    if any(one.type != TYPES["fixed"] for one in cameras):
-        raise ValueError(
-            f"`camera`: {env.unwrapped} renders from cameras of its model, by name or number, only. "
-            f"Received {camera!r}."
-        )
-    return [get_fields(one) for one in cameras]
-
-
 def render_own(env: gym.Env[Any, Any]) -> Any:
     """What `env.render()` returns, drawn in the OpenGL context of the environment's viewer.
 
@@ -91,7 +133,7 @@ def render_own(env: gym.Env[Any, Any]) -> Any:
     Raises:
         RuntimeError: The viewer can no longer draw, and the frame is black.
     """
-    viewer = find_viewer(_find_source(env))
+    viewer = find_viewer(getattr(find_scene(env), "mujoco_renderer", None))
     if not isinstance(viewer, OffScreenViewer):
         return env.render()
     with as_current(viewer.opengl_context):
@@ -121,20 +163,22 @@ def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> lis
     Raises:
         RuntimeError: The environment does not render from the camera that its viewer has.
     """
-    source, unwrapped = _find_source(env), env.unwrapped
-    if source is not None and not isinstance(source, MujocoRenderer):
-        kwargs: dict[str, Any] = unwrapped.render_kwargs  # pyright: ignore[reportAttributeAccessIssue]
-        frames = []
+    scene = find_scene(env)
+    if isinstance(scene, PhysicsScene):
+        if any(camera["type"] != TYPES["fixed"] for camera in cameras):
+            raise _unused_camera(env)
+        frames, kwargs = [], scene.env.render_kwargs
         for camera in cameras:
-            with _attribute_set(unwrapped, "render_kwargs", {**kwargs, "camera_id": int(camera["fixedcamid"])}):
+            with attribute_set(scene.env, "render_kwargs", {**kwargs, "camera_id": int(camera["fixedcamid"])}):
                 frames.append(env.render())
         return frames
-    viewer = None if source is None else source._get_viewer("rgb_array")
+    source = scene.mujoco_renderer
+    viewer = source._get_viewer("rgb_array")
     if not isinstance(viewer, OffScreenViewer):
         raise _unused_camera(env)
     before, markers = get_fields(viewer.cam), list(viewer._markers)
     try:
-        with _attribute_set(source, "camera_id", None):  # the viewer's camera counts, whatever its type
+        with attribute_set(source, "camera_id", None):  # the viewer's camera counts, whatever its type
             return [_render_view(env, viewer, camera, markers) for camera in cameras]
     finally:
         set_fields(viewer.cam, before)
@@ -162,11 +206,12 @@ def _unused_camera(env: gym.Env[Any, Any]) -> RuntimeError:
 
 
 @contextmanager
-def _attribute_set(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute for a while."""
-    before = getattr(owner, name)
+def attribute_set(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of an object, or one in place of its class's, for a while."""
+    before = {key: kept for key, kept in vars(owner).items() if key == name}
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        delattr(owner, name)
+        vars(owner).update(before)

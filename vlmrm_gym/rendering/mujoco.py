@@ -217,16 +217,11 @@ class _Canvas:
         mujoco.mjr_readPixels(upside_down, None, self._viewport, self._context)
 
     def _pose(self, state: NDArray[np.float64]) -> None:
-        """The part of `mj_forward` that affects rendering."""
         model, data = self._model, self._data
         ends = np.cumsum((model.nq, 3 * model.nmocap, 4 * model.nmocap))
         data.qpos[:], positions, orientations, data.act[:] = np.split(state, ends)
         data.mocap_pos[:], data.mocap_quat[:] = positions.reshape(-1, 3), orientations.reshape(-1, 4)
-        mujoco.mj_kinematics(model, data)
-        mujoco.mj_comPos(model, data)
-        mujoco.mj_camlight(model, data)
-        mujoco.mj_flex(model, data)
-        mujoco.mj_tendon(model, data)
+        pose(model, data)
 
     def _make_context(self) -> mujoco.MjrContext:
         """Upload textures, meshes and settings. The OpenGL context must be current."""
@@ -236,6 +231,15 @@ class _Canvas:
 
     def close(self) -> None:
         self._free()
+
+
+def pose(model: mujoco.MjModel, data: mujoco.MjData) -> None:
+    """The part of `mj_forward` that affects rendering."""
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_camlight(model, data)
+    mujoco.mj_flex(model, data)
+    mujoco.mj_tendon(model, data)
 
 
 def make_options(visual_options: Mapping[int, bool]) -> mujoco.MjvOption:
