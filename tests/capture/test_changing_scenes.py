@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+from contextlib import closing
 
 import gymnasium as gym
 import mujoco
@@ -12,7 +13,7 @@ from changing_env import CHANGES, ChangingEnv, make
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vlmrm_gym
-from vlmrm_gym.capture import CaptureState, StateView, is_drawn_from_states
+from vlmrm_gym.capture import CaptureState, StateView
 from vlmrm_gym.capture.model_watch import ModelWatch
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
@@ -149,9 +150,15 @@ def test_a_cart_pole_with_another_appearance_is_captured_as_frames(change):
 
 def test_frames_of_environments_that_show_forces_are_stored():
     """What a state does not determine is not drawn from it."""
-    shown = {mujoco.mjtVisFlag.mjVIS_CONTACTFORCE: True}
-    assert not is_drawn_from_states(gym.make("Ant-v5", render_mode="rgb_array", visual_options=shown))
-    assert is_drawn_from_states(gym.make("Ant-v5", render_mode="rgb_array"))
+    for flags in ({}, {mujoco.mjtVisFlag.mjVIS_CONTACTFORCE: True}):
+        env = gym.make("Ant-v5", render_mode="rgb_array", visual_options=flags, width=48, height=48)
+        env.reset(seed=0)
+        with closing(StateView(env)) as view:
+            change = view.capture()[1]
+        if flags:
+            np.testing.assert_array_equal(change.frame, env.render())
+        else:
+            assert change is None
 
 
 def expected_rewards(change, when, seed, **kwargs):

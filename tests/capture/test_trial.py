@@ -1,0 +1,159 @@
+"""Environments that draw with code of their own: states where the pixels are the same, else their frames."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from changing_env import ChangingEnv
+from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.rendering import States
+
+pytestmark = [pytest.mark.usefixtures("no_collection"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+PUSH = np.array([0.5])
+
+
+class Own(ChangingEnv):
+    """Draws what Gymnasium does, by a `render` of its own."""
+
+    def render(self):
+        return self.mujoco_renderer.render(self.render_mode)
+
+
+class ShowsGoal(Own):
+    """Moves a site to its goal when it renders, as Gymnasium-Robotics does."""
+
+    def reset_model(self):
+        self.goal = self.np_random.uniform(-0.5, 0.5, 3)
+        return super().reset_model()
+
+    def render(self):
+        self.model.site_pos[0] = self.goal
+        self.data.site_xpos[0] = self.data.xpos[1] + self.data.xmat[1].reshape(3, 3) @ self.goal
+        self.data.qacc_warmstart[:] = 1.0
+        return super().render()
+
+
+class DrawsOver(Own):
+    """Draws a bar over the frames of its episodes, from one of them on."""
+
+    episode, first = 0, 1
+
+    def reset_model(self):
+        self.episode += 1
+        return super().reset_model()
+
+    def render(self):
+        frame = super().render().copy()
+        if self.episode >= self.first:
+            frame[:4] = 255
+        return frame
+
+
+class DrawsOverLater(DrawsOver):
+    first = 2
+
+
+class Contains(gym.Env):
+    """Renders an environment that it contains, as mazes do."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def __init__(self, size=48):
+        self.inner = ChangingEnv("body moved", size=size)
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed)
+
+    def step(self, action):
+        return self.inner.step(action)
+
+    def render(self):
+        return self.inner.render()
+
+
+def captured(env, episodes=3, steps=2, camera=None):
+    """States and their changes, and the frame that the environment renders of each."""
+    view = StateView(env, camera, "faithful")
+    renderer = view.make_renderer(lambda height, width: (height, width))
+    pairs, shown = [], []
+    for seed in range(episodes):
+        env.reset(seed=seed)
+        view.reset()
+        for _ in range(steps):
+            env.step(PUSH)
+            pairs.append(view.capture())
+            if camera is None:
+                shown.append(env.render())
+    view.close()
+    rows, changes = zip(*pairs, strict=True)
+    drawn = States(np.stack(rows), list(changes)).draw(renderer)
+    renderer.close()
+    return drawn, shown, [change is not None and change.frame is not None for change in changes]
+
+
+@pytest.mark.parametrize("make", [Own, ShowsGoal, Contains])
+def test_an_environment_whose_pixels_are_the_same_is_drawn_from_states(make):
+    """What it does to its model before it draws, and at resets, included."""
+    drawn, shown, stored = captured(make(size=48))
+    assert not any(stored)
+    np.testing.assert_array_equal(drawn, shown)
+    assert not np.array_equal(drawn[1], drawn[3])
+
+
+@pytest.mark.parametrize("make", [Own, ShowsGoal, DrawsOver])
+def test_capturing_changes_neither_state_nor_model(make):
+    """Contract 9: the next step begins where it would have begun."""
+    own, watched = make(size=48), make(size=48)
+    view = StateView(watched)
+    for env in (own, watched):
+        env.reset(seed=0)
+    for _ in range(4):
+        own.step(PUSH), watched.step(PUSH)
+        view.capture()
+        for name in ("qpos", "qvel", "qacc_warmstart", "xpos", "site_xpos", "sensordata"):
+            np.testing.assert_array_equal(getattr(watched.data, name), getattr(own.data, name))
+        np.testing.assert_array_equal(watched.model.site_pos, own.model.site_pos)
+        assert watched.np_random.bit_generator.state == own.np_random.bit_generator.state
+    view.close()
+
+
+def test_a_frame_with_more_than_the_state_is_stored():
+    env = DrawsOver(size=48)
+    drawn, shown, stored = captured(env)
+    assert all(stored)
+    np.testing.assert_array_equal(drawn, shown)
+    assert (drawn[:, :4] == 255).all()
+
+
+def test_a_difference_that_begins_later_is_found_and_said():
+    """At the second, fourth, eighth ... reset: a run in which everything stays equal draws few frames twice."""
+    with pytest.warns(UserWarning, match="shows more than its MuJoCo state in episode 2: its frames are stored"):
+        drawn, shown, stored = captured(DrawsOverLater(size=48))
+    assert stored == [False] * 2 + [True] * 4
+    np.testing.assert_array_equal(drawn, shown)
+
+
+def test_few_states_are_drawn_both_ways(monkeypatch):
+    """Two at first, and one after the second, the fourth and the eighth reset."""
+    draws, draw = [], OffScreenViewer.render
+    monkeypatch.setattr(OffScreenViewer, "render", lambda *args, **kwargs: draws.append(0) or draw(*args, **kwargs))
+    env = Own(size=48)
+    view = StateView(env)
+    for seed in range(9):
+        env.reset(seed=seed)
+        view.reset()
+        for _ in range(5):
+            env.step(PUSH)
+            assert view.capture()[1] is None
+    assert len(draws) == 5
+    view.close()
+
+
+def test_a_chosen_camera_is_that_of_the_models():
+    drawn, _, stored = captured(Own(size=48), camera="watcher")
+    _, shown, _ = captured(Own(size=48, camera="watcher"))
+    assert not any(stored)
+    np.testing.assert_array_equal(drawn, shown)
