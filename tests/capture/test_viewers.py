@@ -171,7 +171,7 @@ class OwnCamera(MujocoRenderer):
     """Chooses the camera at every frame."""
 
     def render(self, render_mode):
-        self.viewer.cam.azimuth = 45.0
+        self._get_viewer(render_mode).cam.azimuth = 45.0
         return super().render(render_mode)
 
 

@@ -1,0 +1,138 @@
+"""Suites of MuJoCo environments: what is drawn from a state is what the environment itself shows, to the pixel.
+
+requirements/suites.txt lists the packages; an environment whose package is missing, or does not fit the MuJoCo that is
+installed, is skipped.
+"""
+
+from contextlib import closing
+
+import gymnasium as gym
+import mujoco
+import numpy as np
+import pytest
+
+import vlmrm_gym
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.rendering import States
+from vlmrm_gym.rendering.env_viewers import find_scene
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_collection"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::SyntaxWarning"),
+]
+
+SMALL = {"width": 64, "height": 64}
+DRAWN = {
+    "Meta-World/MT1 drawer-close-v3": "metaworld",
+    "Meta-World/MT1 push-v3": "metaworld",
+    "dm_control/cartpole-swingup-v0": "shimmy",
+    "dm_control/walker-walk-v0": "shimmy",
+    "FetchReach-v4": "gymnasium_robotics",
+    "HandReach-v3": "gymnasium_robotics",
+    "PointMaze_UMaze-v3": "gymnasium_robotics",
+    "AdroitHandDoor-v1": "gymnasium_robotics",
+}
+"""Environments that are drawn from their states: the package that has each."""
+STORED = {"dm_control/quadruped-escape-v0": "shimmy"}
+"""Those whose frames are stored: range finders are drawn, which measure distances."""
+
+
+def make(env_id):
+    package = {**DRAWN, **STORED}[env_id]
+    module = pytest.importorskip(package, reason=f"{env_id} needs requirements/suites.txt", exc_type=ImportError)
+    if package == "gymnasium_robotics":
+        gym.register_envs(module)
+    name, _, task = env_id.partition(" ")
+    kwargs = {"env_name": task, "seed": 0} if task else {}  # Meta-World's tasks are drawn when it is made
+    kwargs |= {"render_kwargs": {**SMALL, "camera_id": 0}} if package == "shimmy" else SMALL
+    try:
+        return gym.make(name, render_mode="rgb_array", **kwargs)
+    except (AssertionError, AttributeError) as error:
+        pytest.skip(f"{env_id} does not work beside MuJoCo {mujoco.__version__}: {error!r}")
+
+
+def roll(env, view=None, episodes=2, steps=2):
+    """Observations, and the states that a view captures."""
+    observations, captured = [], []
+    for seed in range(episodes):
+        observations.append(env.reset(seed=seed)[0])
+        env.action_space.seed(seed)
+        if view is not None:
+            view.reset()
+        for _ in range(steps):
+            observations.append(env.step(env.action_space.sample())[0])
+            if view is not None:
+                captured.append(view.capture())
+            yield observations[-1], captured[-1] if captured else None
+
+
+def shown(env):
+    """What the environment itself shows of its state: a step leaves positions of one substep before."""
+    scene = find_scene(env)
+    mujoco.mj_forward(scene.model, scene.data)
+    return env.render()
+
+
+def flat(observation):
+    values = observation.values() if isinstance(observation, dict) else [observation]
+    return np.concatenate([np.ravel(value) for value in values])
+
+
+@pytest.mark.parametrize("env_id", DRAWN)
+def test_states_give_the_environments_own_frames(env_id):
+    """Contract 10, over a reset that moves objects: drawn later, in another order, with shadows and reflections."""
+    env = make(env_id)
+    with closing(StateView(env, quality="faithful")) as view:
+        renderer = view.make_renderer(lambda height, width: (height, width))
+        frames, pairs = zip(*((shown(env), pair) for _, pair in roll(env, view)), strict=True)
+    rows, changes = zip(*reversed(pairs), strict=True)
+    with closing(renderer):
+        np.testing.assert_array_equal(States(np.stack(rows), changes).draw(renderer)[::-1], frames)
+    assert all(change is None or change.frame is None for change in changes)
+    assert (frames[1] != frames[3]).any()
+    if env_id.startswith("Meta-World"):
+        assert any("_pos" in name for change in changes for name in (change.fields if change else ()))
+    env.close()
+
+
+@pytest.mark.parametrize("env_id", DRAWN)
+def test_capturing_states_changes_no_observation(env_id):
+    """Contract 9, to the bit."""
+    plain, watched = make(env_id), make(env_id)
+    with closing(StateView(watched)) as view:
+        for (expected, _), (observation, _) in zip(roll(plain), roll(watched, view), strict=True):
+            np.testing.assert_array_equal(flat(observation), flat(expected))
+    plain.close(), watched.close()
+
+
+@pytest.mark.parametrize("env_id", STORED)
+def test_what_states_do_not_determine_is_stored(env_id):
+    env = make(env_id)
+    with closing(StateView(env, quality="faithful")) as view:
+        for _, (_, change) in roll(env, view):
+            np.testing.assert_array_equal(change.frame, shown(env))
+    env.close()
+
+
+@pytest.mark.parametrize("env_id", ["Meta-World/MT1 drawer-close-v3", "FetchReach-v4"])
+def test_a_worker_draws_what_is_drawn_here(env_id):
+    """Contract 3, and 6: models and states cross to its process, no frames."""
+
+    def rewards(num_workers):
+        envs = vlmrm_gym.VLMRewardVectorEnv(
+            [lambda: gym.wrappers.TimeLimit(make(env_id), 3)], reward=brightness, num_workers=num_workers
+        )
+        envs.reset(seed=0)
+        envs.action_space.seed(0)
+        *_, infos = [envs.step(envs.action_space.sample()) for _ in range(3)][-1]
+        envs.close()
+        return infos["vlm_rewards"][0]
+
+    here = rewards(0)
+    assert (here > 0).all()
+    np.testing.assert_allclose(rewards(1), here, rtol=0, atol=1e-5)
+
+
+def brightness(frames):
+    return frames.mean((1, 2, 3)) / 255
