@@ -1,5 +1,10 @@
 """Environments that draw with code of their own: states where the pixels are the same, else their frames."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -157,3 +162,14 @@ def test_a_chosen_camera_is_that_of_the_models():
     _, shown, _ = captured(Own(size=48, camera="watcher"))
     assert not any(stored)
     np.testing.assert_array_equal(drawn, shown)
+
+
+def test_without_a_display_the_remedy_is_named():
+    """Gymnasium asks for a window system first, and MuJoCo's own error names no remedy."""
+    code = "from test_trial import Own, captured; captured(Own(size=48))"
+    hidden = {name: value for name, value in os.environ.items() if name not in ("MUJOCO_GL", "DISPLAY")}
+    environment = {**hidden, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "RuntimeError: <Own instance> cannot render its own frames" in ended.stderr
+    assert "MUJOCO_GL=egl or MUJOCO_GL=osmesa before Python starts." in ended.stderr

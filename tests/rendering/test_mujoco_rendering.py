@@ -12,9 +12,9 @@ import pytest
 from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.rendering.env_viewers import find_camera
 from vlmrm_gym.rendering import opengl
 from vlmrm_gym.rendering.cameras import make_camera
+from vlmrm_gym.rendering.env_viewers import find_camera
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
 ENVS = ["Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum"]

@@ -140,14 +140,13 @@ def _try_success_fn(success_fn: SuccessFunction, env: gym.Env[Any, Any], name: s
     Raises:
         InputError: The function does not keep to its rule, or states of this environment cannot be made.
     """
-    has_states = _drawn_model(env) is not None
-    if has_states:
+    state, change = None, None
+    if _drawn_model(env) is not None:
         env.reset(seed=seed)
         with closing(StateView(env, pin=False)) as view:
             view.reset()
             state, change = view.capture()
-        has_states = change is None or change.frame is None
-    if not has_states:
+    if state is None or (change is not None and change.frame is not None):
         raise InputError(
             "`success` is for MuJoCo environments that are drawn from their states. Received "
             f"{name}. Label rollouts: vlmrm-gym dataset, then --labels."

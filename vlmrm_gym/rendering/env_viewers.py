@@ -131,11 +131,12 @@ def render_own(env: gym.Env[Any, Any]) -> Any:
     Gymnasium's viewers draw in whichever context is current. Once another one has been made, that is not theirs.
 
     Raises:
-        RuntimeError: The viewer can no longer draw, and the frame is black.
+        RuntimeError: The viewer cannot be made, or it can no longer draw, and the frame is black.
     """
     viewer = find_viewer(getattr(find_scene(env), "mujoco_renderer", None))
     if not isinstance(viewer, OffScreenViewer):
-        return env.render()
+        with _remedy_named(env):
+            return env.render()
     with as_current(viewer.opengl_context):
         frame: Any = env.render()
         if not np.any(frame) and not _can_draw(viewer):
@@ -173,7 +174,8 @@ def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> lis
                 frames.append(env.render())
         return frames
     source = scene.mujoco_renderer
-    viewer = source._get_viewer("rgb_array")
+    with _remedy_named(env):
+        viewer = source._get_viewer("rgb_array")
     if not isinstance(viewer, OffScreenViewer):
         raise _unused_camera(env)
     before, markers = get_fields(viewer.cam), list(viewer._markers)
@@ -196,6 +198,18 @@ def _render_view(env: gym.Env[Any, Any], viewer: OffScreenViewer, camera: Camera
     if np.isnan(position).any() or not all(np.array_equal(used[name], camera[name]) for name in given):
         raise _unused_camera(env)
     return frame
+
+
+@contextmanager
+def _remedy_named(env: gym.Env[Any, Any]) -> Iterator[None]:
+    """Say what to do if MuJoCo finds no OpenGL context: Gymnasium asks for a window system first."""
+    try:
+        yield
+    except mujoco.FatalError as error:
+        raise RuntimeError(
+            f"{env.unwrapped} cannot render its own frames, which are needed here: {error}. On a machine without a "
+            "display set the environment variable MUJOCO_GL=egl or MUJOCO_GL=osmesa before Python starts."
+        ) from error
 
 
 def _unused_camera(env: gym.Env[Any, Any]) -> RuntimeError:
