@@ -9,11 +9,12 @@ from typing import Any
 import gymnasium as gym
 import mujoco
 import numpy as np
+from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture.viewer_watch import Watch
 from vlmrm_gym.rendering.cameras import set_fields
-from vlmrm_gym.rendering.env_viewers import find_drawer, find_viewer, own_size, render_own
+from vlmrm_gym.rendering.env_viewers import discard_viewer, find_drawer, find_viewer, own_size, render_own
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
 _FIRST = 2
@@ -53,9 +54,12 @@ class Trial:
             return True
         self._num_due -= 1
         model, state, camera = copy.copy(scene.model), renderer.capture(scene), watch.camera()
-        chooses_camera = find_viewer(find_drawer(scene)) is None  # Gymnasium's viewer does so at its first frame
+        drawer = find_drawer(scene)
+        is_first = find_viewer(drawer) is None  # then a viewer of Gymnasium's chooses its camera
         shown = render_own(self._env)
-        drawn = _draw(model, state, watch.camera() if chooses_camera else camera, own_size(scene), renderer)
+        drawn = _draw(model, state, watch.camera() if is_first else camera, own_size(scene), renderer)
+        if is_first and isinstance(find_viewer(drawer), OffScreenViewer):
+            discard_viewer(drawer)
         self.failed = not np.array_equal(drawn, shown)
         if self.failed and self._last_passed:
             warnings.warn(

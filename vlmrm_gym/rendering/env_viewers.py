@@ -120,6 +120,15 @@ def find_viewer(renderer: Any) -> Any:
     return getattr(renderer, "_viewers", {}).get("rgb_array")
 
 
+def discard_viewer(renderer: MujocoRenderer) -> None:
+    """Free the viewer that renders arrays. The next frame makes another, whose camera begins anew."""
+    viewer: Any = renderer._viewers.pop("rgb_array")
+    renderer.viewer = None
+    with as_current(viewer.opengl_context):
+        viewer.con.free()
+    viewer.close()
+
+
 def camera_type(renderer: Any) -> mujoco.mjtCamera:
     """The type of camera that Gymnasium chooses at every frame: a camera of the model, or a free one."""
     return TYPES["free" if renderer.camera_id == -1 else "fixed"]
