@@ -2,8 +2,8 @@
 
     python benchmarks/suites.py
 
-Needs requirements/suites.txt. Milliseconds of processor time, so that other processes matter little; OpenGL in software, frames of 192 x 192
-pixels. `LP_NUM_THREADS=0` keeps it to one thread.
+Needs requirements/suites.txt. Milliseconds of processor time, so that other processes matter little; OpenGL in
+software, frames of 192 x 192 pixels. LP_NUM_THREADS=0 keeps it to one thread.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import importlib
 import time
 import warnings
 from contextlib import closing
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +21,7 @@ from vlmrm_gym.rendering import States
 
 SIZE = {"width": 192, "height": 192}
 CAMERA = {"render_kwargs": {**SIZE, "camera_id": 0}}
-ENVIRONMENTS = {
+ENVIRONMENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "Meta-World/MT1 drawer-close-v3": ("metaworld", {**SIZE, "seed": 0}),
     "Meta-World/MT1 push-v3": ("metaworld", {**SIZE, "seed": 0}),
     "dm_control/cartpole-swingup-v0": ("shimmy", CAMERA),
@@ -40,7 +41,8 @@ def make(env_id: str) -> gym.Env:
     if package == "gymnasium_robotics":
         gym.register_envs(module)
     name, _, task = env_id.partition(" ")
-    return gym.make(name, render_mode="rgb_array", **kwargs, **({"env_name": task} if task else {}))
+    keywords: Any = kwargs | ({"env_name": task} if task else {})
+    return gym.make(name, render_mode="rgb_array", **keywords)
 
 
 def measure(env_id: str, number: int) -> tuple[str, dict[str, float]]:
@@ -83,7 +85,7 @@ def measure(env_id: str, number: int) -> tuple[str, dict[str, float]]:
 
 def main() -> None:
     """Print a row for each environment."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Frames a second of MuJoCo suites.")
     parser.add_argument("--number", type=int, default=50, help="states of each environment")
     number = parser.parse_args().number
     warnings.simplefilter("ignore")

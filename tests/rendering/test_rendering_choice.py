@@ -6,7 +6,7 @@ import pytest
 
 from vlmrm_gym.capture import is_drawn_from_states, make_renderer
 from vlmrm_gym.envs import CartPole, MountainCar
-from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.rendering.stored import FrameStore, resize
 
 
 class Redrawn(gym.Wrapper):
@@ -78,3 +78,15 @@ def test_stored_frames_are_frames(rng):
 def test_a_scene_with_one_view_takes_no_camera(env_id, camera):
     with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
         make_renderer(made(env_id), camera=camera)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(2, [[25, 225], [25, 225]]), (8, None)])
+def test_a_stored_frame_in_another_size(size, expected):
+    """Smaller: each pixel the mean of its area. Larger: interpolated, as models resize pictures."""
+    frame = np.array([[0, 50, 200, 250]] * 4, dtype=np.uint8)[..., None].repeat(3, axis=2)
+    resized = resize(frame, size, size)[..., 0]
+    if expected is not None:
+        np.testing.assert_array_equal(resized, expected)
+    else:
+        assert (np.diff(resized[0].astype(int)) >= 0).all()
+        assert len(set(resized[0].tolist())) > 4

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.rendering.renderer import EnvRenderer, StateRenderer
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.rendering.stored import FrameStore, check_frame, shrink
+from vlmrm_gym.rendering.stored import FrameStore, check_frame, resize
 
 
 class Capture(ABC):
@@ -66,7 +66,7 @@ class ClassicControlCapture(Capture):
         if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
             return state, None
         frame = check_frame(self._env.render())
-        return state, SceneChange(frame=shrink(frame, self._renderer.height, self._renderer.width))
+        return state, SceneChange(frame=resize(frame, self._renderer.height, self._renderer.width))
 
 
 class DrawingCapture(Capture):

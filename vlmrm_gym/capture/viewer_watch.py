@@ -27,7 +27,7 @@ from vlmrm_gym.rendering.env_viewers import (
 )
 from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, make_options
-from vlmrm_gym.rendering.stored import check_frame, shrink
+from vlmrm_gym.rendering.stored import check_frame, resize
 
 _METHODS = frozenset({**vars(MujocoRenderer), **vars(BaseRender), **vars(OffScreenViewer)})
 _groups = attrgetter(*(f"{kind}group" for kind in ("geom", "site", "joint", "tendon", "actuator", "flex", "skin")))
@@ -98,7 +98,7 @@ class Watch(ABC):
             RuntimeError: The environment does not render from these cameras, or its viewer can no longer draw.
         """
         rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
-        frames = np.stack([shrink(check_frame(frame), height, width) for frame in rendered])
+        frames = np.stack([resize(check_frame(frame), height, width) for frame in rendered])
         return frames if len(frames) > 1 else frames[0]
 
 

@@ -62,8 +62,10 @@ def check_frame(rendered: object) -> NDArray[np.uint8]:
     return frame
 
 
-def shrink(frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
-    """A frame, uint8 (H, W, 3), in another size, each pixel the mean of its area."""
+def resize(frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
+    """A frame, uint8 (H, W, 3), in another size: each pixel the mean of its area; interpolated if it is larger."""
     from PIL import Image  # not needed for what is drawn from states
 
-    return np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BOX))
+    filters = Image.Resampling
+    is_larger = height > frame.shape[0] or width > frame.shape[1]
+    return np.asarray(Image.fromarray(frame).resize((width, height), filters.BICUBIC if is_larger else filters.BOX))
