@@ -12,10 +12,17 @@ from changing_env import ChangingEnv
 from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 
 from vlmrm_gym.capture import StateView
+from vlmrm_gym.capture.model_watch import data_memory, restored
 from vlmrm_gym.rendering import States
 
 pytestmark = [pytest.mark.usefixtures("no_collection"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 PUSH = np.array([0.5])
+FIXED = [
+    *("qpos", "qvel", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "qacc", "xpos", "xquat", "xmat"),
+    *("site_xpos", "geom_xpos", "cam_xpos", "subtree_com", "cinert", "cvel", "actuator_force", "qfrc_actuator"),
+    *("sensordata", "cacc", "cfrc_int", "cfrc_ext", "qfrc_constraint"),
+]
+"""What observations and the next step read."""
 
 
 class Own(ChangingEnv):
@@ -106,6 +113,18 @@ def test_an_environment_whose_pixels_are_the_same_is_drawn_from_states(make):
     assert not any(stored)
     np.testing.assert_array_equal(drawn, shown)
     assert not np.array_equal(drawn[1], drawn[3])
+
+
+def test_the_memory_that_is_put_back_is_that_of_every_array_of_fixed_size():
+    """The others, contacts and constraints, are computed by every step."""
+    env = gym.make("Humanoid-v5").unwrapped
+    env.reset(seed=0)
+    before = {name: getattr(env.data, name).copy() for name in FIXED}
+    with restored([data_memory(env.data)]):
+        for name in FIXED:
+            getattr(env.data, name)[...] = 7
+    for name, value in before.items():
+        np.testing.assert_array_equal(getattr(env.data, name), value)
 
 
 @pytest.mark.parametrize("make", [Own, ShowsGoal, DrawsOver])

@@ -98,7 +98,9 @@ def small_memory(model: mujoco.MjModel) -> list[NDArray[np.uint8]]:
 
 def data_memory(data: mujoco.MjData) -> NDArray[np.uint8]:
     """The memory of what the next step and observations read, which does not keep the data alive."""
-    return _memory(_address(data.qpos), data.nbuffer)  # arrays of fixed size are in one block; `qpos` is the first
+    # MuJoCo allocates the arrays of fixed size as one block; these are its first and its last.
+    start = _address(data.qpos)
+    return _memory(start, _address(data.cfrc_ext) + data.cfrc_ext.nbytes - start)
 
 
 @contextmanager

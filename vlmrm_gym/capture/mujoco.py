@@ -73,8 +73,9 @@ class MuJoCoCapture(Capture):
             self._memory = small_memory(self._model)
         if self._trial is None:
             return self._capture()
-        with restored([*self._memory, data_memory(self._scene.data)]):
-            pose(self._scene.model, self._scene.data)  # a step leaves positions of one substep before
+        data = self._scene.data  # kept, whatever rendering replaces
+        with restored([*self._memory, data_memory(data)]):
+            pose(self._model, data)  # a step leaves positions of one substep before
             return self._capture()
 
     def _capture(self) -> tuple[NDArray[np.float64], SceneChange | None]:
