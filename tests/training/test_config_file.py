@@ -341,4 +341,4 @@ def test_the_default_of_learning_starts_waits_for_an_episode_of_every_environmen
 def test_a_removed_key_is_said_to_be_removed(tmp_path):
     (tmp_path / "old.yaml").write_text("env_name: VLMRM/CartPole-v1\nreward:\n  score_tolerance: 0.02\n")
     (problem,) = read_config_file(tmp_path / "old.yaml").problems
-    assert (problem.line, problem.message) == (3, "`reward.score_tolerance` was removed. Use score_every.")
+    assert problem.message == "`reward.score_tolerance` was removed. Use score_every."
