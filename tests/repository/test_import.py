@@ -34,7 +34,6 @@ def test_importing_the_checks_loads_nothing_heavy():
         "measures.agreement",
         "measures.bootstrap",
         "measures.controls",
-        "measures.signal",
         "search",
         "report",
         "summary",

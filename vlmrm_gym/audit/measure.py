@@ -7,8 +7,7 @@ import numpy as np
 from vlmrm_gym.audit.measures.agreement import Agreement, measure_agreement
 from vlmrm_gym.audit.measures.bootstrap import Interval
 from vlmrm_gym.audit.measures.controls import Control, best_control, chance_limit
-from vlmrm_gym.audit.measures.signal import measure_signal
-from vlmrm_gym.audit.results import AdversarialSearch, ContactSheet, Landscape, Measures, SignalCurves
+from vlmrm_gym.audit.results import AdversarialSearch, ContactSheet, Landscape, Measures
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Samples
 from vlmrm_gym.audit.scene import Scene
@@ -64,23 +63,6 @@ def controls(
         Control(name=name, explanation=why, auc=auc(values, labels), chance=chance_limit(labels, own, len(rewards)))
         for name, why, values, labels, own in rewards
     ]
-
-
-def signal_curves(samples: Samples, reward: RewardView) -> SignalCurves:
-    """Rewards along the rollouts, and the way from there to the goal's."""
-    along = samples.along(reward(samples.visited.features))
-    behaviours = [rollout.behaviour for rollout in samples.rollouts]
-    untrained = [
-        rewards
-        for rewards, behaviour in zip(along, behaviours, strict=True)
-        if behaviour in ("random", "constant") and len(rewards) > 1
-    ]
-    goal = None if samples.goals is None else reward(samples.goals.features)
-    return SignalCurves(
-        rewards=np.stack([rewards[: min(map(len, along))] for rewards in along]),
-        behaviours=behaviours,
-        signal=None if goal is None or not untrained else measure_signal(untrained, goal),
-    )
 
 
 def landscapes(
@@ -140,7 +122,6 @@ def summarise(
     reward: RewardView,
     agreed: Mapping[str, Agreement],
     exploits: AdversarialSearch,
-    signal: SignalCurves,
     measured_controls: Sequence[Control],
 ) -> Measures:
     """The numbers of one combination of settings."""
@@ -152,8 +133,6 @@ def summarise(
         epic=None if best is None else best.epic,
         control_auc=best_control(measured_controls),
         exploit_excess=_excess(samples, reward, exploits),
-        gap=None if signal.signal is None else signal.signal.gap,
-        noise=None if signal.signal is None else signal.signal.noise,
     )
 
 

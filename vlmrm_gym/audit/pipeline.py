@@ -11,14 +11,13 @@ import numpy as np
 from tqdm import tqdm
 
 from vlmrm_gym.audit import exploits
-from vlmrm_gym.audit.measure import agreements, contact_sheets, controls, landscapes, signal_curves, summarise
+from vlmrm_gym.audit.measure import agreements, contact_sheets, controls, landscapes, summarise
 from vlmrm_gym.audit.provenance import read_provenance
 from vlmrm_gym.audit.results import AdversarialSearch, Candidate, Report, Row
 from vlmrm_gym.audit.rewards import EncodedRewards, alpha_curves, control_rewards, encoder_key
 from vlmrm_gym.audit.samples import collect, count_states, play_rollouts
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.audit.settings import AuditSettings
-from vlmrm_gym.audit.viewpoints import compare_viewpoints
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.models import unload
@@ -116,9 +115,8 @@ def _audit_scene(
     camera, seed = candidates[0].camera, settings.seed
     with ExitStack() as opened:
         env = opened.enter_context(closing(settings.make_env(candidates[0].textured)))
-        make_scene = partial(Scene, env, rewards.encoder, progress=progress.update)
         with as_input_error():
-            scene = opened.enter_context(make_scene(camera))
+            scene = opened.enter_context(Scene(env, rewards.encoder, camera, progress.update))
         rollouts = play_rollouts(settings, scene)
         notes = _name_blind_cameras(scene, rollouts)
         visited = States.concatenate([rollout.states for rollout in rollouts])
@@ -131,7 +129,7 @@ def _audit_scene(
         for candidate in candidates:
             view = partial(rewards.view, combine_views=candidate.combine_views, num_views=scene.num_views)
             reward = view(candidate.reward)
-            agreed, signal = agreements(samples, reward, seed), signal_curves(samples, reward)
+            agreed = agreements(samples, reward, seed)
             others = {name: view(spec) for name, spec in control_rewards(candidate.reward).items()}
             measured_controls = controls(samples, reward, others, black)
             reason = ORDERED if rewards.is_ordered else CHANGING if is_changing else NO_STATES
@@ -141,10 +139,9 @@ def _audit_scene(
             report = Report(
                 subject=settings.name,
                 candidate=candidate,
-                measures=summarise(samples, reward, agreed, found, signal, measured_controls),
+                measures=summarise(samples, reward, agreed, found, measured_controls),
                 agreements=agreed,
                 exploits=found,
-                signal=signal,
                 controls=measured_controls,
                 notes=notes,
             )
@@ -152,7 +149,6 @@ def _audit_scene(
                 curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
                 report = replace(
                     report,
-                    viewpoints=compare_viewpoints(scene, make_scene, camera, reward, task, samples, found),
                     landscapes=landscapes(scene, task, samples, curves, reward),
                     sheets=contact_sheets(scene, samples, reward),
                     provenance=read_provenance(weights=rewards.weights, seed=seed),

@@ -1,4 +1,4 @@
-"""How well a reward agrees with labels of success: AUC, EPIC distance, histograms."""
+"""How well a reward agrees with labels of success: AUC and EPIC distance."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.audit.measures.bootstrap import Interval, measure_intervals
 from vlmrm_gym.metrics import all_alike, check_labelled
-
-
-@dataclass(frozen=True, kw_only=True)
-class Histograms:
-    """How the rewards of each class are distributed, in bins of equal width that both share."""
-
-    edges: NDArray[np.float64]
-    """float64 (bins + 1,), ascending."""
-    successes: NDArray[np.int64]
-    """int64 (bins,)."""
-    failures: NDArray[np.int64]
-    """int64 (bins,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +19,6 @@ class Agreement:
     """How many labels are True."""
     failures: int
     """How many are False."""
-    histograms: Histograms
     auc: Interval | None = None
     """How often a success has a higher reward than a failure, from 0 to 1; chance is 0.5."""
     epic: Interval | None = None
@@ -43,7 +30,6 @@ def measure_agreement(
     success: ArrayLike,
     *,
     groups: ArrayLike | None = None,
-    bins: int = 20,
     resamples: int = 1000,
     seed: int = 0,
 ) -> Agreement:
@@ -53,7 +39,6 @@ def measure_agreement(
         reward: float (N,), finite, not empty.
         success: bool (N,).
         groups: int (N,), the rollout that each state is from, if they are from rollouts: see `measure_intervals`.
-        bins: How many bins the histograms have.
         resamples: Of the intervals: see `measure_intervals`.
         seed: Of the intervals: see `measure_intervals`.
 
@@ -64,15 +49,11 @@ def measure_agreement(
         ValueError: Shapes or types differ from those above, or a reward is not finite.
     """
     rewards, successes = check_labelled(reward, success)
-    counted = {
-        "successes": int(successes.sum()),
-        "failures": int((~successes).sum()),
-        "histograms": _histograms(rewards, successes, bins),
-    }
+    count = int(successes.sum())
     if problem := _problem(rewards, successes):
-        return Agreement(problem=problem, **counted)
+        return Agreement(problem=problem, successes=count, failures=len(successes) - count)
     auc, epic = measure_intervals(rewards, successes, groups=groups, resamples=resamples, seed=seed)
-    return Agreement(problem=None, auc=auc, epic=epic, **counted)
+    return Agreement(problem=None, successes=count, failures=len(successes) - count, auc=auc, epic=epic)
 
 
 def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str | None:
@@ -82,12 +63,3 @@ def _problem(rewards: NDArray[np.float64], successes: NDArray[np.bool_]) -> str 
     if all_alike(rewards):
         return f"All {len(rewards)} rewards are alike ({rewards[0]:g}): they do not separate successes from failures."
     return None
-
-
-def _histograms(rewards: NDArray[np.float64], successes: NDArray[np.bool_], bins: int) -> Histograms:
-    low, high = rewards.min(), rewards.max()
-    if all_alike(rewards):  # so narrow a range cannot be divided into bins
-        low, high = low - max(abs(low), 1) / 2, high + max(abs(high), 1) / 2
-    of_successes, edges = np.histogram(rewards[successes], bins, (low, high))
-    of_failures, _ = np.histogram(rewards[~successes], bins, (low, high))
-    return Histograms(edges=edges, successes=of_successes, failures=of_failures)
