@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmrm_gym.audit.measures.agreement import measure_agreement
+from vlmrm_gym.audit.measures import measure_agreement
 from vlmrm_gym.metrics import auc, epic_distance
 
 CASES = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=30)

@@ -14,8 +14,7 @@ from browsing import look_at
 from reports import draw_frames, full_report, minimal_report
 
 from vlmrm_gym.audit.formatting import MEASURES, MINUS
-from vlmrm_gym.audit.measures.agreement import measure_agreement
-from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures import Interval, measure_agreement
 from vlmrm_gym.audit.report import render, write_report
 from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures, Row
 from vlmrm_gym.rewards.custom import ImportedReward

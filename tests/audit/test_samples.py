@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit.measure import agreements, summarise
-from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures import Interval
+from vlmrm_gym.audit.pipeline import agreements, summarise
 from vlmrm_gym.audit.results import AdversarialSearch, Measures
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples

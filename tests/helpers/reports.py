@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from vlmrm_gym.audit.measures.agreement import measure_agreement
-from vlmrm_gym.audit.measures.bootstrap import Interval
-from vlmrm_gym.audit.measures.controls import Control
+from vlmrm_gym.audit.measures import Control, Interval, measure_agreement
 from vlmrm_gym.audit.results import (
     AdversarialSearch,
     Candidate,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures import Interval
 from vlmrm_gym.audit.results import Candidate, Measures, Report, Row
 
 MINUS = "\N{MINUS SIGN}"

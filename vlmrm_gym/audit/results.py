@@ -1,6 +1,6 @@
 """What a check of a reward finds, as data.
 
-`vlmrm_gym.audit.measure` measures it, and `vlmrm_gym.audit.report` shows it.
+`vlmrm_gym.audit.pipeline` measures it, and `vlmrm_gym.audit.report` shows it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.measures.agreement import Agreement
-from vlmrm_gym.audit.measures.bootstrap import Interval
-from vlmrm_gym.audit.measures.controls import Control
+from vlmrm_gym.audit.measures import Agreement, Control, Interval
 from vlmrm_gym.rewards.specification import RewardSpec
 
 
