@@ -205,7 +205,7 @@ class Agent(nn.Module):
     def sample(self, observations: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Actions (..., A) for normalized observations, their log probabilities (...,), and the mean actions."""
         mean, log_std = self.actor(observations).chunk(2, -1)
-        log_std = -5 + 3.5 * (torch.tanh(log_std) + 1)
+        log_std = log_std.clamp(-20, 2)  # of Stable-Baselines3: it explores more at first than CleanRL's
         distribution = torch.distributions.Normal(mean, log_std.exp())
         u = distribution.rsample()
         # log(1 - tanh(u)^2), in a form that does not underflow
