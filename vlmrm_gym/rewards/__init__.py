@@ -7,7 +7,7 @@ from vlmrm_gym.rewards.base import RenderSize, RewardModel
 from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.custom import ImportedReward
 from vlmrm_gym.rewards.endpoint import Endpoint
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.specification import RewardSpec, from_mapping, to_mapping
 

@@ -24,7 +24,7 @@ from vlmrm_gym.rewards.custom import (
     is_specification_class,
 )
 from vlmrm_gym.rewards.endpoint import Endpoint
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.program import Program
 
 

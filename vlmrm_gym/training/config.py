@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import FLAGS, LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
