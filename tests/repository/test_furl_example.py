@@ -79,7 +79,7 @@ def test_a_short_run_pays_clip_tunes_and_relabels(tmp_path, monkeypatch, near_th
     folder = furl.main(short(tmp_path))
 
     first = next(infos for infos in added if "_vlm_rewards" in infos and infos["_vlm_rewards"].any())
-    goal = furl.vlmrm_gym.CLIPReward(prompt=REGISTERED[furl.Args.env_id].prompt).head.goal.cpu().numpy()
+    goal = furl.vlmrm_gym.CLIPReward("tiny", prompt=REGISTERED[furl.Args.env_id].prompt).head.goal.cpu().numpy()
     successes = np.stack([infos["success"] for infos in added[:20]], 1)
     assert successes[:, -1].all()
     assert not successes[:, 0].any()
