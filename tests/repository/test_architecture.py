@@ -59,7 +59,6 @@ ALLOWED = {
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"rewards", "pending", "relabeling"},
     "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "relabeling"},
-    "tuning": BASE | {"rendering", "episode_log", "rewards", "relabeling"},
     "sb3": BASE
     | {
         "capture",
@@ -71,7 +70,6 @@ ALLOWED = {
         "relabeling",
         "replay",
         "preferences",
-        "tuning",
     },
     "training": BASE
     | {
