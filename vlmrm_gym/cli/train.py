@@ -36,11 +36,10 @@ class Train:
     --prompt, --baseline, --alpha, --model, --camera and --labeler are short for --reward.prompt and so on, --reward for
     --reward.name, and --reward-kwargs for --reward.kwargs.
 
-    Ctrl-C writes a checkpoint and ends the training. After Ctrl-C, a crash or a reboot, --resume continues exactly from
-    the newest checkpoint (in environments of other packages, with new episodes).
+    Ctrl-C ends the training with a checkpoint, when the episodes have ended. After Ctrl-C, a crash or a reboot,
+    --resume continues from the newest checkpoint as if nothing had happened.
 
-    Do not resume a stranger's run: its checkpoints are read without executing code, but its configuration names models
-    to download and folders to write to (SECURITY.md).
+    Do not resume a stranger's run: its configuration names models to download and folders to write to (SECURITY.md).
     """
 
     config: Annotated[Path | None, tyro.conf.Positional] = None
