@@ -25,7 +25,7 @@ PAIRS = make_pairs(6)
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.02)
+    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.02)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ STEPS = 10
 @pytest.fixture(autouse=True)
 def key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.02)
+    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.02)
     _open_scores.cache_clear()
 
 

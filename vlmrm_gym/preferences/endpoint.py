@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym.endpoint.client import Reply
 from vlmrm_gym.endpoint.messages import encode, without_thinking
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
@@ -101,7 +100,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
 
     @cached_property
     def _session(self) -> Session:
-        return Session(self, None if self.stages == 1 else False)
+        return Session(self, logprobs=self.stages == 1)
 
     def _prepare(self, pair: Pair) -> Callable[[Asked], Answer]:
         images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
@@ -126,10 +125,7 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             described = session.send(show, asked)
             if described.text is None or not (description := without_thinking(described.text)):
                 return None
-            return _parse(session.send(prompts.judge(prompt, description), asked))
+            found = prompts.OPTIONS.parse(session.send(prompts.judge(prompt, description), asked))
+            return None if found is None else found.value
         question = prompts.show_pair(prompt, files, prompts.QUESTION, trajectory=self.trajectory)
-        return session.estimate(question, asked, _parse, prompts.read_bare)
-
-
-def _parse(reply: Reply) -> float | None:
-    return prompts.parse_answer(reply.text, truncated=reply.truncated)
+        return session.estimate(question, asked, prompts.OPTIONS)
