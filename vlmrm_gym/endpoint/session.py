@@ -227,7 +227,7 @@ class Session:
                 break
             reply = self.send(messages, asked)
             found = options.parse(reply)
-            if found is None and reply.tokens:
+            if found is None and self._has_logprobs:
                 break  # another reply would be the same
             if found is not None and (expectation := options.expect(found, reply.tokens or ())) is not None:
                 return expectation
