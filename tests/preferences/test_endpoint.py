@@ -18,7 +18,6 @@ from vlm_server import KEY, PREAMBLE, VLMServer, body, busy, completion, status
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.endpoint import EndpointLabeler
 from vlmrm_gym.preferences.pairs import Pair
-from vlmrm_gym.preferences.pictures import draw_trajectory
 
 PAIRS = make_pairs(6)
 
@@ -282,29 +281,6 @@ def test_a_segment_is_shown_by_its_last_state_or_by_several(server, make):
     assert [image.shape for image in images] == [(200, 600, 3)] * 2
     assert (images[0][:, 300:] == draw_poles(sides[0].states)[2, 0]).all()
     assert (images[0][:, :300] == draw_poles(sides[0].states)[0, 0]).all()
-
-
-def test_a_trajectory_is_drawn_where_something_moved():
-    """A square goes from left to right: the line joins its places, and the rest stays."""
-    frames = np.full((4, 1, 60, 100, 3), 255, np.uint8)
-    for i in range(4):
-        frames[i, 0, 26:34, 10 + 20 * i : 18 + 20 * i] = 0
-    drawn = draw_trajectory(frames)
-    changed = np.argwhere((drawn[0] != frames[-1, 0]).any(-1))
-    assert changed[:, 0].min() >= 28
-    assert changed[:, 0].max() <= 32
-    assert (changed[:, 1].min(), changed[:, 1].max()) == (pytest.approx(23.5, abs=2), pytest.approx(63.5, abs=2))
-    assert (draw_trajectory(frames[:1]) == frames[0]).all()
-
-
-def test_the_trajectory_reaches_the_server(server, make):
-    from vlm_server import read
-
-    side = make_side(80, 60, 40, 20)
-    list(make(trajectory=True).answers([Pair(first=side, second=make_side(10), prompt="upright")]))
-    images, texts = read(server.bodies[0]["messages"])
-    assert (images[0] != draw_poles(side.states)[-1, 0]).any()
-    assert "blue to red" in texts
 
 
 def test_the_package_is_needed(make, monkeypatch):

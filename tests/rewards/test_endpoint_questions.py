@@ -14,7 +14,7 @@ def test_all_views_are_in_one_question():
 
 
 def test_the_question_comes_last_and_what_is_shared_first():
-    (message,) = show_pair("a goal", [b"first", b"second"], "Which?", trajectory=False)
+    (message,) = show_pair("a goal", [b"first", b"second"], "Which?")
     kinds = [part["type"] for part in message["content"]]
     assert kinds == ["text", "text", "image_url", "text", "image_url", "text"]
     assert "a goal" in message["content"][0]["text"]

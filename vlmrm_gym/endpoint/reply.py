@@ -91,41 +91,50 @@ def read_reply(response: Response) -> Reply:
     """
     try:
         content = json.loads(response.body)
-        said = json.dumps(content, ensure_ascii=False)
     except (ValueError, RecursionError):
-        content, said = None, response.body.decode("utf-8", "replace")
+        content = None
     error = content.get("error") if isinstance(content, dict) else None
     status = response.status
     if status == 200 and error:  # as gateways answer, when the server behind them fails
         code = str(error.get("code")) if isinstance(error, dict) else ""
         status = int(code) if re.fullmatch(r"[45]\d\d", code) else 502
     if status != 200:
-        raise _read_error(status, said, response.headers)
+        raise _read_error(status, response)
     if not isinstance(content, dict) or not isinstance(content.get("choices"), list):
-        torn = content is None and said.lstrip()[:1] in ("", "{")
-        raise Failure(f"answered 200 with what is no chat completion: {begin(said)}", 200, again=torn)
+        torn = content is None and response.body.lstrip()[:1] in (b"", b"{")
+        raise Failure(f"answered 200 with what is no chat completion: {begin(response.body)}", 200, again=torn)
     try:
         return _read_completion(content)
     except (AttributeError, LookupError, TypeError, ValueError):
-        raise Failure(f"answered 200 with a broken completion: {begin(said)}", 200, again=True) from None
+        raise Failure(f"answered 200 with a broken completion: {begin(response.body)}", 200, again=True) from None
 
 
-def begin(said: str) -> str:
-    """The beginning of what a server said, on one line, for a message."""
-    return truncate(" ".join(printable(said).split()), 500) or "nothing"
+def words_of(body: bytes) -> str:
+    """What a server sent, as one line of text: what it writes as JSON in plain characters."""
+    try:
+        said = json.dumps(json.loads(body), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        said = body.decode("utf-8", "replace")
+    return " ".join(printable(said).split())
 
 
-def _read_error(status: int, said: str, headers: dict[str, str]) -> Failure:
-    pause = _read_pause(headers.get("retry-after", ""))
+def begin(body: bytes) -> str:
+    """The beginning of what a server sent, for a message."""
+    return truncate(words_of(body), 500) or "nothing"
+
+
+def _read_error(status: int, response: Response) -> Failure:
+    pause = _read_pause(response.headers.get("retry-after", ""))
     again = status in (408, 409, 425, 429) or (status >= 500 and status != 501)
-    where = headers.get("location", "")
-    redirect = f"a redirect to {where}, which is not followed. " if 300 <= status < 400 else ""
+    said = f"answered {status}: "
+    if 300 <= status < 400:
+        said += printable(f"a redirect to {response.headers.get('location')}, which is not followed. ")
     return Failure(
-        f"answered {status}: {begin(redirect + said)}",
+        said + begin(response.body),
         status,
         again=again and (pause or 0) <= _MAX_PAUSE,
         pause=pause,
-        words=said[:10_000],
+        words=words_of(response.body[:10_000]),
     )
 
 

@@ -15,9 +15,9 @@ from vlmrm_gym.identity import undecisive
 from vlmrm_gym.preferences import endpoint_prompts as prompts
 from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import draw_trajectory, montage, spread
+from vlmrm_gym.preferences.pictures import montage, spread
 from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_flag, check_positive_integer, check_size, is_number
+from vlmrm_gym.validation import check_positive_integer, check_size, is_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     gives no log probabilities."""
     num_frames: int = 1
     """States of a segment in its image, from left to right: the last, and others evenly before it."""
-    trajectory: bool = False
-    """Whether the path of what moved in the segment is drawn onto its last state (VARP), see `draw_trajectory`."""
     views: Any = None
     """MuJoCo environments only: own cameras, as `camera` of `VLMReward`; None: those of the pair."""
     size: tuple[int, int] | None = None
@@ -55,7 +53,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if self.stages not in (1, 2):
             raise ValueError(f"`stages` must be 1 or 2. Received {self.stages!r}.")
         check_positive_integer("num_frames", self.num_frames)
-        check_flag("trajectory", self.trajectory)
         object.__setattr__(self, "size", check_size(self.size))
         if self.price is not None:
             price = tuple(self.price) if isinstance(self.price, Sequence) else ()
@@ -92,8 +89,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             session.close()
 
     def _draw(self, side: Side) -> np.ndarray:
-        if self.trajectory:
-            return montage(draw_trajectory(side.draw(side.states, size=self.size, views=self.views))[None])
         wanted = np.zeros(len(side), bool)
         wanted[spread(len(side), self.num_frames)] = True
         return montage(side.draw(side.states[wanted], size=self.size, views=self.views))
@@ -121,11 +116,11 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         """The probability that the second of two images is closer to the goal; None if there is no answer."""
         session = self._session
         if self.stages == 2:
-            show = prompts.show_pair(prompt, files, prompts.DESCRIBE, trajectory=self.trajectory)
+            show = prompts.show_pair(prompt, files, prompts.DESCRIBE)
             described = session.send(show, asked)
             if described.text is None or not (description := without_thinking(described.text)):
                 return None
             found = prompts.OPTIONS.parse(session.send(prompts.judge(prompt, description), asked))
             return None if found is None else found.value
-        question = prompts.show_pair(prompt, files, prompts.QUESTION, trajectory=self.trajectory)
+        question = prompts.show_pair(prompt, files, prompts.QUESTION)
         return session.estimate(question, asked, prompts.OPTIONS)

@@ -10,7 +10,6 @@ INTRODUCTION = (
     "An image may be a row of moments, in the order of time from left to right, or a column of views of one moment: "
     "then compare the last moment."
 )
-TRAJECTORY = "\nA line from blue to red, if there is one, shows how the scene moved until the moment of the image."
 DESCRIBE = (
     "Look at each image. Describe what matters for the goal: what is where, and how far each image is from the goal. "
     "Then say in what respect the two images differ."
@@ -34,10 +33,10 @@ OPTIONS = Options(
 """0 Image 1, 1 Image 2, 0.5 neither."""
 
 
-def show_pair(prompt: str, images: Sequence[bytes], request: str, *, trajectory: bool = False) -> list[Message]:
+def show_pair(prompt: str, images: Sequence[bytes], request: str) -> list[Message]:
     """Two PNG images, and a request."""
-    introduction = INTRODUCTION.format(prompt=prompt) + (TRAJECTORY if trajectory else "")
-    return ask_about(introduction, [(f"Image {number}:", image) for number, image in enumerate(images, 1)], request)
+    shown = [(f"Image {number}:", image) for number, image in enumerate(images, 1)]
+    return ask_about(INTRODUCTION.format(prompt=prompt), shown, request)
 
 
 def judge(prompt: str, description: str) -> list[Message]:
