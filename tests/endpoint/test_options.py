@@ -266,3 +266,5 @@ def test_words_that_begin_several_answers_are_none():
     options = Options({"one": 1.0, "other": 0.0})
     tokens = [place("one", 0.6, other=0.2, o=0.2)]
     assert options.expect(options.parse(reply("one")), tokens) == pytest.approx(0.75)
+    tokens = [place("o", 0.6, one=0.2, other=0.2), place("ne", 1.0)]
+    assert options.expect(options.parse(reply("one")), tokens) is None

@@ -108,6 +108,7 @@ def test_what_is_no_probability_means_votes(server, make, logprobs, why):
         assert score(make(concurrency=1), 2) == [pytest.approx(0.6)] * 2
     assert len(warned) == 1
     assert server.requests == 10
+    assert sum("logprobs" in one for one in server.bodies) == (10 if why == "more than all" else 1)
 
 
 @pytest.mark.parametrize("logprobs", [None, {}, {"content": None}, {"tokens": ["Yes"], "token_logprobs": [-0.1]}])
