@@ -69,10 +69,8 @@ def names_code(kind: object, values: Mapping[str, Any]) -> bool:
     return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
 
 
-NAMES_SERVER = (
-    f"names a server that pictures and a key would be sent to, or has a `request` of more than {', '.join(SAMPLING)}"
-)
-"""What messages say where `names_server` is True."""
+SERVER = f"a server that pictures and a key would be sent to, or has a `request` of more than {', '.join(SAMPLING)}"
+"""What messages say that is named where `names_server` is True."""
 
 
 def names_server(kind: object, values: Mapping[str, Any]) -> bool:
