@@ -190,7 +190,9 @@ def test_after_sigkill_nothing_is_lost_and_only_what_was_under_way_is_asked_agai
         assert subprocess.run(command, env=environment, cwd=Path(__file__).parents[2]).returncode == 0
         with AnswersFile(path) as file:
             assert len(file.records()) == 12
-            assert [answer.preference > 0.5 for answer in ask_again(file)] == [is_second(p) for p in make_pairs(12)]
+            assert [answer.preference > 0.5 for answer in ask_again(file, server.url)] == [
+                is_second(p) for p in make_pairs(12)
+            ]
         assert len(server.asked) == 24
         # Two pairs of two questions each were under way, and one more may have been answered but not written.
         assert sum(count - 1 for count in server.asked.values()) <= 6
@@ -210,11 +212,11 @@ def test_ctrl_c_ends_at_once_while_a_server_does_not_answer(path, monkeypatch):
         assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
 
 
-def ask_again(file):
-    """Replay: no server, and no key."""
+def ask_again(file, address):
+    """Replay: nothing is asked."""
     from vlmrm_gym.preferences.endpoint import EndpointLabeler
 
-    return ask(EndpointLabeler(model="m", base_url="http://127.0.0.1:9/v1", stages=1, retries=0), make_pairs(12), file)
+    return ask(EndpointLabeler(model="m", base_url=address, stages=1, retries=0), make_pairs(12), file)
 
 
 def test_a_labeler_that_does_not_wait_answers_while_the_caller_goes_on(path):

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
+from vlmrm_gym.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip_options import CLIPFields, Prompt
 from vlmrm_gym.rewards.clip_specification import CLIP
@@ -62,14 +63,21 @@ def names_code(kind: object, values: Mapping[str, Any]) -> bool:
     return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
 
 
+SERVER = f"a server that pictures and a key would be sent to, or has a `request` of more than {', '.join(SAMPLING)}"
+"""What messages say that is named where `names_server` is True."""
+
+
 def names_server(kind: object, values: Mapping[str, Any]) -> bool:
     """Whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
 
-    A server on this machine is free, and so is OpenAI's with its own key.
+    A server on this machine is free, and so is OpenAI's with its own key; but not fields of `request` that spend the
+    key on something else.
     """
     host, key = urlsplit(str(values.get("base_url") or "")).hostname, values.get("key_variable")
     elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
-    return kind == "endpoint" and elsewhere
+    request = values.get("request")
+    spends = isinstance(request, Mapping) and not set(request) <= set(SAMPLING)
+    return kind == "endpoint" and (elsewhere or spends)
 
 
 def resolve_reward(

@@ -13,7 +13,7 @@ from vlmrm_gym.endpoint.client import read_key
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.schedules import plan_sessions
-from vlmrm_gym.rewards.specification import RewardSpec, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
@@ -78,12 +78,12 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
             if key == ("reward", "labeler"):
-                rule = rule.replace("run.", "run, or a server that pictures and a key would be sent to.", 1)
+                rule = rule.replace("run.", f"run, or {SERVER}.", 1)
             yield Problem.of(".".join(key), rule)
     kwargs = now["reward", "kwargs"]
     if names_server(now["reward", "name"], kwargs or {}) and kwargs != said["reward", "kwargs"]:
-        rule = f"names a server that pictures and a key would be sent to. Received {short_repr(kwargs)}."
-        yield Problem.of("reward.kwargs", f"{rule} If you trust it, pass --trust-code.")
+        rule = f"names {SERVER}. Received {short_repr(kwargs)}. If you trust it, pass --trust-code."
+        yield Problem.of("reward.kwargs", rule)
 
 
 def complete(config: Config) -> Config:

@@ -53,7 +53,7 @@ RESUME_OVERRIDABLE = (
     "logging.checkpoint_freq",
     "logging.video_freq",
     "logging.tensorboard_freq",
-    *(f"reward.kwargs.{name}" for name in ("answers", *undeciding_fields(EndpointSettings))),
+    *(f"reward.kwargs.{name}" for name in ("answers", "base_url", *undeciding_fields(EndpointSettings))),
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
 
