@@ -14,10 +14,8 @@ import pytest
 from poles import PROMPT, is_second, make_pairs
 from vlm_server import KEY, VLMServer
 
-from vlmrm_gym.preferences.agreement import compare_labelers
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
-from vlmrm_gym.preferences.labelers import CallableLabeler
 from vlmrm_gym.preferences.pairs import Answer
 
 PAIRS = make_pairs(8)
@@ -292,23 +290,6 @@ def test_pictures_are_small_and_can_be_left_out(path, tmp_path):
     with AnswersFile(tmp_path / "other.db", picture_height=0) as file:
         ask(Counting(), PAIRS, file)
         assert file.pictures(PAIRS[0].key) is None
-
-
-def test_agreement_is_over_pairs_that_both_decided():
-    def say(*preferences):
-        labeler = CallableLabeler(lambda pairs: preferences)
-        return labeler
-
-    with AnswersFile() as file:
-        for name, said in {"a": (0, 1, 1, 0.5, None), "b": (0.2, 0, 1, 1, 1), "c": (None, None, None, None, 0)}.items():
-            labeler = Counting(name)
-            labeler.answers = say(*said).answers
-            ask(labeler, PAIRS[:5], file)
-        ab, ac, bc = compare_labelers(file.records())
-    assert (ab.labelers, ab.pairs, ab.decided, ab.fraction) == (("a", "b"), 4, 3, pytest.approx(2 / 3))
-    assert ab.disputed == [PAIRS[1].key]
-    assert (ac.pairs, ac.fraction) == (0, None)
-    assert (bc.disputed, bc.fraction) == ([PAIRS[4].key], 0)
 
 
 def test_the_ground_truth_goes_into_the_file_as_any_labeler(path):

@@ -5,11 +5,10 @@ PyTorch's warnings and errors about pickles are left out: they explain how to ex
 
 import pickle
 import warnings
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +17,8 @@ from stable_baselines3.common.save_util import load_from_zip_file, recursive_get
 
 from vlmrm_gym.training.run_folder import RunError
 from vlmrm_gym.training.state_checks import check_actions, check_form, check_optimizer, check_tensor
-from vlmrm_gym.validation import short_repr, truncate
+from vlmrm_gym.untrusted import check_archive
+from vlmrm_gym.validation import truncate
 
 
 @contextmanager
@@ -41,21 +41,6 @@ def reading(what: str, errors: tuple[type[Exception], ...] = (Exception,)) -> It
     except errors as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise RunError(f"{what}: {truncate(reason)}") from error
-
-
-def check_archive(file: Path | IO[bytes], size: int) -> None:
-    """Raise a ValueError unless a zip file of `size` bytes is as we write it: it takes no more memory than that."""
-    with zipfile.ZipFile(file) as archive:
-        entries = archive.infolist()
-        for entry in entries:
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise ValueError(f"its entries must not be compressed. Received {short_repr(entry.filename)}.")
-        if sum(entry.file_size for entry in entries) > size:
-            raise ValueError("its entries must not overlap. Received more bytes than the file has.")
-        for entry in entries:
-            if entry.filename.endswith((".pth", ".npz")):
-                with archive.open(entry) as inner:
-                    check_archive(inner, entry.file_size)
 
 
 def load_state(path: Path) -> dict[str, Any]:

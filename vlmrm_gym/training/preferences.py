@@ -19,9 +19,10 @@ from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.constructing import constructing
-from vlmrm_gym.training.data_files import check_archive, reading
+from vlmrm_gym.training.data_files import reading
 from vlmrm_gym.training.defaults import first_session
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
+from vlmrm_gym.untrusted import check_archive
 
 _OPTIONS = (
     "exploration",
