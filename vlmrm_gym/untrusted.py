@@ -42,6 +42,7 @@ def reading(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
         raise
     except (OSError, ValueError, *errors) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = f"it has no {reason}" if isinstance(error, KeyError) else reason
         reason = next(iter(reversed(reason.strip().splitlines())), type(error).__name__)
         raise InputError(f"{path} cannot be read: {truncate(reason)}") from error
 
@@ -173,6 +174,7 @@ def check_hdf5(path: str | Path) -> None:
             is none.
     """
     import h5py
+    from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 
     size = check_file(path)
     with reading(path, RuntimeError, KeyError), h5py.File(path, "r") as file:
@@ -181,7 +183,7 @@ def check_hdf5(path: str | Path) -> None:
             group = waiting.pop()
             for name in group:
                 link = group.get(name, getlink=True)
-                if not isinstance(link, h5py.HardLink) or h5py.h5o.get_info(one := group[name].id).rc != 1:
+                if not isinstance(link, h5py.HardLink) or h5o.get_info(one := group[name].id).rc != 1:
                     raise ValueError(f"it must have no links. Received {short_repr(name)}.")
                 if isinstance(one, h5py.h5g.GroupID):
                     waiting.append(group[name])
