@@ -168,7 +168,9 @@ def test_pictures_that_would_take_memory_are_refused_before_they_are_decoded(sid
     picture = tmp_path / "large.png"
     content = [struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in chunks]
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(content))
-    with pytest.raises(InputError, match=f"at most 33,554,432 pixels. Received {width} x {height}|Image size .* exceeds limit"):
+    with pytest.raises(
+        InputError, match=f"at most 33,554,432 pixels. Received {width} x {height}|Image size .* exceeds limit"
+    ):
         open_frames(picture)
 
 
