@@ -5,11 +5,11 @@ from io import StringIO
 
 import pytest
 from reports import full_report, make_candidate, minimal_report
-from rich.console import Console
 
 from vlmrm_gym.audit.formatting import MINUS, MISSING, describe_gap, format_number
 from vlmrm_gym.audit.results import Row
 from vlmrm_gym.audit.summary import print_summary
+from vlmrm_gym.cli.console import PlainConsole
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,8 @@ def test_gaps_in_words(gap, text):
 
 
 def summary(report, path, width=80) -> str:
-    console = Console(width=width, file=StringIO(), highlight=False)
+    console = PlainConsole()
+    console.width, console.file = width, StringIO()
     print_summary(report, console, path)
     return console.file.getvalue()
 

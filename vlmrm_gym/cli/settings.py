@@ -158,7 +158,7 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
         values = read_json(path)
     except InputError as error:
         raise InputError(f"`reward`: {error}") from error
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
         raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
     if not trust_code and names_code(values.get("kind"), values):
