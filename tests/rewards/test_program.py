@@ -325,6 +325,7 @@ third = Second
         ({"source": BRIGHTNESS, "inputs": "frame"}, ValueError, "`inputs` must be one of 'frames', 'states'"),
         ({"source": BRIGHTNESS, "size": (60, 0)}, ValueError, "`size` must be None, or"),
         ({"source": BRIGHTNESS, "size": (60, 90), "inputs": "states"}, ValueError, "`size` must be None for states"),
+        ({"source": BRIGHTNESS, "size": (10**9, 1)}, ValueError, "`size` must have at most 33,554,432 pixels"),
         ({"source": BRIGHTNESS, "isolate": 0}, ValueError, "`isolate` must be True or False"),
         ({"source": BRIGHTNESS, "sha256": "0"}, ValueError, "`source` must be the program whose SHA-256 is 0"),
         ({"source": BRIGHTNESS, "fallback": "nowhere.py"}, ValueError, "`fallback` must be the file of a program"),

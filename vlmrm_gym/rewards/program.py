@@ -1,6 +1,7 @@
 """Program: Python code as a reward (VLM-CaR). Imports no torch."""
 
 import hashlib
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import Execution, Inputs, execute
 from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
 from vlmrm_gym.rewards.verified import is_verified
-from vlmrm_gym.untrusted import read_text
+from vlmrm_gym.untrusted import MAX_PIXELS, read_text
 from vlmrm_gym.validation import check_choice, check_flag, check_size
 
 MAX_SOURCE = 2**20
@@ -85,6 +86,8 @@ class Program:
         check_choice("inputs", self.inputs, get_args(Inputs))
         check_flag("isolate", self.isolate)
         object.__setattr__(self, "size", check_size(self.size))
+        if self.size is not None and math.prod(self.size) > MAX_PIXELS:
+            raise ValueError(f"`size` must have at most {MAX_PIXELS:,} pixels. Received {self.size}.")
         if self.size is not None and self.inputs == "states":
             raise ValueError(f"`size` must be None for states, which are not drawn. Received {self.size}.")
         text = self.source if self.path is None else _read("path", self.path)

@@ -62,7 +62,7 @@ class SavedHead(torch.nn.Module):
             if odd := [name for name, one in tensors.items() if not one.isfinite().all()]:
                 raise ValueError(f"`{odd[0]}` must be finite")
             head.load_state_dict(tensors, assign=True)
-        except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, AttributeError) as error:
+        except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
             raise ValueError(
                 f"{name} must be a head that {cls.__name__}.save wrote. Received another: {truncate(str(error))}."
             ) from error
