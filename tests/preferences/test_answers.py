@@ -279,7 +279,7 @@ def test_a_database_of_something_else_is_refused(path):
 
 def read_all(path):
     with AnswersFile(path) as file:
-        return file.prompt, file.records(), file.asked(), file.spent("someone"), file.pictures(PAIRS[0].key)
+        return file.prompt, file.records(), file.asked(), file.spent("someone")
 
 
 FOREVER = (
@@ -316,7 +316,6 @@ FOREVER = (
         ("UPDATE pairs SET second = '[0, 0, 0, -1]'", "a pair is of four numbers of at least 0"),
         ("UPDATE pairs SET second = '{'", "a pair cannot be read"),
         ("UPDATE pairs SET views = x'00'", "damaged, or none: a value is of the type bytes"),
-        ("UPDATE pairs SET first_picture = 'a text'", "damaged, or none: a value is of the type str"),
         ("UPDATE spent SET calls = 'many'", "damaged, or none: a value is of the type str"),
     ],
 )
@@ -353,16 +352,6 @@ def test_what_only_reads_makes_no_file_of_answers(content, path):
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         AnswersFile(tmp_path / "nowhere" / "answers.db")
-
-
-def test_pictures_are_small_and_can_be_left_out(path, tmp_path):
-    with AnswersFile(path) as file:
-        ask(Counting(), PAIRS, file)
-        pictures = file.pictures(PAIRS[0].key)
-        assert all(data.startswith(b"\xff\xd8") and len(data) < 5_000 for data in pictures)
-    with AnswersFile(tmp_path / "other.db", picture_height=0) as file:
-        ask(Counting(), PAIRS, file)
-        assert file.pictures(PAIRS[0].key) is None
 
 
 def test_the_ground_truth_goes_into_the_file_as_any_labeler(path):

@@ -12,11 +12,9 @@ from typing import Any, NamedTuple
 
 from vlmrm_gym import __version__
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.endpoint.messages import encode
 from vlmrm_gym.endpoint.spending import SpendingFile
 from vlmrm_gym.preferences.claims import is_alive, this_process
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import montage, shrink
+from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.untrusted import parse_json
 from vlmrm_gym.validation import is_finite, short_repr
 
@@ -31,6 +29,7 @@ CREATE TABLE IF NOT EXISTS answers (
     answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
     PRIMARY KEY (pair, labeler));
 """
+"""Pictures were written by earlier versions: files of theirs have the same tables."""
 _ANSWER = (float | None, float, str)
 """Types of `preference`, `confidence` and `details`."""
 COUNTS = ("calls", "tokens", "output_tokens", "seconds")
@@ -75,7 +74,6 @@ class AnswersFile(SpendingFile):
     Args:
         path: The file, made if there is none; None: in memory.
         prompt: The goal, if it is known already; None: that of the first pair.
-        picture_height: Height in pixels of the pictures of pairs that are kept, a few kB each; 0: none is.
         exists: Whether it must be there, with answers about a prompt or without.
 
     Raises:
@@ -83,16 +81,8 @@ class AnswersFile(SpendingFile):
         ValueError: It is damaged, no file of answers, or of another prompt.
     """
 
-    def __init__(
-        self,
-        path: str | Path | None = None,
-        *,
-        prompt: str | None = None,
-        picture_height: int = 120,
-        exists: bool = False,
-    ) -> None:
+    def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, exists: bool = False) -> None:
         super().__init__(path, _APPLICATION_ID, _TABLES, "file of answers", exists=exists)
-        self._picture_height = 0 if path is None else picture_height
         self.background: list[Future[Any]] = []
         """What is being asked while the caller goes on."""
         if prompt is not None:
@@ -128,12 +118,6 @@ class AnswersFile(SpendingFile):
         rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid", types=(str, str, str, str))
         with self._refusing_damage():
             return [Asked(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]
-
-    def pictures(self, pair: str) -> tuple[bytes, bytes] | None:
-        """The pictures of a pair's sides, JPEG: the last state, views below each other; None if there are none."""
-        statement = "SELECT first_picture, second_picture FROM pairs WHERE key = ? AND first_picture IS NOT NULL"
-        found = self._read(statement, pair, types=(bytes, bytes))
-        return found[0] if found else None
 
     def claim(self, labeler: str, pairs: Sequence[Pair]) -> tuple[dict[str, Answer], list[Pair]]:
         """Claim pairs that a labeler has not answered, and that no living process is asking it.
@@ -187,11 +171,9 @@ class AnswersFile(SpendingFile):
         row |= {"preference": answer.preference, "confidence": answer.confidence}
         for name, side in (("first", pair.first), ("second", pair.second)):
             row[name] = json.dumps([*side.where, len(side)])
-            row[f"{name}_picture"] = self._picture(side) if self._picture_height else None
         with self._transaction():
             self._connection.execute(
-                "INSERT OR IGNORE INTO pairs VALUES (:key, :views, :first, :second, :first_picture, :second_picture)",
-                row,
+                "INSERT OR IGNORE INTO pairs (key, views, first, second) VALUES (:key, :views, :first, :second)", row
             )
             self._connection.execute(
                 "INSERT OR REPLACE INTO answers VALUES (:key, :labeler, :by, NULL, :date, :preference, :confidence, "
@@ -199,17 +181,14 @@ class AnswersFile(SpendingFile):
                 row,
             )
 
-    def _picture(self, side: Side) -> bytes:
-        newest = side.states[len(side) - 1 : len(side)]
-        return encode(shrink(montage(side.draw(newest)), self._picture_height), "JPEG")
-
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()
         if known is None:
             self._connection.execute("INSERT INTO prompt VALUES (?)", (prompt,))
         elif known[0] != prompt:
             raise ValueError(
-                f"The answers of {self.path} are about the prompt {known[0]!r}. Received {prompt!r}. Pass another file."
+                f"The answers of {self.path} are about the prompt {short_repr(known[0])}. Received {prompt!r}. Pass "
+                "another file."
             )
 
 
