@@ -5,11 +5,11 @@ from io import StringIO
 
 import pytest
 from reports import full_report, make_candidate, minimal_report
-from rich.console import Console
 
 from vlmrm_gym.audit.formatting import MINUS, MISSING, format_number
 from vlmrm_gym.audit.results import Row
 from vlmrm_gym.audit.summary import print_summary
+from vlmrm_gym.cli.console import PlainConsole
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,8 @@ def test_numbers_are_short(value, text):
 
 
 def summary(report, path, width=80) -> str:
-    console = Console(width=width, file=StringIO(), highlight=False)
+    console = PlainConsole()
+    console.width, console.file = width, StringIO()
     print_summary(report, console, path)
     return console.file.getvalue()
 

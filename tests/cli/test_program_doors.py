@@ -82,7 +82,9 @@ def test_pictures_are_scored(red, waited, tmp_path, capsys):
     assert scores(tmp_path / "waited") == [0.25, 0.5, 0.75]
     broken = write(tmp_path, "broken.py", "def reward(frame):\n    return 1 / int(frame[0, 0, 0] != 50)")
     error = failed(capsys, "score", shown, *flags(broken), "--no-video", "--out", tmp_path / "broken")
-    assert f"The program {broken} failed on frame 1 of 3. Line 2: ZeroDivisionError: division by zero." in error
+    assert (
+        f'The program {broken} failed on frame 1 of 3. It says: "Line 2: ZeroDivisionError: division by zero."' in error
+    )
 
 
 def test_a_dataset_has_the_rewards_of_a_training(waited, tmp_path):
@@ -154,7 +156,7 @@ def test_a_training_stops_where_its_program_fails_or_goes_on_with_the_fallback(t
     )
     arguments = ["train", CARTPOLE, *TRAINING, "--base-path", tmp_path]
     error = failed(capsys, *arguments, *flags(broken), "--run-name", "stopped")
-    assert f"The program {broken} failed on frame 8 of 10. Line 5: AssertionError." in error
+    assert f'The program {broken} failed on frame 8 of 10. It says: "Line 5: AssertionError."' in error
     assert "The frame is of environment 0, step 8." in error
     assert "Stopped. To resume from step " in error
     both = json.dumps({"path": str(broken), "fallback": str(red)})

@@ -106,7 +106,7 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.report import write_report
     from vlmrm_gym.audit.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.audit.summary import print_summary
-    from vlmrm_gym.cli.tasks import console
+    from vlmrm_gym.cli.console import PlainConsole
     from vlmrm_gym.files import atomic_write
     from vlmrm_gym.rollouts.play import run_actions
 
@@ -146,9 +146,9 @@ def _check(command: Check, made_by: str) -> "Report":
             atomic_write(page, lambda path: write_report(report, path))
             atomic_write(table, lambda path: _write_measures(report, path))
         except OSError:
-            print_summary(report, console(), None)
+            print_summary(report, PlainConsole(), None)
             raise
-    print_summary(report, console(), page)
+    print_summary(report, PlainConsole(), page)
     return report
 
 

@@ -19,6 +19,7 @@ from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.terminal import said_warnings
 from vlmrm_gym.training import plain_yaml
+from vlmrm_gym.untrusted import read_json
 from vlmrm_gym.validation import short_repr
 
 Command = TypeVar("Command")
@@ -154,10 +155,10 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
         InputError: The file cannot be read; or it names code, and is not trusted.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"`reward`: {path} cannot be read as JSON: {error}.") from error
-    if not isinstance(values, dict):
+        values = read_json(path)
+    except InputError as error:
+        raise InputError(f"`reward`: {error}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
         raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
     if not trust_code and names_code(values.get("kind"), values):
