@@ -21,7 +21,9 @@ from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.validation import (
     SCORED_KEY,
+    as_task_reward,
     check_env,
+    check_no_autoreset,
     check_task_reward_weight,
     check_unscored,
     find_time_limit,
@@ -68,8 +70,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         options: The other fields of `CLIP`, such as `baseline`, `alpha` and `model`, short for `reward=CLIP(...)`.
 
     Raises:
-        ValueError: The environment does not render arrays or is scored already, or a parameter is out of range. The
-            message names it.
+        ValueError: The environment does not render arrays, is scored already or resets itself (`Autoreset`), or a
+            parameter is out of range. The message names it.
         DependencyNotInstalled: MuJoCo cannot draw without OpenGL. The message names the package to install.
         TypeError: `env` is not an environment, a prompt is not a text, or both a prompt and a reward were passed.
         FileNotFoundError: The checkpoint does not exist.
@@ -93,6 +95,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         from vlmrm_gym.rewards.devices import resolve_device  # deferred: importing the package loads no torch
 
         check_env(env)
+        check_no_autoreset(env)
         check_unscored(env)
         check_task_reward_weight(task_reward_weight)
         keywords = VLMReward.__init__.__kwdefaults__ or ()
@@ -132,15 +135,19 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
-        self._clips.begin_episode()
-        self._memory = None
+        self._begin_episode()
         if self._random_views is not None:
             self._random_views.seed(seed, self._num_stepped)
         return observation, info
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
-        """Step the environment, then score the frame of its new state."""
-        observation, task_reward, terminated, truncated, info = self.env.step(action)
+        """Step the environment, then score the frame of its new state.
+
+        Raises:
+            TypeError: The environment's own reward is not one number.
+        """
+        observation, own_reward, terminated, truncated, info = self.env.step(action)
+        task_reward = as_task_reward(self.env, own_reward)
         state, change = self._view.capture()
         views = None if self._random_views is None else self._random_views(transition_keys([0], self._num_stepped))
         self._num_stepped += 1
@@ -150,9 +157,14 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             rewards, self._memory = self._score.continue_episode(frames, self._memory)
         else:
             rewards = self._score(frames)
-        reward = float(rewards[0])
-        reward += float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward], dtype=np.float64))[0])
-        return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
+        if terminated or truncated:  # also where `reset` is not called next: nothing later sees states of this episode
+            self._begin_episode()
+        reward = float(rewards[0]) + float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))[0])
+        return observation, reward, terminated, truncated, {**info, "task_reward": task_reward}
+
+    def _begin_episode(self) -> None:
+        self._clips.begin_episode()
+        self._memory = None
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:
         """Refuse to compute rewards from goals, as hindsight experience replay asks environments with goals to.

@@ -32,7 +32,8 @@ BASE = {
 
 ALLOWED = {
     **{name: set() for name in BASE},
-    "episodes": BASE,
+    "steps": BASE,  # of vector environments
+    "episodes": BASE | {"steps"},
     "folders": BASE,
     "tiny": set(),
     "vlmrm_gym": BASE,  # __init__.py; what it offers lazily is imported when it is used
@@ -53,15 +54,16 @@ ALLOWED = {
         "rewards",
     },
     "wrappers": BASE | {"capture", "rendering", "rewards", "scoring"},
-    "vector": BASE | {"capture", "episode_log", "rendering", "rewards", "scoring"},
+    "vector": BASE | {"steps", "capture", "episode_log", "rendering", "rewards", "scoring"},
     "registration": BASE | {"envs", "rewards", "wrappers", "vector"},
     "pending": BASE,
     "relabeling": BASE | {"rewards"},
-    "replay": BASE | {"rewards", "pending", "relabeling"},
+    "replay": BASE | {"steps", "rewards", "pending", "relabeling"},
     "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "relabeling"},
     "tuning": BASE | {"rendering", "episode_log", "rewards", "relabeling"},
     "sb3": BASE
     | {
+        "steps",
         "capture",
         "rewards",
         "wrappers",

@@ -112,12 +112,12 @@ class RewardDelivery:
         yield
         self.is_interrupted = False
 
-    def reset(self, seed: Any, mask: Mask | None) -> None:
+    def reset(self, seed: Any, mask: Mask) -> None:
         """Call this at every reset, with the arguments of `RandomViews.seed`: it ends unfinished episodes."""
         if self.is_interrupted:
             self._begin_anew()
         with self._changing():
-            self._end_episodes(np.full(len(self._pending), True) if mask is None else mask)
+            self._end_episodes(mask)
             if self._random_views is not None:
                 self._random_views.seed(seed, self._num_stepped, mask)
 
