@@ -73,6 +73,7 @@ class VectorSteps:
         mask = (options or {}).get("reset_mask")
         mask = np.full(self._num_envs, True) if mask is None else as_flags("`reset_mask`", mask, self._num_envs)
         observations, infos = self._env.reset(seed=seed, options=options)
+        self._check_infos(infos)
         self._ended[mask] = False
         return copy.deepcopy(observations), infos, mask
 
@@ -91,11 +92,7 @@ class VectorSteps:
                 '`reset(options={"reset_mask": mask})` before `step`.'
             )
         observations, rewards, terminations, truncations, infos = self._env.step(actions)
-        if not isinstance(infos, dict):
-            raise TypeError(
-                f"`{self._parameter}` must return infos as a dict. Received {type(infos).__name__}. Put the wrapper "
-                "that converts them around VLMRewardVectorEnv instead."
-            )
+        self._check_infos(infos)
         stepped = ~self._ended if next_step else np.full(self._num_envs, True)
         step = Step(
             copy.deepcopy(observations),
@@ -116,6 +113,13 @@ class VectorSteps:
         else:
             self._ended = step.ends
         return step
+
+    def _check_infos(self, infos: object) -> None:
+        if not isinstance(infos, dict):
+            raise TypeError(
+                f"`{self._parameter}` must return infos as a dict. Received {type(infos).__name__}. Put the wrapper "
+                "that converts them around VLMRewardVectorEnv instead."
+            )
 
     def _contradiction(self, received: str) -> ValueError:
         return ValueError(
