@@ -112,7 +112,7 @@ def test_an_end_in_the_step_that_only_resets_contradicts_next_step():
     envs = scored(CountingVector(length=1, resets=SAME_STEP, declares=NEXT_STEP, says=()))
     envs.reset(seed=0)
     envs.step(zeros(envs))
-    with pytest.raises(ValueError, match=r"Received an end of environments \[0\] in the step that only resets them"):
+    with pytest.raises(ValueError, match=r"Received an end of environments \[0\] in a step that only resets them"):
         envs.step(zeros(envs))
 
 

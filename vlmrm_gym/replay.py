@@ -18,7 +18,6 @@ from vlmrm_gym.validation import (
     check_observation_space,
     check_positive_integer,
     check_reward_wrappers,
-    check_vector_env,
     is_array_space,
 )
 
@@ -89,10 +88,9 @@ class ReplayBuffer:
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         check_positive_integer("capacity", capacity)
-        check_vector_env(envs)
+        self._same_step = find_autoreset_mode("envs", envs, autoreset_mode) == AutoresetMode.SAME_STEP
         check_reward_wrappers(envs)
         self.capacity, self.device = int(capacity), torch.device(device)
-        self._same_step = find_autoreset_mode("envs", envs, autoreset_mode) == AutoresetMode.SAME_STEP
         observation_space, action_space = envs.single_observation_space, envs.single_action_space
         check_observation_space("envs.single_observation_space", observation_space)
         if not is_array_space(action_space):

@@ -1,7 +1,4 @@
-"""Steps of vector environments: what they return in one form, and where it contradicts when they say that they reset.
-
-Every door that takes a vector environment steps and resets it by `VectorSteps`.
-"""
+"""Steps vector environments: brings what they return into one form, and checks it against their autoreset mode."""
 
 import copy
 from collections.abc import Mapping
@@ -41,23 +38,14 @@ class Step(NamedTuple):
 
 
 class VectorSteps:
-    """Steps and resets a vector environment, whose results it converts and checks.
-
-    Args:
-        parameter: The parameter that is the environment, for messages.
-        env: A vector environment, whose metadata or those of one that it wraps have `autoreset_mode`.
-        autoreset_mode: When an environment that has ended is reset: needed if they do not.
-
-    Raises:
-        ValueError: The mode is not known, or is another than that of the metadata.
-    """
+    """Steps and resets a vector environment, for every door that takes one. For arguments see `find_autoreset_mode`."""
 
     def __init__(
         self, parameter: str, env: VectorEnv[Any, Any, Any], autoreset_mode: AutoresetMode | str | None = None
     ) -> None:
-        self._parameter, self._env, self._num_envs = parameter, env, env.num_envs
         self.mode = find_autoreset_mode(parameter, env, autoreset_mode)
         """When an environment that has ended is reset."""
+        self._parameter, self._env, self._num_envs = parameter, env, env.num_envs
         self._ended: Mask = np.zeros(self._num_envs, dtype=np.bool_)
         """Where an episode has ended, and the environment has not been reset."""
 
@@ -93,23 +81,20 @@ class VectorSteps:
             )
         observations, rewards, terminations, truncations, infos = self._env.step(actions)
         self._check_infos(infos)
-        stepped = ~self._ended if next_step else np.full(self._num_envs, True)
         step = Step(
             copy.deepcopy(observations),
             as_rewards(f"`rewards` of {self._env}", rewards, self._num_envs),
             as_flags(f"`terminations` of {self._env}", terminations, self._num_envs),
             as_flags(f"`truncations` of {self._env}", truncations, self._num_envs),
             infos,
-            stepped,
+            stepped=~self._ended if next_step else np.full(self._num_envs, True),
         )
         if self.mode == AutoresetMode.SAME_STEP:
             check_final_observations(step.infos, step.ends)
-        elif found := [name for name in _OF_SAME_STEP if _is_set(step.infos, name)]:
-            raise self._contradiction(f"infos with `{found[0]}`, as of environments reset in the step of their end")
-        elif (step.ends & ~stepped).any():
-            raise self._contradiction(
-                f"an end of environments {np.flatnonzero(step.ends & ~stepped)} in the step that only resets them"
-            )
+        elif found := [name for name in _OF_SAME_STEP if name in infos and np.any(infos.get(f"_{name}", True))]:
+            raise self._contradiction(f"infos with `{found[0]}`, as of environments that reset in the step of the end")
+        elif (wrong := step.ends & ~step.stepped).any():
+            raise self._contradiction(f"an end of environments {np.flatnonzero(wrong)} in a step that only resets them")
         else:
             self._ended = step.ends
         return step
@@ -136,11 +121,15 @@ def find_autoreset_mode(
     Args:
         parameter: The parameter that is the environment, for messages.
         env: The environment.
-        passed: The mode that was passed with it.
+        passed: The mode that was passed with it, or None.
 
     Raises:
-        ValueError: Neither says it, the two are not the same, or one is not known.
+        ValueError: `env` is no vector environment; neither says the mode, the two differ, or one is not known.
     """
+    if not isinstance(env, VectorEnv):
+        raise ValueError(
+            f"`{parameter}` must be a vector environment, such as `gym.make_vec` returns. Received {env!r}."
+        )
     declared = find_metadata(env, "autoreset_mode")
     if declared is not None:
         declared = check_autoreset_mode(declared, 'metadata["autoreset_mode"]')
@@ -172,15 +161,10 @@ def check_final_observations(infos: Mapping[str, Any], ends: Mask) -> None:
 
 
 def as_flags(name: str, flags: Any, num_envs: int) -> Mask:
-    """A bool for each environment, bool (num_envs,), a copy: of any array, tensor or list of bools, or of 0 and 1.
-
-    Args:
-        name: Of the values, for messages.
-        flags: The values, (num_envs,) or (num_envs, 1).
-        num_envs: Number of environments.
+    """Read bools, or 0 and 1, of any array, tensor or list (num_envs,) or (num_envs, 1): bool (num_envs,), a copy.
 
     Raises:
-        ValueError: They are others, or not one for each.
+        ValueError: There are other values among them, or not one for each environment. The message begins with `name`.
     """
     column = _as_column(name, flags, num_envs)
     if column.dtype != np.bool_ and not np.isin(column, (0, 1)).all():
@@ -189,11 +173,7 @@ def as_flags(name: str, flags: Any, num_envs: int) -> Mask:
 
 
 def as_rewards(name: str, rewards: Any, num_envs: int) -> NDArray[np.float64]:
-    """A number for each environment, float64 (num_envs,), a copy: of any array, tensor or list; see `as_flags`.
-
-    Raises:
-        ValueError: They are no numbers, or not one for each.
-    """
+    """Read numbers in the same way: float64 (num_envs,)."""
     column = _as_column(name, rewards, num_envs)
     if column.dtype.kind not in "biuf":
         raise ValueError(f"{name} must be numbers. Received {short_repr(rewards)}.")
@@ -208,8 +188,3 @@ def _as_column(name: str, values: Any, num_envs: int) -> NDArray[Any]:
             f"shape {column.shape}."
         )
     return column.reshape(num_envs)
-
-
-def _is_set(infos: Mapping[str, Any], name: str) -> bool:
-    """Whether infos have an entry for any environment."""
-    return name in infos and bool(np.any(infos.get(f"_{name}", True)))

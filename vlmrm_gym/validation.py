@@ -174,12 +174,6 @@ def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
             )
 
 
-def check_vector_env(envs: object) -> None:
-    """Raise a ValueError unless a value is a vector environment."""
-    if not isinstance(envs, VectorEnv):
-        raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` returns. Received {envs!r}.")
-
-
 def is_array_space(space: gym.Space[Any]) -> bool:
     """Whether the elements of a space are arrays or numbers."""
     return isinstance(space, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary)

@@ -48,6 +48,8 @@ def test_only_a_time_limit_that_does_not_terminate_is_bootstrapped(terminates, t
     assert [dones.tolist() for _, _, dones, _ in results] == [[False] * 2, [False] * 2, [True] * 2] * 2
     truncated = [[info["TimeLimit.truncated"] for info in infos] for *_, infos in results]
     assert truncated == [[False] * 2, [False] * 2, [truncates and not terminates, False]] * 2
+    lengths = [[info["episode"]["l"] for info in infos if "episode" in info] for *_, infos in results]
+    assert lengths == [[], [], [3, 3]] * 2
     envs.close()
 
 

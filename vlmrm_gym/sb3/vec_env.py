@@ -19,7 +19,7 @@ from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.steps import VectorSteps
-from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env
+from vlmrm_gym.validation import check_observation_space, check_reward_wrappers
 
 
 class VLMVecEnv(VecEnv):
@@ -51,7 +51,6 @@ class VLMVecEnv(VecEnv):
         success_threshold: float = 0.5,
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
-        check_vector_env(envs)
         self._steps = VectorSteps("envs", envs, autoreset_mode)
         if self._steps.mode != AutoresetMode.SAME_STEP:
             raise ValueError(
