@@ -238,6 +238,24 @@ def test_rewards_of_other_shapes_or_kinds_are_refused(rewards):
         envs.step(zeros(envs))
 
 
+@pytest.mark.parametrize("door", [scored, EpisodeStatistics])
+def test_a_step_that_only_resets_pays_nothing(door):
+    """Also where the environment returns something: it is no reward of an action."""
+
+    class PaysResets(CountingVector):
+        def step(self, actions):
+            observations, rewards, *results = super().step(actions)
+            return observations, np.where(self.count == 0, np.nan, rewards), *results
+
+    options = {"task_reward_weight": 1.0, "scoring": "step"} if door is scored else {}
+    envs = door(PaysResets(length=2, declares="NextStep"), **options)
+    envs.reset(seed=0)
+    results = [envs.step(zeros(envs)) for _ in range(6)]
+    expected = [1.5, 3.0, 0.0] * 2 if door is scored else [0.5, 1.0, 0.0] * 2
+    assert [rewards.item() for _, rewards, *_ in results] == expected
+    assert [infos.get("task_reward", rewards).item() for _, rewards, *_, infos in results] == [0.5, 1.0, 0.0] * 2
+
+
 @pytest.mark.parametrize("mask", [[1, 0], np.array([1, 0], dtype=np.uint8), np.array([True, False])], ids=repr)
 def test_a_mask_of_environments_to_reset_is_read_in_any_form(mask):
     """Only those environments begin another episode: 0 and 1 are no indices."""

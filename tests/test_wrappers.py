@@ -185,7 +185,7 @@ def several(env):
 def test_an_own_reward_that_is_not_one_number_is_refused(reward, door, action):
     env = door(Paying(reward))
     env.reset(seed=0)
-    with pytest.raises(TypeError, match=r"`env` must return one number as its own reward. Received .* from <Paying"):
+    with pytest.raises(ValueError, match=r"`env` must return one number as its own reward. Received .* from <Paying"):
         env.step(action)
     env.close()
 

@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
     observations: Any
     rewards: NDArray[np.float64]
-    """float64 (num_envs,)."""
+    """float64 (num_envs,), 0 where the step only reset the environment."""
     terminations: Mask
     """bool (num_envs,)."""
     truncations: Mask
@@ -81,19 +81,20 @@ class VectorSteps:
             )
         observations, rewards, terminations, truncations, infos = self._env.step(actions)
         self._check_infos(infos)
+        stepped = ~self._ended if next_step else np.full(self._num_envs, True)
         step = Step(
             copy.deepcopy(observations),
-            as_rewards(f"`rewards` of {self._env}", rewards, self._num_envs),
+            np.where(stepped, as_rewards(f"`rewards` of {self._env}", rewards, self._num_envs), 0.0),
             as_flags(f"`terminations` of {self._env}", terminations, self._num_envs),
             as_flags(f"`truncations` of {self._env}", truncations, self._num_envs),
             infos,
-            stepped=~self._ended if next_step else np.full(self._num_envs, True),
+            stepped,
         )
         if self.mode == AutoresetMode.SAME_STEP:
             check_final_observations(step.infos, step.ends)
         elif found := [name for name in _OF_SAME_STEP if name in infos and np.any(infos.get(f"_{name}", True))]:
             raise self._contradiction(f"infos with `{found[0]}`, as of environments that reset in the step of the end")
-        elif (wrong := step.ends & ~step.stepped).any():
+        elif (wrong := step.ends & ~stepped).any():
             raise self._contradiction(f"an end of environments {np.flatnonzero(wrong)} in a step that only resets them")
         else:
             self._ended = step.ends

@@ -93,10 +93,10 @@ def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDAr
 
 
 def as_task_reward(env: gym.Env[Any, Any], reward: Any) -> float:
-    """An environment's own reward as a float. Raise a TypeError unless it is one number."""
+    """An environment's own reward as a float. Raise a ValueError unless it is one number."""
     number = np.asarray(reward)
     if number.shape or number.dtype.kind not in "biuf":
-        raise TypeError(f"`env` must return one number as its own reward. Received {short_repr(reward)} from {env}.")
+        raise ValueError(f"`env` must return one number as its own reward. Received {short_repr(reward)} from {env}.")
     return float(number)
 
 

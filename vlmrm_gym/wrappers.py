@@ -144,7 +144,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         """Step the environment, then score the frame of its new state.
 
         Raises:
-            TypeError: The environment's own reward is not one number.
+            ValueError: The environment's own reward is not one number.
         """
         observation, own_reward, terminated, truncated, info = self.env.step(action)
         task_reward = as_task_reward(self.env, own_reward)

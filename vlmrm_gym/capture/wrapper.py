@@ -59,7 +59,7 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         The observation is a copy: environments that reuse their array overwrite it in the next reset.
 
         Raises:
-            TypeError: The environment's own reward is not one number.
+            ValueError: The environment's own reward is not one number.
         """
         observation, reward, terminated, truncated, info = self.env.step(action)
         state, change = self._view.capture()
