@@ -5,6 +5,7 @@ import pytest
 from counting_env import Counting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reward_models import PixelReward
 
 import vlmrm_gym
 
@@ -104,4 +105,27 @@ def test_a_newer_head_makes_what_is_delivered_after_it():
         if infos["_vlm_rewards"][0]:
             versions.append((int(infos["vlm_reward_version"][0]), infos["vlm_rewards"][0].tolist()))
     assert versions == [(1, [5, 7]), (2, [-5, -6]), (2, [-8, -9])]
+    envs.close()
+
+
+class EveryThird(PixelReward):
+    """Scores every third state of an episode; the others have the reward before."""
+
+    every = 3
+
+
+def test_rewards_that_are_held_are_said_over_the_parts_of_an_episode():
+    """A flush within an episode does not begin to count anew: states 0, 3 and 6 are scored."""
+    base = Counting([7])
+    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: base], reward=EveryThird(), autoreset_mode="SameStep")
+    envs.reset(seed=0)
+    scored, rewards = [], []
+    for step in range(7):
+        infos = envs.step(np.zeros(1, dtype=int))[4]
+        infos = envs.flush() if step in (1, 4) else infos
+        if infos["_vlm_rewards"][0]:
+            scored += infos["vlm_scored"][0].tolist()
+            rewards += infos["vlm_rewards"][0].tolist()
+    assert scored == [True, False, False, True, False, False, True]
+    assert rewards == [base.expected_rewards[step - step % 3] for step in range(7)]
     envs.close()
