@@ -1,13 +1,16 @@
 """RewardDelivery: what says which transitions rewards belong to. The model is a list of each environment's own."""
 
+import threading
+
 import numpy as np
 import pytest
 from counting_env import Counting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reward_models import PixelReward
 
 import vlmrm_gym
+from vlmrm_gym.rewards.base import ClipShape
+from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
 
 LENGTHS = [[2, 3], [4], [1, 5, 2]]
 
@@ -108,24 +111,42 @@ def test_a_newer_head_makes_what_is_delivered_after_it():
     envs.close()
 
 
-class EveryThird(PixelReward):
-    """Scores every third state of an episode; the others have the reward before."""
-
-    every = 3
+def pend(*parts, **clip):
+    """The states of one environment, in parts of so many steps, which end an episode or do not."""
+    limits = {"max_bytes": 2**20, "chunk_size": 100, "random_views": None, "sparse": None}
+    pending = PendingEpisodes(0, **limits, output="rewards", clip=ClipShape(**clip))
+    for count, ends in parts:
+        for number in range(count):
+            pending.append(np.array([float(number)]), None, 0.0)
+        pending.close_chunk()
+        if ends:
+            pending.end_episode()
+    return pending
 
 
 def test_rewards_that_are_held_are_said_over_the_parts_of_an_episode():
-    """A flush within an episode does not begin to count anew: states 0, 3 and 6 are scored."""
-    base = Counting([7])
-    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: base], reward=EveryThird(), autoreset_mode="SameStep")
-    envs.reset(seed=0)
-    scored, rewards = [], []
-    for step in range(7):
-        infos = envs.step(np.zeros(1, dtype=int))[4]
-        infos = envs.flush() if step in (1, 4) else infos
-        if infos["_vlm_rewards"][0]:
-            scored += infos["vlm_scored"][0].tolist()
-            rewards += infos["vlm_rewards"][0].tolist()
-    assert scored == [True, False, False, True, False, False, True]
-    assert rewards == [base.expected_rewards[step - step % 3] for step in range(7)]
-    envs.close()
+    """A part does not begin to count anew, an episode does: of 4 + 3 and 2 states, 0, 3, 6 and 0 are scored."""
+    pending = pend((4, False), (3, True), (2, True), every=3)
+    exact = [chunk.exact.tolist() for episode in pending._episodes for chunk in episode.chunks]
+    assert exact == [[True, False, False, True], [False, False, True], [True, False]]
+    assert [request.keys.tolist() for request in pending.unsubmitted] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
+
+
+def test_the_newest_episodes_are_not_waited_for():
+    """Two with `overlap`: the one that has just ended and the next one; the one before those is waited for."""
+    pending = pend((4, True), (3, True), (2, False))
+    first = pending.unsubmitted[0]
+    pending.unsubmitted.clear()
+    collecting = threading.Thread(
+        target=pending.collect, kwargs={"keep_newest": 2, "make_rewards": lambda values: values}, daemon=True
+    )
+    collecting.start()
+    collecting.join(0.2)
+    assert collecting.is_alive(), "the first episode is not scored yet"
+    first.values = np.array([1, 2, 3, 4], dtype=np.float32)
+    first.end()
+    collecting.join(5)
+    assert not collecting.is_alive(), "the second is not waited for"
+    assert pending.peek_episode().values.tolist() == [1, 2, 3, 4]
+    pending.drop(4)
+    assert pending.peek_episode() is None
