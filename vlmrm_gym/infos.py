@@ -10,11 +10,11 @@ Key                   dtype       Element
 `vlm_reward_start`    int64       The `vlm_step_index` of the transition that the first of these rewards belongs to.
 `vlm_episode_index`   int64       The episode of the first of these rewards, counted per environment from 0.
 `vlm_scored`          object      bool (T,), where these rewards were scored: False where they are interpolated or held.
-                                  With `score_every` above 1, a `score_tolerance` or an `Endpoint` with `every` only.
+                                  With `score_every` above 1, or an `Endpoint` with `every` only.
 `vlm_step_index`      int64       The transition of this step, counted per environment from 0.
 `task_reward`         float64     The environment's own reward.
-`vlm_features`        object      float32 (T, V, D), features that the rewards were made of; V is 1 where one view of a
-                                  state is drawn at random. This and the next two with `return_features=True`.
+`vlm_features`        object      float32 (T, V, D), features that the rewards were made of. This and the next two with
+                                  `return_features=True`.
 `vlm_task_rewards`    object      float32 (T,), the part of the rewards that is the environment's own, times its weight.
 `vlm_reward_version`  int64       The version of the head that made these rewards; see `NewestHead`.
 ====================  ==========  ======================================================================================

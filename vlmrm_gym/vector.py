@@ -24,7 +24,6 @@ from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
-from vlmrm_gym.scoring.random_views import ViewState
 from vlmrm_gym.scoring.sparse import SparseScoring
 from vlmrm_gym.steps import VectorSteps
 from vlmrm_gym.validation import (
@@ -82,8 +81,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         scoring: "episode" or "step".
         score_every: Score the first, every so manyth and the last state of an episode (or of each part that is scored
             for itself), and interpolate the rewards of the others. Needs `scoring="episode"`.
-        score_tolerance: Begin with every 8th state, or `score_every`, and halve the intervals whose middle is off by
-            more than this, in units of the reward. Also scored are the states next to changes of the scene.
         num_workers: Number of workers that draw and score. 0: this process.
         backend: Where workers run: "process" on this machine, "ray" on a Ray cluster (that of `RAY_ADDRESS`, or the one
             that `ray.init` has connected to, or else a local one that ends with this environment).
@@ -127,7 +124,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         task_reward_weight: float = 0.0,
         scoring: ScoringMode = "episode",
         score_every: int = 1,
-        score_tolerance: float | None = None,
         num_workers: int = 0,
         backend: str = "process",
         ray_options: Mapping[str, Any] | None = None,
@@ -146,9 +142,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_flag("return_features", return_features)
         if not isinstance(episode_log, EpisodeLog | None):
             raise TypeError(f"`episode_log` must be an EpisodeLog. Received {episode_log!r}.")
-        sparse = SparseScoring.of(score_every, score_tolerance)
-        if scoring == "step" and (overlap or sparse):
-            name = "overlap" if sparse is None else sparse.parameter
+        sparse = SparseScoring(score_every)
+        if scoring == "step" and (overlap or sparse.every > 1):
+            name = "overlap" if overlap else "score_every"
             raise ValueError(f'`{name}` needs scoring="episode": a step has its reward at once. Received "step".')
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         timeouts = Timeouts.of(worker_timeouts)
@@ -180,8 +176,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._capture = VectorCapture(self.env, self._steps.mode, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
-            # For the queue, for states not submitted yet, and with a tolerance for states between two rounds.
-            share = max_pending_bytes // (2 if sparse is None or sparse.tolerance is None else 3)
+            share = max_pending_bytes // 2  # for the queue, and for states that have not been submitted
             queue = self.scorer = make_scoring_queue(
                 partial(build_reward, specification.build, num_views, combine, return_features=return_features),
                 self._capture.make_renderer,
@@ -199,9 +194,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 check_clip_fits(queue.info.clip, self._capture.time_limit)
-                if sparse is not None:
-                    sparse.check(queue.info)
-            self._sparse = sparse
+                sparse.check(queue.info)
             self.feature_shape = None if queue.info.features is None else queue.info.features.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(
@@ -209,7 +202,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 self.num_envs,
                 share,
                 overlap=overlap,
-                num_random_views=num_views if combine is not None and combine.is_random else 0,
                 log=episode_log,
                 sparse=sparse,
             )
@@ -225,7 +217,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         needs_reset, self._needs_reset = self._needs_reset and of_some, True
         observations, infos, mask = self._steps.reset(seed, options)
         self._capture.reset(mask)
-        self._delivery.reset(seed, mask)
+        self._delivery.reset(mask)
         if self.defers_rewards:
             infos = {**infos, **self._delivery.finished_episodes()}
         self._needs_reset = needs_reset
@@ -294,23 +286,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     @head.setter
     def head(self, head: NewestHead) -> None:
         self._delivery.follow(head)
-
-    @property
-    def view_state(self) -> ViewState | None:
-        """What determines the next draws of `combine_views="random"`: each environment's seed and step; else None.
-
-        Set it to continue the draws of other environments, at the beginning of an episode.
-        """
-        return self._delivery.view_state
-
-    @view_state.setter
-    def view_state(self, state: ViewState | None) -> None:
-        self._delivery.view_state = state
-
-    @property
-    def score_error(self) -> float:
-        """By how much the middles of intervals that were not halved have been off lately; NaN without a tolerance."""
-        return np.nan if self._sparse is None else self._sparse.error
 
     @property
     def pending_bytes(self) -> int:

@@ -17,8 +17,6 @@ from vlmrm_gym.rewards.state_reward import Memory, build_reward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.clips import EpisodeClips, check_clip_fits
 from vlmrm_gym.scoring.local import see
-from vlmrm_gym.scoring.random_views import RandomViews
-from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.validation import (
     SCORED_KEY,
     as_task_reward,
@@ -63,8 +61,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             cameras; a list of them; or a named set, "paper", "side", "front-side" or "around". None: the environment's
             own camera.
         combine_views: How the rewards of several cameras make one: "min" (the default: all views must agree), "mean",
-            "random" (one view for each state, drawn by the seed), a function from float32 (B, V) to (B,), row by row,
-            or the name of one, "package.module:attribute".
+            a function from float32 (B, V) to (B,), row by row, or the name of one, "package.module:attribute".
         quality: MuJoCo environments only: "faithful" draws shadows, reflections and antialiasing; "fast" does not.
         task_reward_weight: Weight of the environment's own reward, which is added to the model's.
         options: The other fields of `CLIP`, such as `baseline`, `alpha` and `model`, short for `reward=CLIP(...)`.
@@ -123,10 +120,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight = float(task_reward_weight)
         self._score, self._view, self._renderer = score, view, renderer
-        self._random_views = RandomViews(view.num_views) if combine is not None and combine.is_random else None
         self._clips = EpisodeClips(score.info.clip)
         self._memory: Memory = None
-        self._num_stepped = np.zeros(1, dtype=np.int64)
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(
@@ -136,8 +131,6 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
         self._begin_episode()
-        if self._random_views is not None:
-            self._random_views.seed(seed, self._num_stepped)
         return observation, info
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
@@ -149,9 +142,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         observation, own_reward, terminated, truncated, info = self.env.step(action)
         task_reward = as_task_reward(self.env, own_reward)
         state, change = self._view.capture()
-        views = None if self._random_views is None else self._random_views(transition_keys([0], self._num_stepped))
-        self._num_stepped += 1
-        states = self._clips.extend(States(state[None], [change], views))
+        states = self._clips.extend(States(state[None], [change]))
         frames = states.gather(see(states, self._renderer, self._score.info), slice(None))
         if self._score.info.ordered:
             rewards, self._memory = self._score.continue_episode(frames, self._memory)

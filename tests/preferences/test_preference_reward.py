@@ -101,7 +101,7 @@ def test_views_are_scored_together(tmp_path):
         "VLMRM/Humanoid-stand-v0", 1, camera="front-side", reward=reward, episode_length=2, **options
     )
     with pytest.raises(ValueError, match="`combine_views` is not for a reward that sees all views at once"):
-        make(combine_views="random")
+        make(combine_views="mean")
     envs = make(return_features=True)
     envs.reset(seed=0)
     infos = [envs.step(envs.action_space.sample())[4] for _ in range(2)][-1]

@@ -188,8 +188,6 @@ def test_several_views_are_several_episodes_and_their_rewards_are_combined():
     assert (each[0] != each[1]).any()
     np.testing.assert_array_equal(rewards(camera=list(views)), each.min(axis=0))
     np.testing.assert_allclose(rewards(camera=list(views), combine_views="mean"), each.mean(axis=0), rtol=1e-6)
-    with pytest.raises(ValueError, match=r'`combine_views="random"` is not for programs of sub-tasks'):
-        rewards(camera="front-side", combine_views="random")
 
 
 def test_a_program_may_see_the_states():
@@ -362,9 +360,8 @@ def test_a_program_has_no_head_and_is_not_interpolated():
     make = {"num_envs": 2, "reward": Program(source=BRIGHTNESS), "episode_length": 4}
     with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
         gym.make_vec(CARTPOLE, return_features=True, **make)
-    for option in ({"score_every": 4}, {"score_tolerance": 0.1}):
-        with pytest.raises(ValueError, match=f"`{next(iter(option))}` is not for this reward: it says that it cannot"):
-            gym.make_vec(CARTPOLE, **option, **make)
+    with pytest.raises(ValueError, match="`score_every` is not for this reward: it says that it cannot"):
+        gym.make_vec(CARTPOLE, score_every=4, **make)
     envs = sb3.make_vec_env(CARTPOLE, num_envs=2, reward=Program(source=BRIGHTNESS), episode_length=4)
     with closing(envs):
         agent = DQN(

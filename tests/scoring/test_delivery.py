@@ -1,5 +1,6 @@
 """RewardDelivery: what says which transitions rewards belong to. The model is a list of each environment's own."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import vlmrm_gym
 from vlmrm_gym.rewards.base import ClipShape
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
+from vlmrm_gym.scoring.sparse import SparseScoring
 
 LENGTHS = [[2, 3], [4], [1, 5, 2]]
 
@@ -113,11 +115,12 @@ def test_a_newer_head_makes_what_is_delivered_after_it():
 
 def pend(*parts, **clip):
     """The states of one environment, in parts of so many steps, which end an episode or do not."""
-    limits = {"max_bytes": 2**20, "chunk_size": 100, "random_views": None, "sparse": None}
+    limits = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1)}
     pending = PendingEpisodes(0, **limits, output="rewards", clip=ClipShape(**clip))
+    numbers = itertools.count()
     for count, ends in parts:
-        for number in range(count):
-            pending.append(np.array([float(number)]), None, 0.0)
+        for _ in range(count):
+            pending.append(np.array([float(next(numbers))]), None, 0.0)
         pending.close_chunk()
         if ends:
             pending.end_episode()
@@ -130,6 +133,8 @@ def test_rewards_that_are_held_are_said_over_the_parts_of_an_episode():
     exact = [chunk.exact.tolist() for episode in pending._episodes for chunk in episode.chunks]
     assert exact == [[True, False, False, True], [False, False, True], [True, False]]
     assert [request.keys.tolist() for request in pending.unsubmitted] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
+    held = [request.states.rows[request.states.clips, 0].tolist() for request in pending.unsubmitted]
+    assert held == [[0, 0, 0, 3], [3, 3, 6], [7, 7]]
 
 
 def test_the_newest_episodes_are_not_waited_for():
@@ -137,9 +142,7 @@ def test_the_newest_episodes_are_not_waited_for():
     pending = pend((4, True), (3, True), (2, False))
     first = pending.unsubmitted[0]
     pending.unsubmitted.clear()
-    collecting = threading.Thread(
-        target=pending.collect, kwargs={"keep_newest": 2, "make_rewards": lambda values: values}, daemon=True
-    )
+    collecting = threading.Thread(target=pending.collect, kwargs={"keep_newest": 2}, daemon=True)
     collecting.start()
     collecting.join(0.2)
     assert collecting.is_alive(), "the first episode is not scored yet"

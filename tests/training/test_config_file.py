@@ -336,3 +336,9 @@ def test_the_default_of_learning_starts_waits_for_an_episode_of_every_environmen
     for num_workers, expected in ((1, 4_000), (8, 6_399)):  # 8 environments a worker, 100 steps an episode
         config = complete(Config(env_name="VLMRM/Humanoid-stand-v0", reward=RewardConfig(num_workers=num_workers)))
         assert config.rl.learning_starts == expected
+
+
+def test_a_removed_key_is_said_to_be_removed(tmp_path):
+    (tmp_path / "old.yaml").write_text("env_name: VLMRM/CartPole-v1\nreward:\n  score_tolerance: 0.02\n")
+    (problem,) = read_config_file(tmp_path / "old.yaml").problems
+    assert problem.message == "`reward.score_tolerance` was removed. Use score_every."

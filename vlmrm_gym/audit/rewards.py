@@ -37,7 +37,7 @@ class RewardView:
 
     head: Head
     combine: CombineViews | None = None
-    """None: "min". A random view counts as the mean over views."""
+    """None: "min"."""
 
     def of_views(self, features: Features) -> NDArray[np.float32]:
         """The rewards of the views of N states, features float32 (N, V, D): float32 (N, V)."""
@@ -49,7 +49,7 @@ class RewardView:
         rewards = self.of_views(features)
         if self.combine is None:
             return rewards.min(axis=1).astype(np.float64)
-        return (rewards.mean(axis=1) if self.combine.is_random else self.combine(rewards)).astype(np.float64)
+        return self.combine(rewards).astype(np.float64)
 
 
 class EncodedRewards:

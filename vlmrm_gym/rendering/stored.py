@@ -35,12 +35,7 @@ class FrameStore:
         frames = np.stack([check_frame(frame) for frame in render_views(env, self._cameras)])
         return frames if self.num_views > 1 else frames[0]
 
-    def render(
-        self,
-        states: ArrayLike,
-        changes: Sequence[SceneChange | None] | None = None,
-        views: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.uint8]:
+    def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
         """The frames themselves; see `Renderer.render`. `changes` is ignored: a stored frame has no scene.
 
         Raises:
@@ -51,7 +46,7 @@ class FrameStore:
         if frames.ndim != 4 + len(own_shape) or frames.shape[-1] != 3 or frames.dtype != np.uint8:
             sizes = ", ".join(["B", *map(str, own_shape), "H", "W", "3"])
             raise ValueError(f"`states` must be uint8 ({sizes}). Received {frames.dtype} {frames.shape}.")
-        return frames if views is None or self.num_views == 1 else frames[np.arange(len(frames)), views]
+        return frames
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "FrameStore":
         """This renderer: frames are stored at the environment's own size."""

@@ -215,8 +215,6 @@ class RunCallback(BaseCallback):
                 continue
             if not np.isnan(value := np.mean([row[name] for row in rows])):
                 self.logger.record(f"rollout/{name}", value)
-        if not np.isnan(error := getattr(self.envs.envs, "score_error", np.nan)):
-            self.logger.record("rollout/score_error", error)
         self.logger.record("time/steps_per_second", self._bar.format_dict["rate"] or 0.0)
         with self._warn_on_oserror("TensorBoard events"):
             self.logger.dump(self.model.num_timesteps)

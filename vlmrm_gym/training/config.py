@@ -74,8 +74,8 @@ class RewardConfig(_RewardFields):
     or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
     the environment's own)"""
     combine_views: str | None = None
-    """how the rewards of several cameras make one: min, mean, random (one view for each state), or your own function,
-    "package.module:attribute" (None: min)"""
+    """how the rewards of several cameras make one: min, mean, or your own function, "package.module:attribute"
+    (None: min)"""
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
     quality: Quality = "fast"
@@ -85,8 +85,6 @@ class RewardConfig(_RewardFields):
     score_every: Count = 1
     """draws and encodes the first, every so manyth and the last state of an episode; rewards in between are
     interpolated"""
-    score_tolerance: Positive | None = None
-    """begins with every 8th state, or score_every, and halves intervals whose middle is off by more than this"""
     device: str = "auto"
     """where the model runs: auto, cpu, cuda, cuda:1, mps"""
     num_workers: Processes = 0
@@ -114,7 +112,7 @@ class RewardConfig(_RewardFields):
     @property
     def is_sparse(self) -> bool:
         """Whether some rewards are interpolated."""
-        return self.score_every > 1 or self.score_tolerance is not None
+        return self.score_every > 1
 
     @property
     def clip_fields(self) -> dict[str, Any]:

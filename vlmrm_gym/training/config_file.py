@@ -13,7 +13,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.training.aliases import ALIASES
+from vlmrm_gym.training.aliases import ALIASES, REMOVED
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
 from vlmrm_gym.validation import short_repr, truncate
@@ -164,6 +164,8 @@ def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
 
 def _place(key: Key) -> str:
     """The rule for an unknown key: what it may have been meant to be."""
+    if (name := ".".join(key)) in REMOVED:
+        return REMOVED[name]
     every = {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
     every |= {word: ("reward", word) for word in ALIASES}
     own = {name: place for name, place in every.items() if place[:-1] == key[:-1]}

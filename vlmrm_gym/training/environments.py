@@ -29,7 +29,7 @@ class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
 _SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
 """Keys of `reward` for vector environments only."""
-_TRAINING = ("overlap", "score_every", "score_tolerance")
+_TRAINING = ("overlap", "score_every")
 """And for training only."""
 
 

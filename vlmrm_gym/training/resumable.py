@@ -15,7 +15,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.sb3.episodes import EpisodeTracker
-from vlmrm_gym.scoring.random_views import ViewState
 from vlmrm_gym.training.state_checks import check_actions, check_form, check_tensor
 from vlmrm_gym.validation import short_repr
 from vlmrm_gym.vector import VLMRewardVectorEnv
@@ -76,15 +75,12 @@ class ResumableVecEnv(VLMVecEnv):
             "since": [torch.tensor(actions) for actions in self._actions_since],
             "trackers": [tracker.state_dict() for tracker in self._trackers],
             "env_uid": self._env_uid,
-            "views": self._view_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> NDArray[Any]:
         """Restore a state; returns its observations."""
         for generator, saved in zip(self.envs.np_random, state["began"], strict=True):  # pyright: ignore[reportArgumentType]
             generator.bit_generator.state = saved
-        if isinstance(self.envs, VLMRewardVectorEnv):
-            self.envs.view_state = state["views"]
         observations, _ = self.envs.reset()
         self._reset_seeds()  # a new algorithm has seeded the next reset
         self._start_states, self._next_states = state["began"], self._states()
@@ -99,11 +95,6 @@ class ResumableVecEnv(VLMVecEnv):
         if isinstance(self.envs, VLMRewardVectorEnv) and all(tracker.fully_scored for tracker in self._trackers):
             self.envs.flush()
         return observations
-
-    def _view_state(self) -> ViewState | None:
-        """Of randomly drawn views, at the start of the current episodes: loading steps on from there."""
-        state = self.envs.view_state if isinstance(self.envs, VLMRewardVectorEnv) else None
-        return state and [(seed, step - len(self._actions_since)) for seed, step in state]
 
     def _states(self) -> list[Mapping[str, Any]]:
         generators: Any = self.envs.np_random
@@ -165,8 +156,6 @@ def check_training_state(model: BaseAlgorithm, envs: ResumableVecEnv, state: Any
     for actions in own["since"]:
         check_tensor("since", actions, actions.dtype, (num_envs, *(envs.action_space.shape or ())))
         check_actions("since", actions, envs.action_space)
-    for seed, steps in own["views"] or ():
-        check_form("views", [steps, seed % 2**32], [0])
     for tracker in own["trackers"]:
         check_form("trackers", {**tracker, "new_rewards": []}, EpisodeTracker().state_dict())
         for late in tracker["new_rewards"]:
