@@ -47,7 +47,7 @@ class VectorSteps:
         """When an environment that has ended is reset."""
         self._parameter, self._env, self._num_envs = parameter, env, env.num_envs
         self._ended: Mask = np.zeros(self._num_envs, dtype=np.bool_)
-        """Where an episode has ended, and the environment has not been reset."""
+        """Where an episode has ended, and the environment has not been reset; nowhere under same-step autoreset."""
 
     def reset(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any], Mask]:
         """Reset all environments, or those of `options["reset_mask"]`.
@@ -73,15 +73,14 @@ class VectorSteps:
             ValueError: Rewards, terminations or truncations are not one number, or true or false, for each environment;
                 or what was returned contradicts the autoreset mode.
         """
-        disabled, next_step = self.mode == AutoresetMode.DISABLED, self.mode == AutoresetMode.NEXT_STEP
-        if disabled and self._ended.any():
+        if self.mode == AutoresetMode.DISABLED and self._ended.any():
             raise ResetNeeded(
                 f"Environments {np.flatnonzero(self._ended)} have ended, and do not reset themselves. Call "
                 '`reset(options={"reset_mask": mask})` before `step`.'
             )
         observations, rewards, terminations, truncations, infos = self._env.step(actions)
         self._check_infos(infos)
-        stepped = ~self._ended if next_step else np.full(self._num_envs, True)
+        stepped = ~self._ended
         step = Step(
             copy.deepcopy(observations),
             np.where(stepped, as_rewards(f"`rewards` of {self._env}", rewards, self._num_envs), 0.0),
