@@ -150,9 +150,15 @@ class SaysTaskReward(VectorWrapper):
         return observations, rewards, *ends, {**infos, **own}
 
 
-def last_step(door):
+def last_step(door, said):
     """The call that ends an episode without a last observation."""
-    envs = SaysTaskReward(CountingVector(2, length=1, resets=SAME_STEP, declares=SAME_STEP, says=["final_info"]))
+
+    class Says(SaysTaskReward):
+        def step(self, actions):
+            *results, infos = super().step(actions)
+            return *results, infos | said
+
+    envs = Says(CountingVector(2, length=1, resets=SAME_STEP, declares=SAME_STEP, says=["final_info"]))
     observations, _ = envs.reset()
     if door == "ReplayBuffer":
         return lambda: ReplayBuffer(10, envs).add(observations, zeros(envs), *envs.step(zeros(envs)))
@@ -160,8 +166,11 @@ def last_step(door):
 
 
 @pytest.mark.parametrize("door", ["VLMVecEnv", "EpisodeStatistics", "ReplayBuffer"])
-def test_an_end_under_same_step_needs_a_last_observation(door):
-    step = last_step(door)
+@pytest.mark.parametrize(
+    "said", [{}, {"final_obs": np.full(2, None)}, {"final_obs": {"count": np.zeros(2)}}], ids=["no", "None", "dict"]
+)
+def test_an_end_under_same_step_needs_a_last_observation(door, said):
+    step = last_step(door, said)
     missing = r"`infos\[\"final_obs\"\]` must have the last observation of environment 0, whose episode has ended: its"
     with pytest.raises(ValueError, match=missing):
         step()
