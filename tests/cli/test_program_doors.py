@@ -104,8 +104,12 @@ def test_a_check_measures_sub_tasks_on_rollouts_only(red, waited, tmp_path):
     assert ORDERED not in reports[0].notes
     assert reports[1].exploits.left_out == ORDERED
     assert "measured on the rollouts only" in (tmp_path / "1" / "report.html").read_text()
-    rewards = reports[1].signal.rewards  # of every rollout: the sub-task is completed by the fourth step
-    np.testing.assert_allclose(rewards[:, :4], np.tile([0.25, 0.5, 0.75, 1], (len(rewards), 1)))
+    for landscape in reports[1].landscapes:  # along rollouts: the sub-task is completed by the fourth step
+        np.testing.assert_allclose(landscape.curves["reward"][:4], [0.25, 0.5, 0.75, 1])
+    assert [landscape.title for landscape in reports[1].landscapes] == [
+        "Along a rollout: random actions",
+        "Along a rollout: constant actions",
+    ]
 
 
 def test_a_check_measures_programs_of_states(tmp_path):

@@ -60,7 +60,6 @@ ALLOWED = {
     "relabeling": BASE | {"rewards"},
     "replay": BASE | {"steps", "rewards", "pending", "relabeling"},
     "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "relabeling"},
-    "tuning": BASE | {"rendering", "episode_log", "rewards", "relabeling"},
     "sb3": BASE
     | {
         "steps",
@@ -73,7 +72,6 @@ ALLOWED = {
         "relabeling",
         "replay",
         "preferences",
-        "tuning",
     },
     "training": BASE
     | {

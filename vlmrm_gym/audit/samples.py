@@ -83,10 +83,6 @@ class Samples:
         in_order = [self.visited, self.around] if self.passed else [self.around, self.visited]
         return next((own for own in in_order if own is not None and own.has_both), self.visited)
 
-    def along(self, rewards: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
-        """Rewards of the visited states by rollout, float64 (T,) each."""
-        return np.split(rewards, np.cumsum([len(rollout) for rollout in self.rollouts])[:-1])
-
 
 def count_states() -> int:
     """About how many states `collect` scores of rollouts that are played here."""

@@ -25,7 +25,7 @@ from vlmrm_gym.folders import output_folder
 from vlmrm_gym.preferences import Pair, Record
 from vlmrm_gym.preferences.answers_file import Asked
 from vlmrm_gym.preferences.segments import agreement, grade_differences
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.terminal import said_warnings, say
 from vlmrm_gym.validation import check_integer

@@ -14,7 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import LEARNED, RewardSpec, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.specification import RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.terminal import said_warnings
@@ -170,7 +170,7 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
             f"`reward`: {path} names a server that pictures and a key would be sent to. Received {short_repr(values)}. "
             "If you trust it, pass --trust-code."
         )
-    if values.get("kind") in LEARNED and isinstance(values.get("head"), str):
+    if values.get("kind") == "preference" and isinstance(values.get("head"), str):
         values["head"] = str(path.parent / values["head"])
     return values
 

@@ -13,7 +13,6 @@ import tyro
 
 from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import check_key, complete, find_named_code
 from vlmrm_gym.training.config import Config
@@ -155,7 +154,7 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     kind = str(said.get("kind"))
     fields = {name: value for name, value in said.items() if name != "kind" and value is not None}
     shared = fields.keys() & CLIPFields.__dataclass_fields__
-    known = {"clip": fields.keys(), **dict.fromkeys(LEARNED, shared)}.get(kind, ())
+    known = {"clip": fields.keys(), "preference": shared}.get(kind, ())
     own = {name: fields.pop(name) for name in list(known)}
     return {**values, "reward": {**reward, "name": kind, **own, **({"kwargs": fields} if fields else {})}}
 

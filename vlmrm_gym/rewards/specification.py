@@ -24,10 +24,8 @@ from vlmrm_gym.rewards.custom import (
     is_specification_class,
 )
 from vlmrm_gym.rewards.endpoint import Endpoint
-from vlmrm_gym.rewards.learned import LearnedFields
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.program import Program
-from vlmrm_gym.rewards.tuned_clip import TunedCLIP
 
 
 class RewardSpec(Protocol):
@@ -49,7 +47,6 @@ class RewardSpec(Protocol):
 KINDS: Mapping[str, type[Any]] = {
     "clip": CLIP,
     "preference": Preference,
-    "tuned_clip": TunedCLIP,
     "program": Program,
     "endpoint": Endpoint,
     "import": ImportedReward,
@@ -58,9 +55,6 @@ KINDS: Mapping[str, type[Any]] = {
 
 Files may name all of which `names_code` is False without --trust-code: no other may run code that its fields name.
 """
-
-LEARNED: Mapping[str, type[Any]] = {kind: own for kind, own in KINDS.items() if issubclass(own, LearnedFields)}
-"""Those whose head is learned."""
 
 
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:
@@ -205,6 +199,8 @@ def _find_kind(kind: object) -> type[Any]:
             rule = "`reward`: kind must name a dataclass with a `kind` and a method build(device)"
             raise ValueError(f"{rule}. Received {kind!r}, which is {found!r}.")
         return cast(type[Any], found)
+    if kind == "tuned_clip":
+        raise ValueError("`reward`: the kind 'tuned_clip' is gone. examples/furl.py tunes CLIP to successes now.")
     near = difflib.get_close_matches(str(kind), KINDS, 1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     kinds = ", ".join(map(repr, KINDS))

@@ -134,11 +134,6 @@ def find_specification(config: Config) -> RewardSpec | None:
 def _check_labeler(config: Config, *, learns: bool) -> None:
     """Raise a ConfigError unless a reward that learns, and no other, has a labeler that can be made."""
     labeler = config.reward.labeler
-    if learns and config.reward.name != "preference":
-        rule = (
-            "must have a `head` here, its file. vlmrm_gym.sb3.TuningCallback tunes one in a program of yours. Received"
-        )
-        raise ConfigError([Problem.of("reward.name", f"{rule} {config.reward.name} without.")])
     if learns and labeler is None:
         rule = "is missing: the reward is learned from a labeler's answers. Say which, for example ground_truth; or, if"
         raise ConfigError([Problem.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")])

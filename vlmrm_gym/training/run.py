@@ -15,7 +15,6 @@ from vlmrm_gym import __version__
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.identity import undeciding_fields
-from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
@@ -256,6 +255,6 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     starts: list[Any] = []
     with suppress(OSError, ValueError, TypeError, RecursionError):  # missing at the first start, or damaged
         starts = list(json.loads(path.read_text()))
-    model = config.reward.model if config.reward.name in ("clip", *LEARNED) else None
+    model = config.reward.model if config.reward.name in ("clip", "preference") else None
     starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
     atomic_write_text(path, json.dumps(starts, indent=2))
