@@ -27,7 +27,7 @@ workers. On a CPU they share the cores: 1 / (1/physics + 1/rendering + 1/scoring
 Two views / one view: humanoids drawn from the front and from a side ("front-side"), and from the front. The two
 alternate; the ratio is that of the times of a state, by the medians. Rates are of states, with one reward each.
 
-Some states / all states: whole episodes with and without `score_every` or `score_tolerance`, in turns; as above.
+Some states / all states: whole episodes with and without `score_every`, in turns; as above.
 
 Ray / processes: with `--backend ray`, whole episodes are also scored by as many worker processes. The two alternate;
 the ratio is that of the medians.
@@ -83,8 +83,6 @@ SPARSE: dict[str, dict[str, Any]] = {
     "all states": {},
     "every 2nd state": {"score_every": 2},
     "every 4th state": {"score_every": 4},
-    "within 0.02": {"score_tolerance": 0.02},
-    "within 0.05": {"score_tolerance": 0.05},
 }
 
 

@@ -4,8 +4,8 @@
     python benchmarks/sparse.py --tasks VLMRM/Humanoid-kneel-v0 --runs runs/Humanoid-kneel-v0__SAC__0__1700000000
 
 For each task, episodes of random actions, of one action for a whole episode ("constant") and of trained runs are played
-once, and all of their states are scored. Each setting of `score_every` and `score_tolerance` then chooses among these
-states: its error is that of all rewards, interpolated or not. Writes tables in Markdown.
+once, and all of their states are scored. Each setting of `score_every` then chooses among these states: its
+error is that of all rewards, interpolated or not. Writes tables in Markdown.
 """
 
 import sys
@@ -25,16 +25,13 @@ import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rollouts.environments import make_unscored_env
 from vlmrm_gym.rollouts.play import Policy, Rollout, constant_actions, play, random_actions, run_actions
-from vlmrm_gym.scoring.sparse import SparseChunk, SparseScoring
+from vlmrm_gym.scoring.sparse import SparseScoring, interpolate
 from vlmrm_gym.tasks import TASKS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous
 
-SETTINGS: dict[str, SparseScoring] = {
-    **{f"every {every}": SparseScoring(every) for every in (2, 4, 8)},
-    **{f"within {tolerance:g}": SparseScoring(tolerance=tolerance) for tolerance in (0.02, 0.05)},
-}
+SETTINGS: dict[str, SparseScoring] = {f"every {every}": SparseScoring(every) for every in (2, 4, 8)}
 
 
 @dataclass(frozen=True)
@@ -72,11 +69,8 @@ def behaviours(
 
 def choose(sparse: SparseScoring, rollout: Rollout, rewards: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
     """The rewards of a setting, and how many states it has scored."""
-    chunk, count = SparseChunk(rollout.states, np.arange(len(rollout)), sparse, None), 0
-    while (wanted := chunk.wanted()) is not None:
-        count += len(wanted[1])
-        chunk.add(rewards[wanted[1]], lambda values: values)
-    return chunk.result()[0], count
+    chosen = sparse.choose(len(rollout))
+    return interpolate(chosen, rewards[chosen]), len(chosen)
 
 
 def measure(args: Args) -> Iterator[tuple[str, list[tuple[float, float, float]]]]:

@@ -68,8 +68,6 @@ class Args:
     """steps of an episode"""
     score_every: int = 1
     """draw and encode every so manyth state, and interpolate the rewards of the others"""
-    score_tolerance: float | None = None
-    """score more states where the interpolated reward is off by more than this; None: no more"""
     num_workers: int = 0
     """worker processes that render and score; 0: the main process"""
 
@@ -112,7 +110,7 @@ def task_options(args: Args) -> dict[str, Any]:
 
 
 def make_envs(args: Args, num_envs: int) -> gym.vector.VectorEnv:
-    options = {name: getattr(args, name) for name in ("num_workers", "score_every", "score_tolerance")}
+    options = {name: getattr(args, name) for name in ("num_workers", "score_every")}
     return gym.make_vec(args.env_id, num_envs, **task_options(args), **options)
 
 

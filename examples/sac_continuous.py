@@ -87,11 +87,9 @@ class Args:
     camera: str | None = None
     """MuJoCo: paper, side, front-side, around, a camera of the model, or JSON as for `camera=`; None: the default"""
     combine_views: str | None = None
-    """how the rewards of several cameras make one: min (None), mean, random, or package.module:attribute"""
+    """how the rewards of several cameras make one: min (None), mean, or package.module:attribute"""
     score_every: int = 1
     """draw and encode every so manyth state, and interpolate the rewards of the others"""
-    score_tolerance: float | None = None
-    """score more states where the interpolated reward is off by more than this; None: no more"""
     num_workers: int = 0
     """worker processes that render and score; 0: the main process"""
     device: str = "auto"
@@ -165,8 +163,7 @@ def task_options(args: Args) -> dict[str, Any]:
 
 def make_envs(args: Args, num_envs: int, **options: Any) -> gym.vector.VectorEnv:
     """Environments whose rewards arrive when an episode has been scored."""
-    options |= {"num_workers": args.num_workers, **task_options(args)}
-    options |= {"score_every": args.score_every, "score_tolerance": args.score_tolerance}
+    options |= {"num_workers": args.num_workers, "score_every": args.score_every, **task_options(args)}
     return make_vector_env(args.env_id, num_envs, **options)
 
 

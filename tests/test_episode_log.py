@@ -67,7 +67,7 @@ def test_every_delivered_reward_stands_in_the_log(options):
 
 
 def test_frames_of_the_log_are_those_that_were_scored():
-    """To the pixel, with the views that were drawn at random; also after the log was written and read."""
+    """To the pixel, all views of a state; also after the log was written and read."""
     log, again = EpisodeLog(10**6), EpisodeLog(10**6)
     RecordingReward.seen.clear()
     envs = gym.make_vec(
@@ -75,7 +75,6 @@ def test_frames_of_the_log_are_those_that_were_scored():
         2,
         episode_length=4,
         camera="front-side",
-        combine_views="random",
         reward=RecordingReward(),
         episode_log=log,
     )
@@ -84,9 +83,8 @@ def test_frames_of_the_log_are_those_that_were_scored():
     for episodes in (log.episodes, read_again(log, again).episodes):
         drawn = []
         for episode in episodes:
-            frames = envs.scorer.frames(episode.states)
-            drawn += [frame.tobytes() for frame in frames[np.arange(len(episode)), episode.states.views]]
-        assert len(drawn) == 8
+            drawn += [view.tobytes() for views in envs.scorer.frames(episode.states) for view in views]
+        assert len(drawn) == 16
         assert set(drawn) == scored
     small = envs.scorer.frames(log.episodes[0].states, size=(32, 24), views={"azimuth": 30.0})
     assert small.shape == (4, 1, 32, 24, 3)
@@ -126,8 +124,8 @@ def test_captured_frames_are_written_with_the_log():
     log, again = EpisodeLog(10**6), EpisodeLog(10**6)
     recorder = EpisodeRecorder(log, 1)
     frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    recorder.add(0, 0, np.zeros(3), SceneChange(frame=frame), None, 0.0, np.nan)
-    recorder.add(0, 1, np.ones(3), None, None, 0.0, 1.0)
+    recorder.add(0, 0, np.zeros(3), SceneChange(frame=frame), 0.0, np.nan)
+    recorder.add(0, 1, np.ones(3), None, 0.0, 1.0)
     recorder.end_episode(0)
     read_again(log, again)
     change, none = again.episodes[0].states.changes
@@ -145,7 +143,7 @@ def test_the_oldest_episodes_go_first_and_memory_stays_within_its_limit(lengths,
     step = 0
     for length in lengths:
         for _ in range(length):
-            recorder.add(0, step, np.full(4, step, dtype=np.float64), None, None, 0.0, np.nan)
+            recorder.add(0, step, np.full(4, step, dtype=np.float64), None, 0.0, np.nan)
             step += 1
             assert log.nbytes <= max_bytes
         recorder.end_episode(0)
@@ -160,7 +158,7 @@ def logged(*lengths):
     recorder, step = EpisodeRecorder(log, 1), 0
     for length in lengths:
         for _ in range(length):
-            recorder.add(0, step, np.array([float(step)]), None, None, 0.0, np.nan)
+            recorder.add(0, step, np.array([float(step)]), None, 0.0, np.nan)
             step += 1
         recorder.end_episode(0)
     return log

@@ -47,7 +47,6 @@ BAD_FOR_VECTORS = {
     "return_features": {"prompt": TASK_PROMPT, "return_features": "yes"},
     "episode_log": {"prompt": TASK_PROMPT, "episode_log": 10**6},
     "score_every": {"prompt": TASK_PROMPT, "score_every": 0},
-    "score_tolerance": {"prompt": TASK_PROMPT, "score_tolerance": 0.0},
     "max_pending_bytes": {"prompt": TASK_PROMPT, "max_pending_bytes": 0},
     "worker_timeouts": {"prompt": TASK_PROMPT, "worker_timeouts": {"load": -1}},
     "autoreset_mode": {"prompt": TASK_PROMPT, "autoreset_mode": "never"},

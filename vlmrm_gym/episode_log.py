@@ -4,7 +4,7 @@ import json
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -151,8 +151,6 @@ class EpisodeLog:
             index.append([episode.env_index, episode.episode_index, episode.start])
             own: dict[str, NDArray[Any]] = {name: getattr(episode, name) for name in _COLUMNS}
             own |= {"rows": episode.states.rows}
-            if episode.states.views is not None:
-                own["views"] = episode.states.views
             if episode.states.changes is not None:
                 own |= {f"changes.{name}": value for name, value in pack_changes(episode.states.changes).items()}
             arrays |= {f"{i}.{name}": value for name, value in own.items()}
@@ -192,7 +190,7 @@ _COLUMNS = ("rewards", "versions", "task_rewards", "success")
 
 def _unpack(numbers: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> LoggedEpisode:
     changes = {name.removeprefix("changes."): value for name, value in arrays.items() if name.startswith("changes.")}
-    states = States(arrays["rows"], unpack_changes(changes) if changes else None, arrays.get("views"))
+    states = States(arrays["rows"], unpack_changes(changes) if changes else None)
     columns = {name: arrays[name] for name in _COLUMNS}
     if {len(states), *map(len, columns.values())} != {len(states)}:
         raise ValueError("The file of an episode log is damaged: the columns of an episode have different lengths.")
@@ -207,15 +205,15 @@ class _Recording:
         self._numbers = {"env_index": env_index, "episode_index": episode_index, "start": start}
         self.start = start
         self._states = StateList()
-        self._steps: list[tuple[int | None, float, float]] = []
+        self._steps: list[tuple[float, float]] = []
         self.rewards: list[float] = []
         self.versions: list[int] = []
 
-    def add(self, row: NDArray[Any], change: SceneChange | None, view: int | None, *values: float) -> int:
+    def add(self, row: NDArray[Any], change: SceneChange | None, *values: float) -> int:
         """Add a step. Returns its memory in bytes."""
         before = self.nbytes
         self._states.append(row, change)
-        self._steps.append((view, *values))  # pyright: ignore[reportArgumentType]
+        self._steps.append(values)  # pyright: ignore[reportArgumentType]
         self.rewards.append(np.nan)
         self.versions.append(0)
         return self.nbytes - before
@@ -225,9 +223,9 @@ class _Recording:
         return self._states.nbytes + 32 * len(self.rewards)
 
     def finish(self) -> LoggedEpisode:
-        views, task_rewards, success = zip(*self._steps, strict=True)
+        task_rewards, success = zip(*self._steps, strict=True)
         return LoggedEpisode(
-            states=replace(self._states.states(), views=None if views[0] is None else np.array(views, dtype=np.int64)),
+            states=self._states.states(),
             rewards=np.array(self.rewards, dtype=np.float32),
             versions=np.array(self.versions, dtype=np.int64),
             task_rewards=np.array(task_rewards, dtype=np.float64),
@@ -257,7 +255,6 @@ class EpisodeRecorder:
         step_index: int,
         row: NDArray[Any],
         change: SceneChange | None,
-        view: int | None,
         task_reward: float,
         success: float,
     ) -> None:
@@ -270,7 +267,7 @@ class EpisodeRecorder:
         if recording is None:
             recording = _Recording(env_index, self._num_episodes[env_index], step_index)
             self._recordings[env_index], self._num_episodes[env_index] = recording, self._num_episodes[env_index] + 1
-        self._log._recording_bytes += recording.add(row, change, view, task_reward, success)
+        self._log._recording_bytes += recording.add(row, change, task_reward, success)
         self._log._make_room()
         if recording.nbytes > self._log.max_bytes:
             self._forget(env_index)

@@ -10,11 +10,11 @@ Key                   dtype       Element
 `vlm_reward_start`    int64       The `vlm_step_index` of the transition that the first of these rewards belongs to.
 `vlm_episode_index`   int64       The episode of the first of these rewards, counted per environment from 0.
 `vlm_scored`          object      bool (T,), where these rewards were scored: False where they are interpolated or held.
-                                  With `score_every` above 1, a `score_tolerance` or an `Endpoint` with `every` only.
+                                  With `score_every` above 1, or an `Endpoint` with `every` only.
 `vlm_step_index`      int64       The transition of this step, counted per environment from 0.
 `task_reward`         float64     The environment's own reward.
-`vlm_features`        object      float32 (T, V, D), features that the rewards were made of; V is 1 where one view of a
-                                  state is drawn at random. This and the next two with `return_features=True`.
+`vlm_features`        object      float32 (T, V, D), features that the rewards were made of. This and the next two with
+                                  `return_features=True`.
 `vlm_task_rewards`    object      float32 (T,), the part of the rewards that is the environment's own, times its weight.
 `vlm_reward_version`  int64       The version of the head that made these rewards; see `NewestHead`.
 ====================  ==========  ======================================================================================
@@ -72,9 +72,11 @@ SCENE_UPDATE_KEY = "vlm_scene_update"
 
 
 def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:
-    """Whether each environment reports success, 0 or 1; NaN where it reports neither."""
+    """Whether each environment reports success, 0 or 1; NaN where it reports neither. Without a mask all report it."""
     success = np.full(num_envs, np.nan)
-    for reported in (infos, infos.get("final_info", {})):  # the latter where same-step autoreset has ended an episode
+    final = infos.get("final_info", {})  # where same-step autoreset has ended an episode
+    for reported, reporting in ((infos, True), (final, infos.get("_final_info", True))):
         if "success" in reported:
-            success = np.where(reported["_success"], reported["success"], success)
+            mask = np.full(num_envs, reported.get("_success", reporting), dtype=np.bool_)
+            success[mask] = np.asarray(reported["success"])[mask]
     return success

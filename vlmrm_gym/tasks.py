@@ -51,9 +51,6 @@ class Task:
     """Keyword arguments of `states`."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Default settings of `vlmrm-gym train`: keys of `rl` in a configuration. Empty: those for its kind of actions."""
-    lockstep: bool = False
-    """Whether environments are random at resets only, and episodes end at their time limit only. If so, a training that
-    is resumed continues its episodes."""
 
     def __post_init__(self) -> None:
         for name in ("env", "vector_env", "states"):
@@ -108,6 +105,18 @@ def register(task: Task) -> None:
         },
     )
     REGISTERED[task.id] = task
+
+
+def register_hints() -> None:
+    """Register "VLMRM/Ant-v5" and its like, of Gymnasium's own environments without a record: they say how to score it.
+
+    Gymnasium itself would only say that there is no such name.
+    """
+    own = {spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"}
+    newest = {spec.name: spec.id for spec in gym.registry.values() if spec.namespace is None and spec.name not in own}
+    for id in newest.values():
+        hint = "vlmrm_gym.registration:refuse_unregistered"
+        gym.register(f"VLMRM/{id}", entry_point=hint, vector_entry_point=hint, kwargs={"base_id": id})
 
 
 HUMANOID_PROMPTS: Mapping[str, str | None] = {
@@ -178,7 +187,6 @@ TASKS: tuple[Task, ...] = (
         success_threshold=1.0,
         states="vlmrm_gym.envs.cartpole:CartPoleStates",
         training=CART_POLE_TRAINING,
-        lockstep=True,
     ),
     Task(
         id="VLMRM/MountainCarContinuous-v0",
@@ -190,7 +198,6 @@ TASKS: tuple[Task, ...] = (
         success_threshold=1e-6,  # one step at the goal is enough
         states="vlmrm_gym.envs.mountain_car:MountainCarStates",
         training=MOUNTAIN_CAR_TRAINING,
-        lockstep=True,
     ),
     *(
         Task(
@@ -206,7 +213,6 @@ TASKS: tuple[Task, ...] = (
             states="vlmrm_gym.envs.humanoid_states:HumanoidStates",
             states_kwargs={"task": name},
             training=HUMANOID_TRAINING,
-            lockstep=True,
         )
         for name, prompt in {**HUMANOID_PROMPTS, None: None}.items()
     ),

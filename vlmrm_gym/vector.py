@@ -24,8 +24,8 @@ from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
-from vlmrm_gym.scoring.random_views import ViewState
 from vlmrm_gym.scoring.sparse import SparseScoring
+from vlmrm_gym.steps import VectorSteps
 from vlmrm_gym.validation import (
     SCORED_KEY,
     check_autoreset_mode,
@@ -81,8 +81,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         scoring: "episode" or "step".
         score_every: Score the first, every so manyth and the last state of an episode (or of each part that is scored
             for itself), and interpolate the rewards of the others. Needs `scoring="episode"`.
-        score_tolerance: Begin with every 8th state, or `score_every`, and halve the intervals whose middle is off by
-            more than this, in units of the reward. Also scored are the states next to changes of the scene.
         num_workers: Number of workers that draw and score. 0: this process.
         backend: Where workers run: "process" on this machine, "ray" on a Ray cluster (that of `RAY_ADDRESS`, or the one
             that `ray.init` has connected to, or else a local one that ends with this environment).
@@ -92,16 +90,17 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         overlap: Score in the background while the environments continue; needs `scoring="episode"`.
         return_features: Return the features that the rewards are made of, so that replay buffers can make all rewards
             anew with another head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a
-            `Preference` or `TunedCLIP` that is yet to be learned.
+            `Preference` that is yet to be learned.
         episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`. For a
-            `Preference` or `TunedCLIP` that is yet to be learned None is one of 1 GiB.
+            `Preference` that is yet to be learned None is one of 1 GiB.
         max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
             episodes are scored in parts, and `step` waits.
         worker_timeouts: Seconds without progress after which a worker is replaced, as if it had died. The defaults are
             `{"load": 3600, "draw": 300, "encode": 900}`; None is no limit. Progress is the loaded model, 64 drawn
             frames, or the frames that the model encodes at once. With Ray also `"schedule": 600`: how long the first
             worker may wait for a place.
-        autoreset_mode: For a list of functions: when an environment that has ended is reset. None: next-step.
+        autoreset_mode: When an environment that has ended is reset: "NextStep", "SameStep" or "Disabled". None: as the
+            metadata of a vector environment say, which need it if they do not; for a list of functions next-step.
         options: The other fields of `CLIP`, short for `reward=CLIP(...)`; see `VLMReward`.
 
     Raises:
@@ -125,7 +124,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         task_reward_weight: float = 0.0,
         scoring: ScoringMode = "episode",
         score_every: int = 1,
-        score_tolerance: float | None = None,
         num_workers: int = 0,
         backend: str = "process",
         ray_options: Mapping[str, Any] | None = None,
@@ -144,9 +142,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         check_flag("return_features", return_features)
         if not isinstance(episode_log, EpisodeLog | None):
             raise TypeError(f"`episode_log` must be an EpisodeLog. Received {episode_log!r}.")
-        sparse = SparseScoring.of(score_every, score_tolerance)
-        if scoring == "step" and (overlap or sparse):
-            name = "overlap" if sparse is None else sparse.parameter
+        sparse = SparseScoring(score_every)
+        if scoring == "step" and (overlap or sparse.every > 1):
+            name = "overlap" if overlap else "score_every"
             raise ValueError(f'`{name}` needs scoring="episode": a step has its reward at once. Received "step".')
         check_positive_integer("max_pending_bytes", max_pending_bytes)
         timeouts = Timeouts.of(worker_timeouts)
@@ -159,9 +157,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         super().__init__(as_vector_env(env, mode))
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
+            self._steps = VectorSteps("env", self.env, mode)
             self.metadata = {
-                "autoreset_mode": AutoresetMode.NEXT_STEP,  # of environments that do not say
                 **self.env.metadata,
+                "autoreset_mode": self._steps.mode,
                 SCORED_KEY: "VLMRewardVectorEnv",
             }
             self.reward, self.episode_log = specification, episode_log
@@ -174,11 +173,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._needs_reset = False
             """Whether an exception has left `step`, or a reset of all environments."""
             self._weight = float(task_reward_weight)
-            self._capture = VectorCapture(self.env, camera, quality)
+            self._capture = VectorCapture(self.env, self._steps.mode, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
-            # For the queue, for states not submitted yet, and with a tolerance for states between two rounds.
-            share = max_pending_bytes // (2 if sparse is None or sparse.tolerance is None else 3)
+            share = max_pending_bytes // 2  # for the queue, and for states that have not been submitted
             queue = self.scorer = make_scoring_queue(
                 partial(build_reward, specification.build, num_views, combine, return_features=return_features),
                 self._capture.make_renderer,
@@ -196,9 +194,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             weakref.finalize(self, queue.close)
             with close_on_error([queue]):
                 check_clip_fits(queue.info.clip, self._capture.time_limit)
-                if sparse is not None:
-                    sparse.check(queue.info)
-            self._sparse = sparse
+                sparse.check(queue.info)
             self.feature_shape = None if queue.info.features is None else queue.info.features.shape
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(
@@ -206,7 +202,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
                 self.num_envs,
                 share,
                 overlap=overlap,
-                num_random_views=num_views if combine is not None and combine.is_random else 0,
                 log=episode_log,
                 sparse=sparse,
             )
@@ -217,12 +212,12 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         Unfinished episodes are scored: their rewards arrive as at the end of an episode.
         """
-        mask = (options or {}).get("reset_mask")
-        self._begin_call(self._delivery.is_interrupted and mask is not None)
-        needs_reset, self._needs_reset = self._needs_reset and mask is not None, True
-        observations, infos = self.env.reset(seed=seed, options=options)
+        of_some = (options or {}).get("reset_mask") is not None
+        self._begin_call(self._delivery.is_interrupted and of_some)
+        needs_reset, self._needs_reset = self._needs_reset and of_some, True
+        observations, infos, mask = self._steps.reset(seed, options)
         self._capture.reset(mask)
-        self._delivery.reset(seed, mask)
+        self._delivery.reset(mask)
         if self.defers_rewards:
             infos = {**infos, **self._delivery.finished_episodes()}
         self._needs_reset = needs_reset
@@ -247,19 +242,17 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self._begin_call(self._delivery.is_interrupted or self._needs_reset)
         self._needs_reset = True
         self._capture.begin_step()
-        observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
-        ends = terminations | truncations
-        states, stepped, infos = self._capture.capture(ends, infos)
-        task_rewards = np.asarray(task_rewards, dtype=np.float64)
-        infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
-        offsets = weigh_task_rewards(self._weight, task_rewards)
+        step = self._steps.step(actions)
+        states, infos = self._capture.capture(step.stepped, step.infos)
+        infos = {**infos, "task_reward": step.rewards, "_task_reward": step.stepped}
+        offsets = weigh_task_rewards(self._weight, step.rewards)
         if self.defers_rewards:
-            rewards = np.where(stepped, np.nan, 0.0)
-            own = self._delivery.append(states, stepped, ends, offsets, infos)
+            rewards = np.where(step.stepped, np.nan, 0.0)
+            own = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
         else:
-            rewards, own = self._delivery.score(states, stepped, ends, offsets, infos)
+            rewards, own = self._delivery.score(states, step.stepped, step.ends, offsets, infos)
         self._needs_reset = False
-        return observations, rewards, terminations, truncations, infos | own
+        return step.observations, rewards, step.terminations, step.truncations, infos | own
 
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait: as learners on parts of episodes need.
@@ -293,23 +286,6 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     @head.setter
     def head(self, head: NewestHead) -> None:
         self._delivery.follow(head)
-
-    @property
-    def view_state(self) -> ViewState | None:
-        """What determines the next draws of `combine_views="random"`: each environment's seed and step; else None.
-
-        Set it to continue the draws of other environments, at the beginning of an episode.
-        """
-        return self._delivery.view_state
-
-    @view_state.setter
-    def view_state(self, state: ViewState | None) -> None:
-        self._delivery.view_state = state
-
-    @property
-    def score_error(self) -> float:
-        """By how much the middles of intervals that were not halved have been off lately; NaN without a tolerance."""
-        return np.nan if self._sparse is None else self._sparse.error
 
     @property
     def pending_bytes(self) -> int:

@@ -17,11 +17,11 @@ from vlmrm_gym.rewards.state_reward import Memory, build_reward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.clips import EpisodeClips, check_clip_fits
 from vlmrm_gym.scoring.local import see
-from vlmrm_gym.scoring.random_views import RandomViews
-from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.validation import (
     SCORED_KEY,
+    as_task_reward,
     check_env,
+    check_no_autoreset,
     check_task_reward_weight,
     check_unscored,
     find_time_limit,
@@ -61,15 +61,14 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             cameras; a list of them; or a named set, "paper", "side", "front-side" or "around". None: the environment's
             own camera.
         combine_views: How the rewards of several cameras make one: "min" (the default: all views must agree), "mean",
-            "random" (one view for each state, drawn by the seed), a function from float32 (B, V) to (B,), row by row,
-            or the name of one, "package.module:attribute".
+            a function from float32 (B, V) to (B,), row by row, or the name of one, "package.module:attribute".
         quality: MuJoCo environments only: "faithful" draws shadows, reflections and antialiasing; "fast" does not.
         task_reward_weight: Weight of the environment's own reward, which is added to the model's.
         options: The other fields of `CLIP`, such as `baseline`, `alpha` and `model`, short for `reward=CLIP(...)`.
 
     Raises:
-        ValueError: The environment does not render arrays or is scored already, or a parameter is out of range. The
-            message names it.
+        ValueError: The environment does not render arrays, is scored already or resets itself (`Autoreset`), or a
+            parameter is out of range. The message names it.
         DependencyNotInstalled: MuJoCo cannot draw without OpenGL. The message names the package to install.
         TypeError: `env` is not an environment, a prompt is not a text, or both a prompt and a reward were passed.
         FileNotFoundError: The checkpoint does not exist.
@@ -93,6 +92,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         from vlmrm_gym.rewards.devices import resolve_device  # deferred: importing the package loads no torch
 
         check_env(env)
+        check_no_autoreset(env)
         check_unscored(env)
         check_task_reward_weight(task_reward_weight)
         keywords = VLMReward.__init__.__kwdefaults__ or ()
@@ -120,10 +120,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight = float(task_reward_weight)
         self._score, self._view, self._renderer = score, view, renderer
-        self._random_views = RandomViews(view.num_views) if combine is not None and combine.is_random else None
         self._clips = EpisodeClips(score.info.clip)
         self._memory: Memory = None
-        self._num_stepped = np.zeros(1, dtype=np.int64)
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(
@@ -132,27 +130,32 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
-        self._clips.begin_episode()
-        self._memory = None
-        if self._random_views is not None:
-            self._random_views.seed(seed, self._num_stepped)
+        self._begin_episode()
         return observation, info
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
-        """Step the environment, then score the frame of its new state."""
-        observation, task_reward, terminated, truncated, info = self.env.step(action)
+        """Step the environment, then score the frame of its new state.
+
+        Raises:
+            ValueError: The environment's own reward is not one number.
+        """
+        observation, own_reward, terminated, truncated, info = self.env.step(action)
+        task_reward = as_task_reward(self.env, own_reward)
         state, change = self._view.capture()
-        views = None if self._random_views is None else self._random_views(transition_keys([0], self._num_stepped))
-        self._num_stepped += 1
-        states = self._clips.extend(States(state[None], [change], views))
+        states = self._clips.extend(States(state[None], [change]))
         frames = states.gather(see(states, self._renderer, self._score.info), slice(None))
         if self._score.info.ordered:
             rewards, self._memory = self._score.continue_episode(frames, self._memory)
         else:
             rewards = self._score(frames)
-        reward = float(rewards[0])
-        reward += float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward], dtype=np.float64))[0])
-        return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
+        if terminated or truncated:  # also where `reset` is not called next: nothing later sees states of this episode
+            self._begin_episode()
+        reward = float(rewards[0]) + float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))[0])
+        return observation, reward, terminated, truncated, {**info, "task_reward": task_reward}
+
+    def _begin_episode(self) -> None:
+        self._clips.begin_episode()
+        self._memory = None
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:
         """Refuse to compute rewards from goals, as hindsight experience replay asks environments with goals to.

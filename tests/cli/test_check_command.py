@@ -204,7 +204,7 @@ def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
 
 def test_episodes_of_one_step_are_no_error(tmp_path):
     measures, _ = check(tmp_path / "out", "--env", "check_subjects:one_step", "--prompt", "a dark picture")
-    assert measures["table"][0]["measures"]["gap"] is None
+    assert measures["table"][0]["measures"]["exploit_excess"] is None
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +261,7 @@ def test_labels_count_more_than_the_success_function_of_a_task(tmp_path):
 def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     flags = ["--textured", "both", "--camera", "paper", "front-side", "--combine-views", "min", "mean"]
     with few_states(steps=8, evaluations=30):
-        measures, report = check(tmp_path / "out", STANDING, *flags)
+        measures, _ = check(tmp_path / "out", STANDING, *flags)
     candidates = {
         tuple(row["candidate"][name] for name in ("textured", "camera", "combine_views")) for row in measures["table"]
     }
@@ -270,7 +270,6 @@ def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
     assert len(measures["table"]) == 6
     for row in measures["table"]:
         assert numbers(row)["auc"] > 0.8
-    assert "azimuth" in report.lower()
     for exploit in measures["exploits"]:
         assert max(exploit["failed"].values()) > 0.5
 

@@ -355,7 +355,7 @@ def test_a_run_plays_and_with_other_weights_does_not_go_on(cart_pole_run, tmp_pa
         ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments"),
         (
             ["VLMRM/Humanoid-kneel-v0", "--camera", "front-side", "--combine-views", "random"],
-            '`combine_views` must be "min", "mean" or a function here. Received \'random\'',
+            "`combine_views` must be one of 'min', 'mean', a function",
         ),
         ([CARTPOLE, "--out", "taken"], "has other contents. Choose another --out"),
         ([CARTPOLE, "--out", "taken", "--overwrite"], "has other contents. Choose another --out"),

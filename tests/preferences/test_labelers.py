@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -47,7 +48,8 @@ def test_a_labeler_is_a_value(labeler):
 
 
 def test_only_settings_that_decide_answers_are_part_of_the_identity():
-    assert EndpointLabeler(model="m", retries=1, base_url="http://a/v1").identity == EndpointLabeler(model="m").identity
+    assert EndpointLabeler(model="m", retries=1).identity == EndpointLabeler(model="m").identity
+    assert EndpointLabeler(model="m", base_url="http://a/v1").identity != EndpointLabeler(model="m").identity
     assert EndpointLabeler(model="m", stages=1).identity != EndpointLabeler(model="m").identity
     assert HumanLabeler(port=1).identity == HumanLabeler(port=2).identity != HumanLabeler(name="ada").identity
 
@@ -149,7 +151,7 @@ def test_the_key_of_a_pair_depends_on_all_that_is_seen():
 
 def test_importing_labelers_imports_nothing_that_they_may_not_need():
     code = "import sys, vlmrm_gym.preferences; print([m for m in sys.argv[1:] if m in sys.modules])"
-    names = ["torch", "PIL", "openai", "starlette", "uvicorn", "open_clip"]
+    names = ["torch", "PIL", "httpcore2", "starlette", "uvicorn", "open_clip"]
     ran = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 
@@ -180,6 +182,18 @@ def test_a_myopic_teacher_weighs_the_last_states_most():
     # -10 against -(15 * 0.09 + 15 * 0.3 + 5) = -10.85, and -(15 * 0.01 + 15 * 0.1 + 5) = -6.65
     assert preferences(GroundTruthLabeler(myopia=0.3), [pair]) == [0.0]
     assert preferences(GroundTruthLabeler(myopia=0.1), [pair]) == [1.0]
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+@pytest.mark.parametrize("name", ["task_rewards", "grades"])
+def test_a_pair_with_a_sum_that_is_nan_is_skipped(where, name):
+    """Neither segment is known to be better, whatever the teacher's faults."""
+    sides = {"first": make_side(1, grades=np.ones(1)), "second": make_side(60, grades=np.ones(1))}
+    if name == "task_rewards":
+        sides = {key: replace(side, grades=None) for key, side in sides.items()}
+    sides[where] = replace(sides[where], **{name: np.array([np.nan])})
+    for labeler in (GroundTruthLabeler(), GroundTruthLabeler(equal=100, temperature=1.0, mistakes=1.0)):
+        assert preferences(labeler, [Pair(**sides, prompt="")]) == [None]
 
 
 def test_mistakes_skips_and_temperature_have_their_rates():

@@ -20,8 +20,6 @@ from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rewards.base import CheckedReward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.scoring.random_views import RandomViews
-from vlmrm_gym.scoring.scorer import transition_keys
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 SIDE = {**PAPER_CAMERA, "azimuth": 90.0}
@@ -90,27 +88,22 @@ def test_each_view_equals_its_own_camera(humanoid_states):
     assert frames.shape == (5, 2, 40, 56, 3)
     assert frames.flags.c_contiguous
     np.testing.assert_array_equal(frames, expected)
-    views = np.array([0, 1, 1, 0, 1])
-    np.testing.assert_array_equal(both.render(humanoid_states, None, views), expected[np.arange(5), views])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(both)).render(humanoid_states), expected)
     for renderer in (*one_by_one, both):
         renderer.close()
 
 
-def test_states_keep_their_views_when_they_are_cut_and_joined(humanoid_states):
+def test_captured_frames_of_several_views_stay_with_their_states_when_these_are_cut_and_joined(humanoid_states):
     renderer = MuJoCoRenderer(plain_model(), 24, 24, camera=FRONT_SIDE)
     captured = np.full((2, 24, 24, 3), [[[[1]]], [[[2]]]], dtype=np.uint8)
     changes = [None, SceneChange(frame=captured), None, SceneChange(frame=captured), None]
-    states = States(humanoid_states, changes, np.array([0, 0, 1, 1, 1]))
+    states = States(humanoid_states, changes)
     drawn = states.draw(renderer)
-    assert drawn.shape == (5, 24, 24, 3)
-    assert (drawn[1] == 1).all()
-    assert (drawn[3] == 2).all()
+    assert drawn.shape == (5, 2, 24, 24, 3)
+    np.testing.assert_array_equal(drawn[[1, 3]], [captured] * 2)
+    np.testing.assert_array_equal(drawn[::2], renderer.render(humanoid_states[::2]))
     joined = States.concatenate([states[:2], states[2:]])
     np.testing.assert_array_equal(joined.draw(renderer), drawn)
-    all_views = States(humanoid_states, changes).draw(renderer)
-    np.testing.assert_array_equal(all_views[np.arange(5), [0, 0, 1, 1, 1]], drawn)
-    assert states.nbytes == States(humanoid_states, changes).nbytes + 5 * 8
     renderer.close()
 
 
@@ -196,7 +189,7 @@ def test_a_function_combines(how):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("max", "must be one of 'min', 'mean', 'random', a function"),
+        ("max", "must be one of 'min', 'mean', a function"),
         (None, "must be one of"),
         (np.min, r"to numbers \(B,\), row by row. Received .* of shape \(\) for \(3, 2\)"),
         (lambda rewards: rewards, r"of shape \(3, 2\)"),
@@ -293,17 +286,7 @@ def test_no_way_of_scoring_changes_a_combined_reward(mode, single_views):
         np.testing.assert_allclose(rewards_in(mode, how), expected(*single_views), atol=1e-5)
 
 
-@pytest.mark.parametrize("mode", SLOW_MODES[1:])
-def test_random_views_are_the_same_however_scoring_is_cut(mode, single_views):
-    """Also in one environment, whose steps have no batches."""
-    expected = rewards_in("one", "random")
-    is_near = np.isclose(expected, single_views[0], atol=1e-5)
-    assert (is_near ^ np.isclose(expected, single_views[1], atol=1e-5)).all()
-    assert 0 < is_near.sum() < STEPS
-    np.testing.assert_allclose(rewards_in(mode, "random"), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("how", ["min", "mean", "random"])
+@pytest.mark.parametrize("how", ["min", "mean"])
 def test_one_camera_needs_no_combination(how):
     """Also of a scene that has only one view."""
     rewards = []
@@ -355,43 +338,3 @@ def test_humanoids_turn_the_paper_camera():
         frames.append(env.render())
         env.close()
     np.testing.assert_array_equal(*frames)
-
-
-# Random views.
-
-
-def draw(views, env_index, steps):
-    return views(transition_keys(env_index, steps))
-
-
-def test_views_are_uniform_and_independent_of_neighbours():
-    views = RandomViews(4, 2)
-    views.seed(0, np.zeros(2, dtype=np.int64))
-    drawn = draw(views, 0, np.arange(20_000))
-    np.testing.assert_allclose(np.bincount(drawn, minlength=4) / 20_000, 0.25, atol=0.02)
-    pairs = np.bincount(4 * drawn[:-1] + drawn[1:], minlength=16) / 19_999
-    np.testing.assert_allclose(pairs, 1 / 16, atol=0.01)
-    assert 0.2 < (drawn == draw(views, 1, np.arange(20_000))).mean() < 0.3
-
-
-def test_a_seed_starts_the_draws_again():
-    first, second = RandomViews(3, 2), RandomViews(3, 2)
-    first.seed(5, np.zeros(2, dtype=np.int64))
-    second.seed([9, 5], np.array([0, 700]))
-    expected = draw(first, 0, np.arange(100))
-    np.testing.assert_array_equal(draw(second, 1, 700 + np.arange(100)), expected)
-    second.seed([None, 6], np.array([0, 800]), np.array([True, False]))
-    np.testing.assert_array_equal(draw(second, 1, 700 + np.arange(100)), expected)
-    second.seed(None, np.array([0, 800]))
-    np.testing.assert_array_equal(draw(second, 1, 700 + np.arange(100)), expected)
-    second.seed(4, np.array([0, 800]))  # environment 1 gets 5
-    np.testing.assert_array_equal(draw(second, 1, 800 + np.arange(100)), expected)
-
-
-@given(st.integers(1, 9), st.integers(0, 2**63 - 1), st.lists(st.integers(0, 10**9), min_size=1, max_size=20))
-def test_a_view_does_not_depend_on_its_batch(num_views, seed, steps):
-    views = RandomViews(num_views)
-    views.seed(seed, np.zeros(1, dtype=np.int64))
-    together = draw(views, 0, np.array(steps))
-    assert together.tolist() == [int(draw(views, 0, np.array([step]))[0]) for step in steps]
-    assert ((together >= 0) & (together < num_views)).all()

@@ -175,11 +175,6 @@ def test_clips_of_several_views():
     np.testing.assert_allclose(rewards["joint"], mean, atol=1e-3)
 
 
-def test_random_views_of_clips_are_refused():
-    with pytest.raises(ValueError, match=r'`combine_views="random"` is not for clips'):
-        gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", combine_views="random", reward=Motion())
-
-
 @pytest.mark.parametrize("name", ["clip_length", "clip_stride"])
 def test_clips_of_no_length_are_refused(name):
     reward = type("Odd", (Motion,), {name: 0})()

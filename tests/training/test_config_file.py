@@ -228,15 +228,15 @@ def bomb(levels):
         ("- " * 5_000, "there may be at most 32 levels"),
         ("rl: &a\n  policy_kwargs: *a", "there may be at most 32 levels"),  # refers to itself
         ("tags: &a [*a]", "there may be at most 32 levels"),
-        ("a: b\n" * 20_001, "it may have at most 100,000 bytes. Received more"),
+        ("a: b\n" * 20_001, r"must have at most 100,000 bytes\. Received 100,005"),
         ("seed: !!int ''", "this is not valid YAML"),
         ("seed: !!timestamp x", "this is not valid YAML"),
         ("rl: [", "line 1: this is not valid YAML"),
         ("- 3", r"a configuration is a mapping of keys to values. Received \[3\]"),
         ("description: 2020-13-45", "month must be in 1..12"),
         ("description: a\x01b", "special characters are not allowed"),
-        (bytes(range(256)), "it cannot be read: 'utf-8' codec"),
-        ("env_name: CartPole-v1".encode("utf-16")[:-1], "it cannot be read: 'utf-8' codec"),
+        (bytes(range(256)), "cannot be read: 'utf-8' codec"),
+        ("env_name: CartPole-v1".encode("utf-16")[:-1], "cannot be read: 'utf-8' codec"),
         ("env_name: Cart\x00Pole-v1", "this is not valid YAML: unacceptable character"),
         ("rl:\n\tn_steps: 3", "line 2: this is not valid YAML"),
         ("env_name: CartPole-v1\n---\nseed: 3\n", "line 2: this is not valid YAML: but found another document"),
@@ -336,3 +336,9 @@ def test_the_default_of_learning_starts_waits_for_an_episode_of_every_environmen
     for num_workers, expected in ((1, 4_000), (8, 6_399)):  # 8 environments a worker, 100 steps an episode
         config = complete(Config(env_name="VLMRM/Humanoid-stand-v0", reward=RewardConfig(num_workers=num_workers)))
         assert config.rl.learning_starts == expected
+
+
+def test_a_removed_key_is_said_to_be_removed(tmp_path):
+    (tmp_path / "old.yaml").write_text("env_name: VLMRM/CartPole-v1\nreward:\n  score_tolerance: 0.02\n")
+    (problem,) = read_config_file(tmp_path / "old.yaml").problems
+    assert problem.message == "`reward.score_tolerance` was removed. Use score_every."

@@ -12,12 +12,10 @@ from vlmrm_gym import sb3
 from vlmrm_gym.cli import main
 from vlmrm_gym.cli.task_pictures import draw_task
 from vlmrm_gym.cli.train import configure
-from vlmrm_gym.registration import make_env, make_vector_env
-from vlmrm_gym.scoring.random_views import RandomViews
+from vlmrm_gym.registration import make_env
 from vlmrm_gym.tasks import PAPER_CAMERA, TASKS
 from vlmrm_gym.training.config_file import flatten, read_config_file, to_yaml
 from vlmrm_gym.training.evaluation import load_policy
-from vlmrm_gym.training.resumable import ResumableVecEnv
 from vlmrm_gym.training.run_folder import RunFolder
 
 pytestmark = [
@@ -111,31 +109,6 @@ def test_stable_baselines3_gets_the_rewards_of_both_cameras(combine, reduce):
     )
     np.testing.assert_allclose(both, reduce([front, side], axis=0), rtol=0, atol=1e-5)
     assert picture == (2 * 480, 2 * 480, 3)  # two environments, one below the other
-
-
-def test_random_views_are_continued_where_a_training_was_saved():
-    """In the middle of the second episode; what is drawn depends on seed and step only."""
-
-    def make():
-        envs = make_vector_env(STAND, 2, autoreset_mode="SameStep", camera="around", combine_views="random", **OWN)
-        return ResumableVecEnv(envs, success_threshold=0.5)
-
-    def step(envs, number):
-        infos = [envs.step(np.full((2, 17), 0.1 * t, np.float32))[3] for t in range(number)]
-        return [[info["vlm_rewards"] for info in one] for one in infos if "vlm_rewards" in one[0]]
-
-    with closing(make()) as envs, closing(make()) as other:
-        envs.seed(4)
-        envs.reset()
-        step(envs, 7)
-        other.load_state_dict(envs.state_dict())
-        np.testing.assert_array_equal(step(other, 13), expected := step(envs, 13))
-        assert np.ptp(expected) > 0
-
-
-def test_a_state_of_other_environments_is_refused():
-    with pytest.raises(ValueError, match=r"must be of 2 environments\. Received 1"):
-        RandomViews(num_views=3, num_envs=2).restore([(1, 2)], np.zeros(2, dtype=np.int64))
 
 
 def test_pictures_of_tasks_show_all_views(tmp_path, capsys):

@@ -37,19 +37,15 @@ class RewardView:
 
     head: Head
     combine: CombineViews | None = None
-    """None: "min". A random view counts as the mean over views."""
-
-    def of_views(self, features: Features) -> NDArray[np.float32]:
-        """The rewards of the views of N states, features float32 (N, V, D): float32 (N, V)."""
-        count, views, size = features.shape
-        return apply_head(self.head, features.reshape(-1, 1, size)).reshape(count, views)
+    """None: "min"."""
 
     def __call__(self, features: Features) -> NDArray[np.float64]:
         """The rewards of N states, features float32 (N, V, D): float64 (N,)."""
-        rewards = self.of_views(features)
+        count, views, size = features.shape
+        rewards = apply_head(self.head, features.reshape(-1, 1, size)).reshape(count, views)
         if self.combine is None:
             return rewards.min(axis=1).astype(np.float64)
-        return (rewards.mean(axis=1) if self.combine.is_random else self.combine(rewards)).astype(np.float64)
+        return self.combine(rewards).astype(np.float64)
 
 
 class EncodedRewards:

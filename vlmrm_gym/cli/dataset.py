@@ -190,8 +190,6 @@ def _make_scorer(
     """A function from the initial state and the T states of an episode to their rewards, float32 (T + 1, P)."""
     with as_input_error():
         combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
-    if combine is not None and combine.is_random:
-        raise InputError('`combine_views` must be "min", "mean" or a function here. Received \'random\'.')
     scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
     with as_input_error():
         scorer.open(view.make_renderer, view.num_views, combine)

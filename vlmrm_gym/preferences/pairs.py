@@ -38,9 +38,9 @@ class Side:
 
     @cached_property
     def key(self) -> str:
-        """Digest of the states, hexadecimal: of their rows, scene changes, and drawn views."""
+        """Digest of the states, hexadecimal: of their rows and scene changes."""
         states, digest = self.states, xxh3_128()
-        for array in (states.rows, states.views, states.clips):
+        for array in (states.rows, states.clips):
             _update(digest, array)
         for change in states.changes or ():
             fields = {} if change is None else change.fields

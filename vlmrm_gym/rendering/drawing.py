@@ -27,7 +27,7 @@ class Drawings:
         """The renderer of the last wanted size and cameras; None: the model's."""
 
     def draw(self, states: States, size: Size | None = None, camera: Any = None) -> NDArray[np.uint8]:
-        """Draw states from every camera, whichever view of each was drawn for the model.
+        """Draw states from every camera.
 
         Args:
             states: B states.

@@ -74,21 +74,15 @@ class MuJoCoRenderer:
         data: mujoco.MjData = env.unwrapped.data  # pyright: ignore[reportAttributeAccessIssue]
         return np.concatenate((data.qpos, data.mocap_pos.ravel(), data.mocap_quat.ravel(), data.act))
 
-    def render(
-        self,
-        states: ArrayLike,
-        changes: Sequence[SceneChange | None] | None = None,
-        views: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.uint8]:
+    def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
         """Render states.
 
         Args:
             states: float64 (B, state_size).
             changes: B scene changes, or None.
-            views: int64 (B,): the number of the camera that renders each state. None: all cameras render it.
 
         Returns:
-            uint8 (B, height, width, 3); of all cameras, if there are several: (B, num_views, height, width, 3).
+            uint8 (B, height, width, 3); of several cameras: (B, num_views, height, width, 3).
 
         Raises:
             ValueError: States have another width, or contain a NaN or an infinity.
@@ -97,7 +91,7 @@ class MuJoCoRenderer:
         checked = check_states(states, self.state_size)
         if self._canvas is None:
             self._canvas = _Canvas(self)
-        return self._canvas.draw(checked, changes, views)
+        return self._canvas.draw(checked, changes)
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "MuJoCoRenderer":
         """This renderer at another size: `render_size` maps its (height, width) to the new one."""
@@ -185,28 +179,19 @@ class _Canvas:
         self._free = weakref.finalize(self, _free, self._opengl, self._uploaded)
         self._free.atexit = False
 
-    def draw(
-        self,
-        states: NDArray[np.float64],
-        changes: Sequence[SceneChange | None] | None,
-        views: NDArray[np.int64] | None,
-    ) -> NDArray[np.uint8]:
-        per_state = 1 if views is not None else len(self._cameras)
+    def draw(self, states: NDArray[np.float64], changes: Sequence[SceneChange | None] | None) -> NDArray[np.uint8]:
         height, width = self._viewport.height, self._viewport.width
-        upside_down = np.empty((len(states), per_state, height, width, 3), dtype=np.uint8)
-        cameras = [self._cameras] * len(states) if views is None else [[self._cameras[view]] for view in views]
+        upside_down = np.empty((len(states), len(self._cameras), height, width, 3), dtype=np.uint8)
         with self._opengl.as_current():
-            for state, change, own_cameras, frames in zip(
-                states, changes or repeat(None), cameras, upside_down, strict=False
-            ):
+            for state, change, frames in zip(states, changes or repeat(None), upside_down, strict=False):
                 if self._changes.apply(change):
                     self._context.free()
                     self._context = self._uploaded[0] = self._make_context()
                 self._pose(state)
-                for camera, frame in zip(own_cameras, frames, strict=True):
+                for camera, frame in zip(self._cameras, frames, strict=True):
                     self._draw(camera, frame)
         frames = np.ascontiguousarray(upside_down[:, :, ::-1])
-        return frames[:, 0] if per_state == 1 else frames
+        return frames[:, 0] if len(self._cameras) == 1 else frames
 
     def _draw(self, camera: mujoco.MjvCamera, upside_down: NDArray[np.uint8]) -> None:
         """Draw the current pose into uint8 (H, W, 3), whose first row is the lowest."""

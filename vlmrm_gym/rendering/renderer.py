@@ -34,9 +34,8 @@ class Renderer(Protocol):
     >>> States(np.array([[0.0], [255.0]])).draw(GreyRenderer())[:, 0, 0].tolist()
     [[0, 0, 0], [255, 255, 255]]
 
-    A renderer that may have several cameras also has their number, `num_views`, and a parameter `views` of `render`,
-    int64 (B,): the number of the camera that renders each state. None: all V cameras do, and if there are several, the
-    frames are uint8 (B, V, H, W, 3).
+    A renderer that may have several cameras also has their number, `num_views`: the frames of V are uint8
+    (B, V, H, W, 3).
     """
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:

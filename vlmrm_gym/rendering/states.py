@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ class States:
     """float64 (N, S), or stored frames, uint8 (N, H, W, 3) or (N, V, H, W, 3)."""
     changes: Sequence[SceneChange | None] | None = None
     """N scene changes; None if no state has one."""
-    views: NDArray[np.int64] | None = None
-    """int64 (N,): the number of the camera that draws each state; None: all cameras do."""
     clips: NDArray[np.int64] | None = None
     """int64 (B, F): the rows of each clip, the state itself last; rows that clips share are drawn once. Or int64 (B,):
     the row whose reward each state has."""
@@ -37,11 +35,10 @@ class States:
 
     def _rows(self, index: slice | NDArray[Any]) -> "States":
         """Some rows, without clips."""
-        views = None if self.views is None else self.views[index]
         if self.changes is None:
-            return States(self.rows[index], None, views)
+            return States(self.rows[index])
         chosen = np.arange(len(self.rows))[index]
-        return States(self.rows[index], [self.changes[i] for i in chosen], views)
+        return States(self.rows[index], [self.changes[i] for i in chosen])
 
     @property
     def newest(self) -> "States":
@@ -54,7 +51,7 @@ class States:
 
     @classmethod
     def concatenate(cls, parts: Sequence["States"]) -> "States":
-        """Concatenate batches; all have `views`, or none, and all have `clips`, or none.
+        """Concatenate batches; all have `clips`, or none.
 
         Raises:
             ValueError: Rows have different shapes.
@@ -62,13 +59,11 @@ class States:
         if len(parts) == 1:
             return parts[0]
         starts = np.cumsum([0, *(len(part.rows) for part in parts[:-1])])
-        views = [part.views for part in parts if part.views is not None]
         clips = [start + part.clips for start, part in zip(starts, parts, strict=True) if part.clips is not None]
         changes = [change for part in parts for change in part.changes or [None] * len(part.rows)]
         return cls(
             np.concatenate([part.rows for part in parts]),
             changes if any(part.changes is not None for part in parts) else None,
-            np.concatenate(views) if views else None,
             np.concatenate(clips) if clips else None,
         )
 
@@ -77,14 +72,14 @@ class States:
         """Memory in bytes; arrays that scene changes share count once."""
         distinct = {id(change): change for change in self.changes or () if change is not None}
         arrays = {id(array): array for change in distinct.values() for array in change.arrays()}
-        own = [array for array in (self.rows, self.views, self.clips) if array is not None]
+        own = [array for array in (self.rows, self.clips) if array is not None]
         return sum(array.nbytes for array in (*own, *arrays.values()))
 
     def draw(self, renderer: Renderer) -> NDArray[np.uint8]:
         """Render the rows. Captured frames are used as they are.
 
         Returns:
-            uint8 (N, H, W, 3), C-contiguous. (N, V, H, W, 3) if the renderer has several cameras, and all draw a state.
+            uint8 (N, H, W, 3), C-contiguous. (N, V, H, W, 3) if the renderer has several cameras.
 
         Raises:
             ValueError: Rows do not fit the renderer, or contain a NaN or an infinity.
@@ -92,21 +87,15 @@ class States:
         changes = self.changes or ()
         given = [change.frame for change in changes if change is not None and change.frame is not None]
         if not given:
-            return self._render(renderer)
+            return renderer.render(self.rows, self.changes)
         given = np.stack(given)
         captured = np.array([change is not None and change.frame is not None for change in changes])
-        if self.views is not None:
-            given = given[np.arange(len(given)), self.views[captured]]
         frames = np.empty((len(self.rows), *given.shape[1:]), dtype=np.uint8)
         frames[captured] = given
         if not captured.all():
-            frames[~captured] = self._rows(~captured)._render(renderer)
+            others = self._rows(~captured)
+            frames[~captured] = renderer.render(others.rows, others.changes)
         return frames
-
-    def _render(self, renderer: Renderer) -> NDArray[np.uint8]:
-        if self.views is None:
-            return renderer.render(self.rows, self.changes)
-        return cast(Any, renderer).render(self.rows, self.changes, self.views)  # it has several cameras
 
 
 class StateList:

@@ -21,12 +21,7 @@ class FrameStore:
         """
         return check_frame(env.render()).copy()
 
-    def render(
-        self,
-        states: ArrayLike,
-        changes: Sequence[SceneChange | None] | None = None,
-        views: NDArray[np.int64] | None = None,
-    ) -> NDArray[np.uint8]:
+    def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
         """The frames themselves; see `Renderer.render`. `changes` is ignored: a stored frame has no scene.
 
         Raises:

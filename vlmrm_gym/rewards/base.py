@@ -84,7 +84,7 @@ class RewardModel(Protocol):
     episode is younger than a clip. `batch_size` counts clips.
 
     A model whose rewards say nothing of the states in between, such as one that counts events, has the attribute
-    `interpolate = False`: environments then refuse `score_every` and `score_tolerance`.
+    `interpolate = False`: environments then refuse `score_every`.
 
     A reward that is a cheap function of expensive features says so, by two more attributes. With `return_features=True`
     environments return the features too, and replay buffers make all rewards anew when the head changes:

@@ -46,9 +46,9 @@ class StateReward:
         return_features: Whether features are asked for, so that a head can make the rewards elsewhere.
 
     Raises:
-        ValueError: `combine` is passed for a reward that sees all views at once, or none, or draws one view of clips or
-            of an ordered reward; or features are asked of a model without `encode` and `head`. Or they are not, and it
-            has no head yet; or its head is of another number of views.
+        ValueError: `combine` is passed for a reward that sees all views at once, or none; or features are asked of a
+            model without `encode` and `head`. Or they are not, and it has no head yet; or its head is of another number
+            of views.
     """
 
     def __init__(
@@ -68,13 +68,10 @@ class StateReward:
             raise ValueError("`combine_views` is not for a reward that sees no view, but the states. Leave it out.")
         if not self._is_joint and not sees_states and combine is None and num_views > 1:
             combine = CombineViews("min", num_views)
-        self._combine = combine if combine is not None and combine.has_function else None
+        self._combine = combine
         names = ("clip_length", "clip_stride", "every")
         clip = ClipShape(*(getattr(model, name, 1) for name in names))
         ordered = bool(getattr(model, "ordered", False))
-        if (clip.length > 1 or ordered) and combine is not None and combine.is_random:
-            rule = "clips, whose frames are" if clip.length > 1 else "programs of sub-tasks, which see an episode"
-            raise ValueError(f'`combine_views="random"` is not for {rule} of one view. Pass "min".')
         self._ndim = 4 if clip.length == 1 else 5
         """Dimensions of frames, or of clips, from one view."""
         per_state = num_views if self._is_joint or self._combine is not None else 1

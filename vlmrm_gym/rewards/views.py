@@ -9,7 +9,7 @@ from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.custom import ByValue, find_callable
 from vlmrm_gym.validation import as_float32, short_repr
 
-CombineName = Literal["min", "mean", "random"]
+CombineName = Literal["min", "mean"]
 CombineFunction = Callable[[Rewards], Any]
 """From the rewards of the views, float32 (B, V), to those of the states, (B,), row by row."""
 _REDUCTIONS: dict[str, CombineFunction] = {
@@ -22,8 +22,8 @@ class CombineViews(ByValue):
     """How the rewards of a state's views make one reward.
 
     Args:
-        how: "min" (all views must agree), "mean", "random" (one view for each state), a function from float32 (B, V) to
-            (B,) or the name of one, "package.module:attribute".
+        how: "min" (all views must agree), "mean", a function from float32 (B, V) to (B,) or the name of one,
+            "package.module:attribute".
         num_views: Number of views, V.
 
     Raises:
@@ -33,22 +33,11 @@ class CombineViews(ByValue):
     _parameter, _noun = "combine_views", "function"
 
     def __init__(self, how: CombineName | CombineFunction | str, num_views: int) -> None:
-        is_random = isinstance(how, str) and how == "random"
-        self.is_random = is_random and num_views > 1
-        """Whether one view is drawn for each state: from one camera there is nothing to draw."""
-        self._function: CombineFunction | None = None
-        if not is_random:
-            self._function = _find_function(how)
-            _check_function(self._function, how, num_views)
-
-    @property
-    def has_function(self) -> bool:
-        """Whether all views of a state are scored, and a function combines their rewards."""
-        return self._function is not None
+        self._function = _find_function(how)
+        _check_function(self._function, how, num_views)
 
     def __call__(self, rewards: Rewards) -> Rewards:
         """Combine the rewards of views, float32 (B, V): float32 (B,)."""
-        assert self._function is not None
         combined = np.asarray(self._function(rewards))
         is_row_wise = combined.shape == (len(rewards),) and combined.dtype.kind in "fiu"
         if not is_row_wise or not np.isfinite(result := as_float32(combined)).all():

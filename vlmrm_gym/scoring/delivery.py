@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +16,8 @@ from vlmrm_gym.rewards.base import ClipShape, Rewards
 from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.random_views import RandomViews, ViewState
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.scoring.scorer import Output, Values, transition_keys
+from vlmrm_gym.scoring.scorer import Output, transition_keys
 from vlmrm_gym.scoring.sparse import SparseScoring
 
 Mask = NDArray[np.bool_]
@@ -33,9 +31,8 @@ class RewardDelivery:
         num_envs: Number of environments.
         max_bytes: Maximum memory of states that have not been submitted to the queue.
         overlap: Whether finished episodes may be scored in the background.
-        num_random_views: Number of views, one of which is drawn for each state; 0: all of its views are scored.
         log: Remembers the states.
-        sparse: Which states are scored; None: all.
+        sparse: Which states are scored.
     """
 
     def __init__(
@@ -45,12 +42,10 @@ class RewardDelivery:
         max_bytes: int,
         *,
         overlap: bool,
-        num_random_views: int,
         log: EpisodeLog | None,
-        sparse: SparseScoring | None,
+        sparse: SparseScoring,
     ) -> None:
         self._queue, self._sparse, features = queue, sparse, queue.info.features
-        self._random_views = RandomViews(num_random_views, num_envs) if num_random_views else None
         self._recorder = None if log is None else EpisodeRecorder(log, num_envs)
         self.head = None if features is None else NewestHead(features.head, features.fingerprint)
         """Makes the rewards, of features that are scored and returned; None: rewards are scored."""
@@ -65,8 +60,7 @@ class RewardDelivery:
         self._make_pending = partial(
             PendingEpisodes,
             max_bytes=max(1, max_bytes // num_envs),
-            chunk_size=queue.batch_size * (1 if sparse is None else sparse.every) if overlap else sys.maxsize,
-            random_views=self._random_views,
+            chunk_size=queue.batch_size * sparse.every if overlap else sys.maxsize,
             output=self._output,
             clip=queue.info.clip,
             sparse=sparse,
@@ -77,16 +71,6 @@ class RewardDelivery:
     def nbytes(self) -> int:
         """Memory of all states without rewards, in bytes."""
         return self._queue.pending_bytes + sum(pending.nbytes for pending in self._pending)
-
-    @property
-    def view_state(self) -> ViewState | None:
-        """See `RandomViews.state`; None without random views."""
-        return None if self._random_views is None else self._random_views.state(self._num_stepped)
-
-    @view_state.setter
-    def view_state(self, state: ViewState | None) -> None:
-        if self._random_views is not None and state is not None:
-            self._random_views.restore(state, self._num_stepped)
 
     def follow(self, head: NewestHead) -> None:
         """Make rewards with this head from now on.
@@ -112,14 +96,12 @@ class RewardDelivery:
         yield
         self.is_interrupted = False
 
-    def reset(self, seed: Any, mask: Mask | None) -> None:
-        """Call this at every reset, with the arguments of `RandomViews.seed`: it ends unfinished episodes."""
+    def reset(self, mask: Mask) -> None:
+        """Call this at every reset of the environments in a mask: it ends unfinished episodes."""
         if self.is_interrupted:
             self._begin_anew()
         with self._changing():
-            self._end_episodes(np.full(len(self._pending), True) if mask is None else mask)
-            if self._random_views is not None:
-                self._random_views.seed(seed, self._num_stepped, mask)
+            self._end_episodes(mask)
 
     def _begin_anew(self) -> None:
         """Forget the states that have no rewards. What is delivered next says that these rewards will not come."""
@@ -162,8 +144,6 @@ class RewardDelivery:
             if not len(indices):
                 return rewards, own_infos
             chosen = states[stepped]
-            if self._random_views is not None:
-                chosen = replace(chosen, views=self._random_views(keys))
             if self._queue.info.clip != ClipShape():
                 clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
                 chosen = States.concatenate(clips)
@@ -224,13 +204,11 @@ class RewardDelivery:
         """Remember the states of a step, before they are counted."""
         if self._recorder is None:
             return
-        indices, success = np.flatnonzero(stepped), read_success(infos, len(stepped))
-        views = self._random_views and self._random_views(transition_keys(indices, self._num_stepped[indices]))
-        for k, i in enumerate(indices.tolist()):
+        success = read_success(infos, len(stepped))
+        for i in np.flatnonzero(stepped).tolist():
             change = states.changes[i] if states.changes else None
-            view = None if views is None else int(views[k])
             said = float(infos["task_reward"][i]), float(success[i])
-            self._recorder.add(i, int(self._num_stepped[i]), states.rows[i], change, view, *said)
+            self._recorder.add(i, int(self._num_stepped[i]), states.rows[i], change, *said)
 
     def finished_episodes(self) -> dict[str, Any]:
         """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
@@ -255,18 +233,11 @@ class RewardDelivery:
 
     def _collect(self, *, keep_newest: int) -> None:
         """Submit all closed chunks, and collect what has been scored of them."""
-        while True:
-            self._queue.submit(*(request for pending in self._pending for request in pending.unsubmitted))
-            for pending in self._pending:
-                pending.unsubmitted.clear()
-            for pending in self._pending:
-                error = pending.collect(keep_newest=keep_newest, make_rewards=self._make_rewards)
-                self._failure = error or self._failure
-            if self._failure is not None or not any(pending.unsubmitted for pending in self._pending):
-                return
-
-    def _make_rewards(self, values: Values, of: str = "") -> Rewards:
-        return values if self.head is None else self.head(values, of)
+        self._queue.submit(*(request for pending in self._pending for request in pending.unsubmitted))
+        for pending in self._pending:
+            pending.unsubmitted.clear()
+        for pending in self._pending:
+            self._failure = pending.collect(keep_newest=keep_newest) or self._failure
 
     def _look(self, peek: Callable[[PendingEpisodes], Scored | None]) -> dict[int, tuple[Scored, Rewards]]:
         """What `peek` finds of each environment, and its rewards. An exception of the head is kept."""
@@ -274,7 +245,7 @@ class RewardDelivery:
         for i, pending in enumerate(self._pending):
             if (scored := peek(pending)) is not None:
                 try:
-                    made = self._make_rewards(scored.values, f"environment {i}")
+                    made = scored.values if self.head is None else self.head(scored.values, f"environment {i}")
                 except ValueError as error:
                     self._failure = error
                 else:
@@ -295,7 +266,7 @@ class RewardDelivery:
             self._pending[i].drop(len(scored))
             self._num_delivered[i] += len(scored)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
-        if self._sparse is not None or self._queue.info.clip.every > 1:
+        if self._sparse.every > 1 or self._queue.info.clip.every > 1:
             infos["vlm_scored"] = exact
         if self.head is not None:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}

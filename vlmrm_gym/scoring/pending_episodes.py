@@ -3,7 +3,7 @@
 from array import array
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from vlmrm_gym.rendering import SceneChange, StateList, States
 from vlmrm_gym.rewards.base import ClipShape, Rewards
 from vlmrm_gym.scoring.clips import EpisodeClips
-from vlmrm_gym.scoring.random_views import RandomViews
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Keys, Output, Values, transition_keys
-from vlmrm_gym.scoring.sparse import MakeRewards, SparseChunk, SparseScoring
+from vlmrm_gym.scoring.sparse import Indices, SparseScoring, interpolate
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,31 +41,18 @@ class _Chunk:
     offsets: Rewards
     """float32 (T,), to be added to the rewards."""
     exact: NDArray[np.bool_]
-    """bool (T,): False where an earlier reward is held."""
+    """bool (T,): False where an earlier reward is held, or rewards are interpolated."""
     request: Request
-    """Of the states that are scored now."""
-    sparse: SparseChunk | None
-    """Chooses the states that are scored; None: all are."""
-    result: tuple[Values, NDArray[np.bool_]] | None = None
-    """Values, and where they are exact; None before all that is wanted is scored."""
+    """Of the states that are scored."""
+    chosen: Indices | None
+    """The states that are scored; None: all are."""
+    values: Values | None = None
+    """None before the states are scored."""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the states that are kept while no request is in the queue."""
-        return 0 if self.sparse is None or self.request.in_queue else self.sparse.nbytes
-
-    def add_values(self, make_rewards: MakeRewards) -> bool:
-        """Take the values of the request. Returns whether there is another request."""
+    def collect(self) -> None:
+        """Take the values of the request."""
         values = self.request.values
-        if self.sparse is None:
-            self.result = values, self.exact
-            return False
-        self.sparse.add(values, make_rewards)
-        if (wanted := self.sparse.wanted()) is not None:
-            self.request = Request(*wanted, self.request.output, self.sparse.nbytes)
-            return True
-        self.result, self.sparse = self.sparse.result(), None
-        return False
+        self.values = values if self.chosen is None else interpolate(self.chosen, values)
 
 
 @dataclass
@@ -86,10 +72,9 @@ class PendingEpisodes:
         env_index: Index of the environment in its vector; part of the keys.
         max_bytes: Maximum memory of a chunk; longer episodes are split.
         chunk_size: Maximum number of states in a chunk.
-        random_views: Draws the view of each state; None: all of its views are scored.
         output: What is made of the states.
         clip: What the reward of a state is of.
-        sparse: Which states are scored; None: all.
+        sparse: Which states are scored.
         num_steps: Transitions that the environment has had.
         episode: Number of the first episode.
     """
@@ -100,16 +85,15 @@ class PendingEpisodes:
         *,
         max_bytes: int,
         chunk_size: int,
-        random_views: RandomViews | None,
         output: Output,
         clip: ClipShape,
-        sparse: SparseScoring | None,
+        sparse: SparseScoring,
         num_steps: int = 0,
         episode: int = 0,
     ) -> None:
         self._sparse, self.clips, self._every = sparse, EpisodeClips(clip), clip.every
         self._output: Output = output
-        self._env_index, self._num_steps, self._random_views = env_index, num_steps, random_views
+        self._env_index, self._num_steps = env_index, num_steps
         self._max_bytes, self._chunk_size = max_bytes, chunk_size
         self._episodes = deque([_Episode(episode)])
         self.unsubmitted: list[Request] = []
@@ -124,12 +108,7 @@ class PendingEpisodes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the states that are not in the queue."""
-        kept = sum(chunk.nbytes for episode in self._episodes for chunk in episode.chunks)
-        return kept + self._chunk_nbytes
-
-    @property
-    def _chunk_nbytes(self) -> int:
+        """Bytes of the states that have not been submitted."""
         return self._states.nbytes + self._offsets.itemsize * len(self._offsets)
 
     @property
@@ -149,7 +128,7 @@ class PendingEpisodes:
         self._states.append(state, change)
         self._offsets.append(offset)
         another = state.nbytes + self._offsets.itemsize
-        if len(self._offsets) == self._chunk_size or self._chunk_nbytes + another > self._max_bytes:
+        if len(self._offsets) == self._chunk_size or self.nbytes + another > self._max_bytes:
             self.close_chunk()
 
     def end_episode(self) -> None:
@@ -160,16 +139,15 @@ class PendingEpisodes:
         episode = self._episodes[-1]
         if not episode.length:
             return
-        if self._sparse is not None:
-            self._sparse.end_episode(episode.length)
+        self._sparse.end_episode(episode.length)
         episode.ended = True
         if not episode.chunks:  # a flush has delivered everything
             self._episodes.pop()
         self._episodes.append(_Episode(episode.number + 1))
 
-    def make_request(self, states: States, keys: Keys, kept_bytes: int = 0) -> Request:
+    def make_request(self, states: States, keys: Keys) -> Request:
         """A request of the next states of the episode, or of some of them."""
-        request = Request(states, keys, self._output, kept_bytes, self.newest)
+        request = Request(states, keys, self._output, self.newest)
         self.newest = request if self._output == "ordered" else None
         return request
 
@@ -180,28 +158,19 @@ class PendingEpisodes:
             return
         states, offsets, episode = self._states.states(), np.array(self._offsets, dtype=np.float32), self._episodes[-1]
         self._begin_chunk()
-        keys, sparse = transition_keys(self._env_index, np.arange(self._num_steps, self._num_steps + count)), None
-        if self._sparse is not None:
-            sparse = SparseChunk(states, keys, self._sparse, self._random_views)
-        elif self._random_views is not None:
-            states = replace(states, views=self._random_views(keys))
-        wanted = (sparse and sparse.wanted()) or (self.clips.extend(states), keys)
-        request = self.make_request(*wanted, sparse.nbytes if sparse else 0)
+        keys, chosen = transition_keys(self._env_index, np.arange(self._num_steps, self._num_steps + count)), None
         exact = (episode.length + np.arange(count)) % self._every == 0
-        episode.chunks.append(_Chunk(offsets, exact, request, sparse))
+        if self._sparse.every > 1:
+            chosen = self._sparse.choose(count)
+            states, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
+        request = self.make_request(self.clips.extend(states), keys)
+        episode.chunks.append(_Chunk(offsets, exact, request, chosen))
         episode.length += count
         self._num_steps += count
         self.unsubmitted.append(request)
 
-    def collect(self, *, keep_newest: int, make_rewards: MakeRewards) -> BaseException | None:
+    def collect(self, *, keep_newest: int) -> BaseException | None:
         """Collect what has arrived; block on all episodes but the `keep_newest` newest.
-
-        A chunk of which more states are to be scored has another request in `unsubmitted`: submit it, and collect
-        again.
-
-        Args:
-            keep_newest: Number of episodes.
-            make_rewards: Makes rewards of what is scored.
 
         Returns:
             The error of a failed request, which is then in `unsubmitted` again, or None.
@@ -210,13 +179,12 @@ class PendingEpisodes:
             wait = number < len(self._episodes) - keep_newest
             for chunk in episode.chunks:
                 request = chunk.request
-                if chunk.result is None and (wait or request.done()) and request not in self.unsubmitted:
+                if chunk.values is None and (wait or request.done()) and request not in self.unsubmitted:
                     if error := request.error():
                         later = [one.request for one in episode.chunks if one.request.after is not None]
                         self.unsubmitted += [request, *(one for one in later if one.isolate and one is not request)]
                         return error
-                    if chunk.add_values(make_rewards):
-                        self.unsubmitted.append(chunk.request)
+                    chunk.collect()
         return None
 
     def peek_episode(self) -> Scored | None:
@@ -239,13 +207,13 @@ class PendingEpisodes:
 
 def _join(episodes: Iterable[_Episode]) -> Scored | None:
     """The chunks of episodes, one after the other; None if one is not collected, or there is none."""
-    numbers, offsets, results = [], [], []
+    numbers, chunks = list[int](), list[_Chunk]()
     for episode in episodes:
         for chunk in episode.chunks:
             numbers.append(episode.number)
-            offsets.append(chunk.offsets)
-            results.append(chunk.result)
-    if not results or None in results:
+            chunks.append(chunk)
+    values = [chunk.values for chunk in chunks if chunk.values is not None]
+    if not chunks or len(values) < len(chunks):
         return None
-    values, exact = zip(*results, strict=True)
-    return Scored(numbers[0], np.concatenate(values), np.concatenate(offsets), np.concatenate(exact))
+    offsets, exact = (np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in ("offsets", "exact"))
+    return Scored(numbers[0], np.concatenate(values), offsets, exact)

@@ -20,7 +20,6 @@ class Request:
         states: N states.
         keys: int64 (N,): identify the transitions that led to the states, see `transition_keys`.
         output: What is made of the states.
-        kept_bytes: Memory of other states that are kept until these are scored.
         after: Of ordered rewards: the request of the states of the episode before these. None: the episode begins.
     """
 
@@ -29,15 +28,14 @@ class Request:
         states: States,
         keys: Keys,
         output: Output = "rewards",
-        kept_bytes: int = 0,
         after: "Request | None" = None,
     ) -> None:
         self.states: States | None = states
         self.keys = keys
         self.output: Output = output
-        self.kind = (output, states.rows.shape[1:], states.rows.dtype, states.views is None, states.clips is None)
+        self.kind = (output, states.rows.shape[1:], states.rows.dtype, states.clips is None)
         """Requests of one kind can share a batch."""
-        self.nbytes = states.nbytes + kept_bytes
+        self.nbytes = states.nbytes
         self.isolate = False
         """Whether it has failed, and goes alone, so that it cannot fail its neighbours."""
         self.values: Values = np.empty(0, dtype=np.float32)

@@ -54,7 +54,7 @@ class SeveralRewards:
             combine: How the rewards of the views are combined; None: "min".
 
         Raises:
-            ValueError: `combine` is for a reward that sees all views, or draws one view of clips.
+            ValueError: `combine` is for a reward that sees all views.
         """
         with close_on_error([self]):
             for models in self._models:

@@ -17,6 +17,11 @@ ALIASES: Mapping[str, str] = {
 }
 """Words of the published format in `reward`, in files and flags, and the keys here."""
 
+REMOVED: Mapping[str, str] = {
+    "reward.score_tolerance": "was removed. Use score_every.",
+}
+"""Keys of configurations that have been taken out, and what their error says."""
+
 FLAGS: Mapping[str, tuple[str, ...]] = {
     "prompt": ("--prompt", "--reward.target-prompts"),
     "baseline": ("--baseline", "--reward.baseline-prompts"),

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import LEARNED
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import FLAGS, LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
@@ -66,7 +66,7 @@ _RewardFields: Any = with_spec_fields(
 @dataclass(kw_only=True)
 class RewardConfig(_RewardFields):
     """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip`, and those that
-    `vlmrm_gym.Preference` or `TunedCLIP` has, too, for `name: preference` or `tuned_clip`.
+    `vlmrm_gym.Preference` has, too, for `name: preference`.
     """
 
     camera: Annotated[Cameras | None, tyro.conf.arg(aliases=FLAGS["camera"])] = None
@@ -74,8 +74,8 @@ class RewardConfig(_RewardFields):
     or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
     the environment's own)"""
     combine_views: str | None = None
-    """how the rewards of several cameras make one: min, mean, random (one view for each state), or your own function,
-    "package.module:attribute" (None: min)"""
+    """how the rewards of several cameras make one: min, mean, or your own function, "package.module:attribute"
+    (None: min)"""
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
     quality: Quality = "fast"
@@ -85,8 +85,6 @@ class RewardConfig(_RewardFields):
     score_every: Count = 1
     """draws and encodes the first, every so manyth and the last state of an episode; rewards in between are
     interpolated"""
-    score_tolerance: Positive | None = None
-    """begins with every 8th state, or score_every, and halves intervals whose middle is off by more than this"""
     device: str = "auto"
     """where the model runs: auto, cpu, cuda, cuda:1, mps"""
     num_workers: Processes = 0
@@ -114,7 +112,7 @@ class RewardConfig(_RewardFields):
     @property
     def is_sparse(self) -> bool:
         """Whether some rewards are interpolated."""
-        return self.score_every > 1 or self.score_tolerance is not None
+        return self.score_every > 1
 
     @property
     def clip_fields(self) -> dict[str, Any]:
@@ -129,10 +127,8 @@ class RewardConfig(_RewardFields):
         given = {name: value for name, value in self.clip_fields.items() if value != getattr(default, name)}
         if ":" in self.name:
             return {"reward": self.name, "reward_kwargs": self.kwargs, **given}
-        if self.name in LEARNED:
-            for name in [
-                one.name for one in fields(LEARNED[self.name]) if one.name in given and one.name not in kwargs
-            ]:
+        if self.name == "preference":
+            for name in [one.name for one in fields(Preference) if one.name in given and one.name not in kwargs]:
                 kwargs[name] = given.pop(name)
             if isinstance(prompt := kwargs.get("prompt"), list) and len(prompt) == 1:
                 kwargs["prompt"] = prompt[0]
@@ -293,7 +289,7 @@ class Config(_Section):
     def reward_with_task_prompts(self) -> RewardConfig:
         """The reward with the task's prompt, and with the task's baseline if `alpha` needs one, where none is given."""
         reward, task = self.reward, self.task
-        if task is None or (reward.is_own and reward.name not in LEARNED):
+        if task is None or (reward.is_own and reward.name != "preference"):
             return reward
         if reward.prompt is None and task.prompt is not None and "prompt" not in (reward.kwargs or {}):
             reward = replace(reward, prompt=[task.prompt])

@@ -13,9 +13,10 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.training.aliases import ALIASES
+from vlmrm_gym.training.aliases import ALIASES, REMOVED
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
+from vlmrm_gym.untrusted import read_text
 from vlmrm_gym.validation import short_repr, truncate
 
 Key = tuple[str, ...]
@@ -111,11 +112,10 @@ def read_config_file(path: Path) -> ConfigFile:
         ConfigError: It cannot be read, or is not a YAML mapping.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1).decode()
-        return read_config(text, str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem((), f"it cannot be read: {error}")], str(path)) from None
+        text = read_text(path, MAX_BYTES)
+    except InputError as error:
+        raise ConfigError([Problem((), str(error))], str(path)) from None
+    return read_config(text, str(path))
 
 
 def read_config(text: str, name: str) -> ConfigFile:
@@ -164,6 +164,8 @@ def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
 
 def _place(key: Key) -> str:
     """The rule for an unknown key: what it may have been meant to be."""
+    if (name := ".".join(key)) in REMOVED:
+        return REMOVED[name]
     every = {name: (*own, name) for own in ((), *((one,) for one in SECTIONS)) for name in names_of(own)}
     every |= {word: ("reward", word) for word in ALIASES}
     own = {name: place for name, place in every.items() if place[:-1] == key[:-1]}

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
@@ -49,7 +48,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
         if reward.labeler is not None:
             plan["memory"] += " and more for features, 4 bytes for each number of an embedding"
         plan["memory"] += f", up to {reward.max_pending_bytes / 1e9:.2f} GB for states that wait to be scored"
-    if reward.name in ("clip", *LEARNED) and reward.model != "tiny":
+    if reward.name in ("clip", "preference") and reward.model != "tiny":
         plan["download"] = f"the weights of {reward.model}, unless they are on this machine"
     return plan
 
