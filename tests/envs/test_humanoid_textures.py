@@ -8,7 +8,20 @@ from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_textures import MATERIALS, textured_model
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
-SEEN = ("tex", "mat_", "light_", "geom_matid", "geom_rgba", "name", "ntex", "nmat", "nlight", "nnames", "nbuffer")
+SEEN = (
+    "tex",
+    "mat_",
+    "light_",
+    "geom_matid",
+    "geom_rgba",
+    "name",
+    "ntex",
+    "nmat",
+    "nlight",
+    "nnames",
+    "npaths",
+    "nbuffer",
+)
 CAMERA = {"distance": 3.5, "lookat": (0, 0, 1), "elevation": -10}
 
 
