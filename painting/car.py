@@ -13,7 +13,7 @@ Point = tuple[float, float]
 
 _GROUND = AXLE_HEIGHT - WHEEL_RADIUS
 _OVERSAMPLING = 8
-"""Pixels per unit while painting."""
+"""Pixels per unit; the scene draws the picture smaller."""
 
 _OUTLINE: list[Point] = [
     *((3.2, 8.2), (2.6, 12), (3.0, 16.5), (5.5, 19.2), (8, 19.8), (12.5, 24.8), (18, 27.6), (27, 28.3)),

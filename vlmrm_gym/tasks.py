@@ -170,7 +170,7 @@ HUMANOID_TRAINING: Mapping[str, Any] = {
 """Defaults of trainings; benchmarks/RESULTS.md has their results."""
 
 _HUMANOIDS = "vlmrm_gym.envs.humanoid_vector:HumanoidVectorEnv" if int(version("mujoco").split(".")[0]) >= 4 else None
-"""Needs the `mujoco.batch` of MuJoCo 4."""
+"""It needs MuJoCo 4; with an older one humanoids are stepped one after another, in a `SyncVectorEnv`."""
 
 TASKS: tuple[Task, ...] = (
     Task(

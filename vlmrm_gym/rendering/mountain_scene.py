@@ -31,10 +31,10 @@ class MountainScene:
         )
 
     def background(self) -> pygame.Surface:
-        """Everything but the car."""
+        """Everything but the car; above 1200x800, which is the picture's size, it is blurred."""
         size = 600 * self._scale, 400 * self._scale
         surface = pygame.Surface(size, depth=32)
-        picture = pygame.image.load(PICTURES / "background.png")  # 1200x800
+        picture = pygame.image.load(PICTURES / "background.png")
         surface.blit(pygame.transform.flip(pygame.transform.smoothscale(picture, size), False, True), (0, 0))
         return surface
 
