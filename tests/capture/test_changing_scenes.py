@@ -161,6 +161,22 @@ def test_frames_of_environments_that_show_forces_are_stored():
             assert change is None
 
 
+@pytest.mark.skipif(
+    not hasattr(mujoco.mjtEnableBit, "mjENBL_ISLAND"), reason="MuJoCo before 3.3.6 shows them by default"
+)
+def test_frames_with_islands_of_constraints_are_stored():
+    """As long as there are any."""
+    env = gym.make("Ant-v5", render_mode="rgb_array", width=48, height=48)
+    env.unwrapped.model.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_ISLAND
+    env.reset(seed=0)
+    with closing(StateView(env)) as view:
+        for _ in range(30):
+            env.step(np.zeros(8))
+        assert env.unwrapped.data.nisland
+        np.testing.assert_array_equal(view.capture()[1].frame, env.render())
+    env.close()
+
+
 def expected_rewards(change, when, seed, **kwargs):
     """Of one episode: every state drawn by a new renderer, from a copy of the model as it is then."""
     env = make(change, when, **kwargs)
