@@ -95,7 +95,7 @@ class MuJoCoCapture(Capture):
         if self._trial.failed:
             return False
         self._viewer.prepare()
-        return self._trial(self._scene, self._viewer, self._renderer)
+        return self._trial(self._scene, self._viewer, self._renderer, own_camera=self._own_camera)
 
     def _compare_cameras(self) -> SceneChange | None:
         """How the cameras differ from those of the renderer."""

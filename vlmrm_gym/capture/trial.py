@@ -42,22 +42,25 @@ class Trial:
         if self._num_resets & (self._num_resets - 1) == 0:
             self._num_due = max(self._num_due, 1)
 
-    def __call__(self, scene: Any, watch: Watch, renderer: MuJoCoRenderer) -> bool:
+    def __call__(self, scene: Any, watch: Watch, renderer: MuJoCoRenderer, *, own_camera: bool) -> bool:
         """Whether the current state is drawn as the environment renders it.
 
         Args:
             scene: The environment's scene. Its model and data must be restored afterwards.
             watch: Knows its camera.
             renderer: Draws its states.
+            own_camera: Whether it draws them from the environment's own camera.
         """
         if self._num_due == 0:
             return True
         self._num_due -= 1
         model, state, camera = copy.copy(scene.model), renderer.capture(scene), watch.camera()
         drawer = find_drawer(scene)
-        is_first = find_viewer(drawer) is None  # then a viewer of Gymnasium's chooses its camera
+        is_first = find_viewer(drawer) is None
         shown = render_own(self._env)
-        drawn = _draw(model, state, watch.camera() if is_first else camera, own_size(scene), renderer)
+        if is_first and not own_camera:  # it is not pinned, and a new viewer of Gymnasium's has chosen it
+            camera = watch.camera()
+        drawn = _draw(model, state, camera, own_size(scene), renderer)
         if is_first and isinstance(find_viewer(drawer), OffScreenViewer):
             discard_viewer(drawer)
         self.failed = not np.array_equal(drawn, shown)
