@@ -18,7 +18,7 @@ from vlmrm_gym.pending import late_fields
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
-from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env
+from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env, short_repr
 
 
 class VLMVecEnv(VecEnv):
@@ -46,7 +46,7 @@ class VLMVecEnv(VecEnv):
         mode = AutoresetMode(envs.metadata["autoreset_mode"])
         if mode != AutoresetMode.SAME_STEP:
             raise ValueError(
-                f"`envs` must reset in the same step, as Stable-Baselines3 does. Received {mode.value!r}. "
+                f"`envs` must reset in the same step, as Stable-Baselines3 does. Received {short_repr(mode.value)}. "
                 'Make them with autoreset_mode="SameStep".'
             )
         check_reward_wrappers(envs)
@@ -109,7 +109,9 @@ class VLMVecEnv(VecEnv):
                 f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
                 f"Received {self.envs}, whose infos do not."
             )
-        callers = check_callers(self, deferred="vlm_rewards" in infos or bool(np.isnan(rewards).any()))
+        featured, deferred = find_featured(self.envs), "vlm_rewards" in infos or bool(np.isnan(rewards).any())
+        learns = featured is not None and featured.head.head is None
+        callers = check_callers(self, deferred=deferred, learns=learns)
         if callers.monitored:
             self._warn_of_missing_returns()
         self._skip_lost_steps(infos)
