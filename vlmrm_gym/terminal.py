@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """All control characters but tabs and line feeds; and what file names have for bytes that are not text."""
@@ -27,6 +28,12 @@ def say(text: object, *, error: bool = False) -> None:
         error: Whether to print to standard error.
     """
     print(printable(str(text)), file=sys.stderr if error else sys.stdout)
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print a line to standard error, the first time in this process."""
+    say(text, error=True)
 
 
 @contextmanager

@@ -143,7 +143,7 @@ def test_states_are_scored_as_the_environment_is_rewarded():
 
 @pytest.mark.slow
 def test_another_packages_environment_with_a_success_function(tmp_path):
-    flags = ["--prompt", "a robot on the floor", "--success", "check_subjects:is_low"]
+    flags = ["--prompt", "a robot on the floor", "--model", "tiny", "--success", "check_subjects:is_low"]
     with few_states(steps=10, evaluations=40):
         measures, report = check(tmp_path / "out", "Ant-v5", *flags)
     (row,) = measures["table"]
@@ -153,7 +153,7 @@ def test_another_packages_environment_with_a_success_function(tmp_path):
     assert "data:image" in report
 
 
-PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT]
+PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT, "--model", "tiny"]
 
 
 def test_without_known_success_it_shows_the_states_with_the_highest_rewards(tmp_path):

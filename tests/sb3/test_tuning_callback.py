@@ -53,7 +53,7 @@ def test_until_the_first_success_rewards_are_those_of_clip():
     model.learn(90, callback=TuningCallback(**QUICK))
     assert envs.envs.head.version == 1
     features = torch.from_numpy(model.replay_buffer.features)[:, 0]
-    goal = vlmrm_gym.CLIPReward(prompt=TASK_PROMPT, device="cpu").head.goal
+    goal = vlmrm_gym.CLIPReward("tiny", prompt=TASK_PROMPT, device="cpu").head.goal
     task_rewards = np.concatenate([one.task_rewards for one in envs.envs.episode_log.episodes])
     expected = 0.05 * (features @ goal).numpy() + task_rewards
     np.testing.assert_allclose(model.replay_buffer.rewards[: len(expected), 0], expected, atol=1e-5)

@@ -53,7 +53,7 @@ class Progress:
         if (progress.step, progress.checkpoint) != (step, step):
             raise ValueError(f"its step must be {step}. Received {short_repr(progress.step)}.")
         if not 0 <= progress.seconds < np.inf:
-            raise ValueError(f"its seconds must be finite and at least 0. Received {progress.seconds!r}.")
+            raise ValueError(f"its seconds must be finite and at least 0. Received {short_repr(progress.seconds)}.")
         for rows in (progress.unwritten, progress.unlogged):
             if any(row.keys() != rows[0].keys() or not row.keys() <= set(METRICS) for row in rows):
                 raise ValueError(f"its rows must have the names of metrics. Received {short_repr(rows)}.")
