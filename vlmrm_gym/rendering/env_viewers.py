@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from vlmrm_gym.rendering.cameras import TYPES, get_fields, make_cameras, set_fields
 from vlmrm_gym.rendering.opengl import as_current
+from vlmrm_gym.validation import short_repr
 
 CameraFields = Mapping[str, Any]
 """Fields of a `mujoco.MjvCamera`."""
@@ -78,7 +79,7 @@ def find_cameras(env: gym.Env[Any, Any], camera: Any) -> list[CameraFields] | No
     if any(one.type != TYPES["fixed"] for one in cameras):
         raise ValueError(
             f"`camera`: {env.unwrapped} renders from cameras of its model, by name or number, only. "
-            f"Received {camera!r}."
+            f"Received {short_repr(camera)}."
         )
     return [get_fields(one) for one in cameras]
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vlmrm_gym.validation import is_number
+from vlmrm_gym.validation import is_number, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,10 @@ class Timeouts:
         rule = f"`worker_timeouts` must be a mapping of {', '.join(map(repr, names))} to seconds above 0 or None"
         given = {} if worker_timeouts is None else worker_timeouts
         if not isinstance(given, Mapping) or not set(given) <= set(names):
-            raise ValueError(f"{rule}. Received {worker_timeouts!r}.")
+            raise ValueError(f"{rule}. Received {short_repr(worker_timeouts)}.")
         for name, seconds in given.items():
             if seconds is not None and (not is_number(seconds) or not 0 < seconds < math.inf):
-                raise ValueError(f"{rule}. Received {seconds!r} for {name!r}.")
+                raise ValueError(f"{rule}. Received {short_repr(seconds)} for {short_repr(name)}.")
         return cls(**given)
 
 
