@@ -15,7 +15,7 @@ SIZES = {"wide": (1280, 2300), "phone": (390, 1500)}
 
 
 def main() -> None:
-    """Check one reward, and show its report in both widths and both themes."""
+    """Check one reward, and show its report in both widths."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         out = Path(folder) / "check"
         check("VLMRM/Humanoid-hands-on-hips-v0", camera=["paper", "front-side"], out=out)
@@ -23,12 +23,11 @@ def main() -> None:
             executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"]
         )
         for width, (pixels, height) in SIZES.items():
-            for theme in ("light", "dark"):
-                page = browser.new_page(viewport={"width": pixels, "height": height}, color_scheme=theme)
-                page.goto((out / "report.html").as_uri())
-                picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-                picture.save(DOCS / f"report_{width}_{theme}.jpg", quality=80, optimize=True)
-                page.close()
+            page = browser.new_page(viewport={"width": pixels, "height": height})
+            page.goto((out / "report.html").as_uri())
+            picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+            picture.save(DOCS / f"report_{width}.jpg", quality=80, optimize=True)
+            page.close()
         browser.close()
 
 

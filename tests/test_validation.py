@@ -1,9 +1,14 @@
 """Texts of messages."""
 
-import pytest
+import io
+import sys
 
+import pytest
+from rich.table import Table
+
+from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.rewards.sources import ModelSource, cannot_download
-from vlmrm_gym.terminal import printable, say
+from vlmrm_gym.terminal import printable, quote, say
 from vlmrm_gym.validation import truncate
 
 
@@ -44,3 +49,30 @@ def test_control_characters_are_written_out(text, printed, capsys):
     say(text)
     say(text, error=True)
     assert capsys.readouterr() == (f"{printed}\n", f"{printed}\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_what_the_terminal_cannot_show_is_written_out(encoding, monkeypatch):
+    """In lines and in tables, whose texts are no markup, and steer nothing."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    monkeypatch.setattr(sys, "stdout", stream)
+    texts = ["[/bad] [red]", ":smile: \x1b[31m", "中 5 ± \udc9b", "2026-11-25\x9b31m"]
+    for text in texts:
+        say(text)
+    table = Table(title=texts[0])
+    table.add_column(texts[1])
+    table.add_row(texts[2])
+    table.add_row(texts[3])
+    PlainConsole().print(table)
+    stream.flush()
+    shown = stream.buffer.getvalue().decode(encoding)
+    assert "\x1b" not in shown
+    assert "\x9b" not in shown
+    middle = {"ascii": "\\u4e2d 5 \\xb1", "cp1252": "\\u4e2d 5 ±", "utf-8": "中 5 ±"}[encoding]
+    for text in ("[/bad] [red]", ":smile: \\x1b[31m", f"{middle} \\udc9b", "2026-11-25\\x9b31m"):
+        assert shown.count(text) == 2
+
+
+def test_a_quotation_is_one_line_and_short():
+    assert quote('Pass "isolate=False"\n\x1b[31m') == "\"Pass 'isolate=False' \\x1b[31m\""
+    assert quote("x" * 1_000) == f'"{"x" * 500}..."'

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vlmrm_gym.rewards import Endpoint as Endpoint
     from vlmrm_gym.rewards import Preference as Preference
     from vlmrm_gym.rewards import Program as Program
-    from vlmrm_gym.rewards import TunedCLIP as TunedCLIP
     from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward as VLMReward
 
@@ -29,7 +28,6 @@ __all__ = [
     "Endpoint",
     "Preference",
     "Program",
-    "TunedCLIP",
     "VLMReward",
     "VLMRewardVectorEnv",
     "__version__",
@@ -45,7 +43,6 @@ _LAZY = {
     "Endpoint": "vlmrm_gym.rewards",
     "Preference": "vlmrm_gym.rewards",
     "Program": "vlmrm_gym.rewards",
-    "TunedCLIP": "vlmrm_gym.rewards",
     "VLMReward": "vlmrm_gym.wrappers",
     "VLMRewardVectorEnv": "vlmrm_gym.vector",
 }

@@ -1,12 +1,18 @@
-"""An SQLite file that threads, and several processes of one host, may share."""
+"""An SQLite file that threads, and several processes of one host, may share. It may be a stranger's."""
 
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
+
+from vlmrm_gym.untrusted import check_file
+from vlmrm_gym.validation import short_repr
+
+_MAX_LENGTH = 2**24
+"""Bytes of a value or of a statement."""
 
 
 class Database:
@@ -17,30 +23,40 @@ class Database:
         application_id: Of files of this kind among those of SQLite.
         tables: Statements that make the tables, if there are none, each ended by a semicolon.
         noun: What messages call the file.
+        exists: Whether it must be there: then an empty one is not made a file of this kind.
 
     Raises:
         FileNotFoundError: The folder of the file does not exist.
-        ValueError: It is another database, or damaged.
+        ValueError: It is another database, has more in it than these tables, or is damaged.
         OSError: It cannot be used.
     """
 
-    def __init__(self, path: str | Path | None, application_id: int, tables: str, noun: str) -> None:
+    def __init__(
+        self, path: str | Path | None, application_id: int, tables: str, noun: str, *, exists: bool = False
+    ) -> None:
         self.path, self._noun = path, noun
         self._lock = threading.RLock()
-        if path is not None and not Path(path).parent.is_dir():
-            raise FileNotFoundError(f"The folder of the {noun} {path} does not exist.")
+        if path is not None:
+            if not str(path) or not Path(path).parent.is_dir():
+                raise FileNotFoundError(f"The folder of the {noun} {str(path)!r} does not exist.")
+            if exists or Path(path).exists():
+                check_file(path)
         self._connection = sqlite3.connect(
             ":memory:" if path is None else path, timeout=60, isolation_level=None, check_same_thread=False
         )
         try:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_LENGTH)
+            self._connection.execute("PRAGMA trusted_schema = OFF")
             with self._transaction():
                 (known,) = self._connection.execute("PRAGMA application_id").fetchone()
-                (count,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                if count and known != application_id:
-                    raise ValueError(f"{path} is a database, but not a {noun}. Pass another name.")
+                found = _schema(self._connection)
+                if (found or exists) and known != application_id:
+                    raise ValueError(f"{path} is not a {noun}. Pass another name.")
                 for statement in tables.split(";")[:-1]:
                     self._connection.execute(statement)
-                if not count:
+                if more := found - _expected(tables):  # a view in the place of a table may take for ever
+                    raise ValueError(f"{path} is not a {noun}: it has more in it, {short_repr(sorted(more)[0])}.")
+                if not found:
                     self._connection.execute(f"PRAGMA application_id = {application_id}")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = NORMAL")  # survives SIGKILL, if not a loss of power
@@ -60,9 +76,14 @@ class Database:
         with self._lock:
             self._connection.close()
 
-    def _read(self, statement: str, *values: Any) -> list[Any]:
+    def _read(self, statement: str, *values: Any, types: Sequence[Any]) -> list[Any]:
+        """Rows. SQLite lets a column have values of any type: these are the types that are right."""
         with self._refusing_damage():
-            return self._connection.execute(statement, values).fetchall()
+            rows = self._connection.execute(statement, values).fetchall()
+            for value, right in ((value, one) for row in rows for value, one in zip(row, types, strict=True)):
+                if not isinstance(value, right):
+                    raise sqlite3.DatabaseError(f"a value is of the type {type(value).__name__}")
+            return rows
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -85,3 +106,15 @@ class Database:
                 raise OSError(f"The {self._noun} {self.path} cannot be used: {error}.") from error
             except sqlite3.DatabaseError as error:
                 raise ValueError(f"The {self._noun} {self.path} is damaged, or none: {error}.") from error
+
+
+def _schema(connection: sqlite3.Connection) -> set[str]:
+    """Tables, views, triggers and indices: the statements that made them."""
+    rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
+    return {" ".join(str(statement).split()) for (statement,) in rows}
+
+
+def _expected(tables: str) -> set[str]:
+    with closing(sqlite3.connect(":memory:")) as empty:
+        empty.executescript(tables)
+        return _schema(empty)

@@ -51,9 +51,6 @@ class Task:
     """Keyword arguments of `states`."""
     training: Mapping[str, Any] = field(default_factory=dict)
     """Default settings of `vlmrm-gym train`: keys of `rl` in a configuration. Empty: those for its kind of actions."""
-    lockstep: bool = False
-    """Whether environments are random at resets only, and episodes end at their time limit only. If so, a training that
-    is resumed continues its episodes."""
 
     def __post_init__(self) -> None:
         for name in ("env", "vector_env", "states"):
@@ -178,7 +175,6 @@ TASKS: tuple[Task, ...] = (
         success_threshold=1.0,
         states="vlmrm_gym.envs.cartpole:CartPoleStates",
         training=CART_POLE_TRAINING,
-        lockstep=True,
     ),
     Task(
         id="VLMRM/MountainCarContinuous-v0",
@@ -190,7 +186,6 @@ TASKS: tuple[Task, ...] = (
         success_threshold=1e-6,  # one step at the goal is enough
         states="vlmrm_gym.envs.mountain_car:MountainCarStates",
         training=MOUNTAIN_CAR_TRAINING,
-        lockstep=True,
     ),
     *(
         Task(
@@ -206,7 +201,6 @@ TASKS: tuple[Task, ...] = (
             states="vlmrm_gym.envs.humanoid_states:HumanoidStates",
             states_kwargs={"task": name},
             training=HUMANOID_TRAINING,
-            lockstep=True,
         )
         for name, prompt in {**HUMANOID_PROMPTS, None: None}.items()
     ),

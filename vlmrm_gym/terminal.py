@@ -11,23 +11,35 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """All control characters but tabs and line feeds; and what file names have for bytes that are not text."""
 
 
-def printable(text: str) -> str:
-    r"""The text with control characters written out, such as \x1b, so that it cannot steer a terminal.
+def printable(text: str, encoding: str = "utf-8") -> str:
+    r"""The text with control characters, and what an encoding lacks, written out, such as \x1b.
+
+    So it cannot steer a terminal, and printing it does not fail.
 
     >>> print(printable("a \x1b[31mred\x1b[0m pole"))
     a \x1b[31mred\x1b[0m pole
+    >>> print(printable("5 °", "ascii"))
+    5 \xb0
     """
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    text = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def quote(text: str, most: int = 500) -> str:
+    """A stranger's words for a message: in quotation marks, on one line, at most `most` characters of them."""
+    words = " ".join(printable(text[:most]).split()).replace('"', "'")
+    return f'"{words}{"..." if len(text) > most else ""}"'
 
 
 def say(text: object, *, error: bool = False) -> None:
-    """Print a line, with control characters written out. The commands print with this.
+    """Print a line as `printable` makes it. The commands print with this.
 
     Args:
         text: What to print.
         error: Whether to print to standard error.
     """
-    print(printable(str(text)), file=sys.stderr if error else sys.stdout)
+    stream = sys.stderr if error else sys.stdout
+    print(printable(str(text), stream.encoding or "utf-8"), file=stream)
 
 
 @cache

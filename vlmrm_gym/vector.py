@@ -91,9 +91,9 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         overlap: Score in the background while the environments continue; needs `scoring="episode"`.
         return_features: Return the features that the rewards are made of, so that replay buffers can make all rewards
             anew with another head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a
-            `Preference` or `TunedCLIP` that is yet to be learned.
+            `Preference` that is yet to be learned.
         episode_log: Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`. For a
-            `Preference` or `TunedCLIP` that is yet to be learned None is one of 1 GiB.
+            `Preference` that is yet to be learned None is one of 1 GiB.
         max_pending_bytes: Limit on the memory for states that wait to be scored. When it is reached, unfinished
             episodes are scored in parts, and `step` waits.
         worker_timeouts: Seconds without progress after which a worker is replaced, as if it had died. The defaults are

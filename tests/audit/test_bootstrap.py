@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vlmrm_gym.audit.measures import bootstrap
-from vlmrm_gym.audit.measures.bootstrap import measure_intervals
+from vlmrm_gym.audit import measures
+from vlmrm_gym.audit.measures import measure_intervals
 from vlmrm_gym.metrics import auc, epic_distance
 
 
@@ -25,7 +25,7 @@ REWARDS = np.random.default_rng(0).normal(size=40).round(1) + SUCCESS  # some ti
 
 def drawn_counts(labels, groups=None, resamples=50, seed=0):
     rows = np.arange(len(labels)) if groups is None else groups
-    return np.concatenate(list(bootstrap._draw(labels, rows, resamples, seed)))
+    return np.concatenate(list(measures._draw(labels, rows, resamples, seed)))
 
 
 @pytest.mark.parametrize(("interval", "measure"), MEASURES)
@@ -44,7 +44,7 @@ def test_an_interval_is_the_percentiles_of_the_measure_of_repeated_rows(interval
 def test_the_seed_decides_and_the_size_of_blocks_does_not_change_what_a_resample_is(interval, _, monkeypatch):
     assert interval(REWARDS, SUCCESS) == interval(REWARDS, SUCCESS)
     assert interval(REWARDS, SUCCESS, seed=1) != interval(REWARDS, SUCCESS)
-    monkeypatch.setattr(bootstrap, "BLOCK", 7 * len(SUCCESS))
+    monkeypatch.setattr(measures, "BLOCK", 7 * len(SUCCESS))
     assert drawn_counts(SUCCESS).shape == (50, 40)
     assert (drawn_counts(SUCCESS)[:, SUCCESS].sum(axis=1) == SUCCESS.sum()).all()
     assert interval(REWARDS, SUCCESS).low == pytest.approx(interval(REWARDS, SUCCESS, seed=9).low, abs=0.05)

@@ -6,8 +6,8 @@ from operator import itemgetter
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit.measure import controls
-from vlmrm_gym.audit.measures.controls import Control, best_control, chance_limit
+from vlmrm_gym.audit.measures import Control, best_control, chance_limit
+from vlmrm_gym.audit.pipeline import controls
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.metrics import auc

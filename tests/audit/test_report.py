@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browsing import look_at, luminance
+from browsing import look_at
 from reports import draw_frames, full_report, minimal_report
 
 from vlmrm_gym.audit.formatting import MEASURES, MINUS
-from vlmrm_gym.audit.measures.agreement import measure_agreement
-from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures import Interval, measure_agreement
 from vlmrm_gym.audit.report import render, write_report
 from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures, Row
 from vlmrm_gym.rewards.custom import ImportedReward
@@ -93,8 +92,6 @@ def test_sections_are_in_order(page):
         "exploits",
         "agreement",
         "landscape",
-        "signal",
-        "viewpoints",
         "controls",
         "sheets",
         "combinations",
@@ -123,18 +120,11 @@ def test_links_lead_to_headings_of_the_page(page):
                 "EPIC distance on the rollouts 0.200",
                 "0.610",
                 "0.300",
-                "0.520",
-                "0.071",
             ],
         ),
         ("exploits", ["12,800", "0.740", "Exploit 5", "torso upright 6.310"]),
-        ("agreement", ["429 successes", "1,571 failures", "AUC 0.9", "All 429 states are successes"]),
-        ("landscape", ["Leaning to a side", "alpha 0.5", "angle of the torso (degrees)", "succeed is unknown"]),
-        ("signal", ["random", "constant", "20 of 30 rollouts", "median of the goal states"]),
-        (
-            "viewpoints",
-            [f"azimuth 180°, elevation {MINUS}60°", "0.030 below", "Under the camera that was checked it is 0.1"],
-        ),
+        ("agreement", ["rollouts 429 1,571 0.9", "All 429 states are successes"]),
+        ("landscape", ["Leaning to a side", "succeed is unknown"]),
         ("controls", ["another prompt 0.610 The", "robot 0.530 (chance)", "The background would decide."]),
         ("sheets", ["Rollouts of a run", "success", "failure"]),
         ("combinations", ["0.545 to 0.585 does not rank", f"{MINUS}0.800"]),
@@ -158,9 +148,8 @@ def test_a_reward_that_does_not_rank_is_called_so_beside_its_auc(page):
 def test_what_was_left_out_is_explained():
     page = Page(render(minimal_report()))
     shown = [section["id"] for section in page.all("section")]
-    assert shown == ["settings", "measures", "exploits", "agreement", "viewpoints", "command"]
+    assert shown == ["settings", "measures", "exploits", "agreement", "command"]
     assert "The states cannot be set" in page.texts["exploits"]
-    assert "The environment has one view." in page.texts["viewpoints"]
     assert page.texts["measures"].count("not measured") == len(MEASURES) + 1  # and why
 
 
@@ -178,7 +167,7 @@ def test_hostile_text_is_shown_as_it_is():
     )
     page = Page(render(report))
     assert "script" not in {tag for tag, _ in page.elements}
-    assert all((image["src"] or "").startswith("data:image/jpeg;base64,") for image in page.all("img"))
+    assert all((image["src"] or "").startswith("data:image/") for image in page.all("img"))
     for section in ("settings", "agreement", "landscape", "combinations", "notes", "command"):
         assert HOSTILE in page.texts[section]
 
@@ -212,11 +201,10 @@ def test_a_search_without_exploits_says_so():
 
 def test_pictures_say_what_they_are(page):
     descriptions = [image["alt"] or "" for image in page.all("img")]
-    assert len(descriptions) == 6 * 2 + 2 + 2 * 24
+    assert len(descriptions) == 6 * 2 + 2 + 2 * 24  # two of them landscapes
     assert "Exploit 2, with a reward of 0.800, view 1 of 2" in descriptions
     assert "Frame 24 of 24, failure" in descriptions
     assert len(set(descriptions)) > 50
-    assert all(chart["aria-label"] for chart in page.all("svg") if "aria-hidden" not in chart)
 
 
 def test_tables_can_be_read_aloud(page):
@@ -235,40 +223,17 @@ def test_the_wheel_has_the_templates():
     package = ROOT / "vlmrm_gym"
     included = {path for pattern in setup["package-data"]["vlmrm_gym"] for path in package.glob(pattern)}
     templates = set((package / "audit" / "report" / "templates").iterdir())
-    assert len(templates) == 4
+    assert len(templates) == 2
     assert templates <= included
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("color_scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_report_works_in_a_browser(folder, browser, width, color_scheme):
+def test_the_report_works_in_a_browser(folder, browser, width):
     names = [f"{name}.html" for name in NAMES]
-    problems, found = look_at(browser, f"{folder.as_uri()}/", names, width, color_scheme)
+    problems, found = look_at(browser, f"{folder.as_uri()}/", names, width)
     assert problems == []
     assert set(found) == set(names)
-
-
-LOOK = """() => [
-    getComputedStyle(document.body).backgroundColor,
-    getComputedStyle(document.querySelector(".plot text")).fill,
-    getComputedStyle(document.querySelector('.plot path[style*="series"]')).stroke,
-]"""
-
-
-@pytest.mark.slow
-def test_charts_follow_the_theme_and_print_is_light(folder, browser):
-    tab = browser.new_page(color_scheme="light")
-    tab.goto((folder / "full.html").as_uri())
-    light = tab.evaluate(LOOK)
-    tab.emulate_media(color_scheme="dark")
-    dark = tab.evaluate(LOOK)
-    tab.emulate_media(color_scheme="dark", media="print")
-    printed = tab.evaluate(LOOK)
-    tab.close()
-    assert all(luminance(color) < 0.2 for color in (dark[0], *light[1:]))
-    assert all(luminance(color) > 0.3 for color in (light[0], *dark[1:]))
-    assert printed == light
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 
 from vlmrm_gym import CLIP
-from vlmrm_gym.audit.results import AdversarialSearch
 from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, alpha_curves, control_rewards, encoder_key
-from vlmrm_gym.audit.viewpoints import compare_viewpoints
-from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_states import HumanoidStates
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards.custom import ImportedReward
 
@@ -37,14 +33,6 @@ def test_controls_are_prompts_that_say_nothing_of_the_task():
     assert unrelated == CLIP(prompt="a bowl of fruit on a wooden table")
     assert baseline == CLIP(prompt="a cart")
     assert list(control_rewards(CLIP(prompt="a pole")).values()) == [unrelated]
-
-
-def test_a_reward_that_sees_all_views_is_not_compared_from_single_viewpoints():
-    scene = SimpleNamespace(env=SimpleNamespace(unwrapped=SimpleNamespace(model=plain_model())))
-    samples = SimpleNamespace(goals=object(), around=object(), knows_success=True)
-    rest = (None, None, None, HumanoidStates("stand"), samples, AdversarialSearch())
-    scene.sees_views_together = True
-    assert "sees all views of a state at once" in compare_viewpoints(scene, *rest).left_out
 
 
 @pytest.mark.parametrize(

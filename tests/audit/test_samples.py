@@ -5,15 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from vlmrm_gym.audit.measure import agreements, summarise
-from vlmrm_gym.audit.measures.bootstrap import Interval
-from vlmrm_gym.audit.results import AdversarialSearch, Measures, SignalCurves
+from vlmrm_gym.audit.measures import Interval
+from vlmrm_gym.audit.pipeline import agreements, summarise
+from vlmrm_gym.audit.results import AdversarialSearch, Measures
 from vlmrm_gym.audit.rewards import RewardView
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.rendering import States
 
 REWARD = RewardView(lambda features: features[:, 0, 0])
-NOTHING = SignalCurves(rewards=np.empty((0, 0)), behaviours=(), signal=None)
 
 
 def sample(rewards, success):
@@ -26,7 +25,7 @@ def samples(visited, around):
 
 
 def measures(own):
-    return summarise(own, REWARD, agreements(own, REWARD, 0), AdversarialSearch(), NOTHING, [])
+    return summarise(own, REWARD, agreements(own, REWARD, 0), AdversarialSearch(), [])
 
 
 @pytest.mark.parametrize("outcome", [True, False])

@@ -5,11 +5,11 @@ from io import StringIO
 
 import pytest
 from reports import full_report, make_candidate, minimal_report
-from rich.console import Console
 
-from vlmrm_gym.audit.formatting import MINUS, MISSING, describe_gap, format_number
+from vlmrm_gym.audit.formatting import MINUS, MISSING, format_number
 from vlmrm_gym.audit.results import Row
 from vlmrm_gym.audit.summary import print_summary
+from vlmrm_gym.cli.console import PlainConsole
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,9 @@ def test_numbers_are_short(value, text):
     assert format_number(value) == text
 
 
-@pytest.mark.parametrize(
-    ("gap", "text"),
-    [(1.0, "nothing to climb"), (0.4, "leaves 0.400 of the way"), (0.0, "has the goal's reward"), (-0.1, "higher")],
-)
-def test_gaps_in_words(gap, text):
-    assert text in describe_gap(gap)
-
-
 def summary(report, path, width=80) -> str:
-    console = Console(width=width, file=StringIO(), highlight=False)
+    console = PlainConsole()
+    console.width, console.file = width, StringIO()
     print_summary(report, console, path)
     return console.file.getvalue()
 
@@ -71,7 +64,7 @@ def test_the_summary_lists_the_best_combinations_only(tmp_path):
     report = full_report()
     row = report.table[0]
     table = [Row(candidate=make_candidate(alpha=n / 20), measures=row.measures) for n in range(14)]
-    text = summary(dataclasses.replace(report, table=table), tmp_path)
+    text = summary(dataclasses.replace(report, table=table), tmp_path, width=120)
     assert "alpha 0.55" in text
     assert "alpha 0.6" not in text
     assert "2 more combinations are in the report." in text

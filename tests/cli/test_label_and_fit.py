@@ -141,7 +141,7 @@ def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
 
 
 def test_answers_of_one_labeler_can_be_fitted(poles, labelled, tmp_path):
-    """Of two who always contradict each other; named as `vlmrm-gym labels` names them."""
+    """Of two who always contradict each other; named as the commands name them."""
     path = shutil.copy(labelled, tmp_path / "answers.db")
     label(poles, labeler=GroundTruthLabeler(mistakes=1.0, seed=3), pairs=120, out=path)
     fit(poles, path, out=tmp_path / "wrong", labeler="ground_truth mistakes=1.0, seed=3")
@@ -191,7 +191,7 @@ def test_labels_that_cannot_be_asked_for_end_with_a_sentence(settings, message, 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"answers": "none.db"}, "There is no file none.db"),
+        ({"answers": "none.db"}, "none.db cannot be read: No such file"),
         ({"device": "gpu"}, "`device`"),
         ({"reward_kwargs": "{ensemble: 0}"}, "`ensemble` must be"),
         ({"reward_kwargs": "{hidden: 1}"}, "Did you mean `hidden_size`"),

@@ -104,7 +104,7 @@ def test_a_dataset_of_successes_is_an_expert(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere.py", CARTPOLE], "`path` must be the file of a program. Received 'nowhere.py'"),
+        (["nowhere.py", CARTPOLE], "`path` must be the file of a program: nowhere.py cannot be read"),
         (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
         (["broken.py", CARTPOLE, *FEW], "Line 2: SyntaxError"),
         (["good.py", "VLMRM/CartPole-v9"], "The ID must be a registered one"),

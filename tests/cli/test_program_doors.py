@@ -82,7 +82,9 @@ def test_pictures_are_scored(red, waited, tmp_path, capsys):
     assert scores(tmp_path / "waited") == [0.25, 0.5, 0.75]
     broken = write(tmp_path, "broken.py", "def reward(frame):\n    return 1 / int(frame[0, 0, 0] != 50)")
     error = failed(capsys, "score", shown, *flags(broken), "--no-video", "--out", tmp_path / "broken")
-    assert f"The program {broken} failed on frame 1 of 3. Line 2: ZeroDivisionError: division by zero." in error
+    assert (
+        f'The program {broken} failed on frame 1 of 3. It says: "Line 2: ZeroDivisionError: division by zero."' in error
+    )
 
 
 def test_a_dataset_has_the_rewards_of_a_training(waited, tmp_path):
@@ -104,8 +106,12 @@ def test_a_check_measures_sub_tasks_on_rollouts_only(red, waited, tmp_path):
     assert ORDERED not in reports[0].notes
     assert reports[1].exploits.left_out == ORDERED
     assert "measured on the rollouts only" in (tmp_path / "1" / "report.html").read_text()
-    rewards = reports[1].signal.rewards  # of every rollout: the sub-task is completed by the fourth step
-    np.testing.assert_allclose(rewards[:, :4], np.tile([0.25, 0.5, 0.75, 1], (len(rewards), 1)))
+    for landscape in reports[1].landscapes:  # along rollouts: the sub-task is completed by the fourth step
+        np.testing.assert_allclose(landscape.curves["reward"][:4], [0.25, 0.5, 0.75, 1])
+    assert [landscape.title for landscape in reports[1].landscapes] == [
+        "Along a rollout: random actions",
+        "Along a rollout: constant actions",
+    ]
 
 
 def test_a_check_measures_programs_of_states(tmp_path):
@@ -150,7 +156,7 @@ def test_a_training_stops_where_its_program_fails_or_goes_on_with_the_fallback(t
     )
     arguments = ["train", CARTPOLE, *TRAINING, "--base-path", tmp_path]
     error = failed(capsys, *arguments, *flags(broken), "--run-name", "stopped")
-    assert f"The program {broken} failed on frame 8 of 10. Line 5: AssertionError." in error
+    assert f'The program {broken} failed on frame 8 of 10. It says: "Line 5: AssertionError."' in error
     assert "The frame is of environment 0, step 8." in error
     assert "Stopped. To resume from step " in error
     both = json.dumps({"path": str(broken), "fallback": str(red)})

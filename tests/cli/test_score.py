@@ -3,7 +3,10 @@
 import csv
 import os
 import signal
+import struct
 import subprocess
+import time
+import zlib
 from pathlib import Path
 
 import imageio.v2 as imageio
@@ -16,10 +19,10 @@ from PIL import Image
 
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.cli import main
-from vlmrm_gym.cli.score import FILES
+from vlmrm_gym.cli.score import FILES, score
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.media.drawing import LINE_HEIGHT, MAX_SIDE, MIN_WIDTH, PLOT_HEIGHT, drawn_size
-from vlmrm_gym.media.frames import batch, open_frames
+from vlmrm_gym.media.frames import TimedFrame, batch, open_frames
 from vlmrm_gym.media.videos import save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
@@ -122,7 +125,7 @@ def test_the_strip_of_our_videos_is_not_scored(name, frames, tmp_path, capsys):
     np.testing.assert_allclose(scores, reward(frames), atol=0.1)  # compressed
     scored_again = open_frames(tmp_path / "agent_scores" / "rewards.mp4")
     width, height = drawn_size(100, 150)
-    assert [frame.shape for frame in scored_again.frames()] == [(height, width, 3)] * 3
+    assert [one.frame.shape for one in scored_again.frames()] == [(height, width, 3)] * 3
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # with its plot
@@ -150,7 +153,70 @@ def test_videos_of_others_are_scored_whole(comment, video, tmp_path):
     for path in (video, commented):
         opened = open_frames(path)
         assert opened.note is None
-        assert [frame.shape for frame in opened.frames()] == [(100, 150, 3)] * 6
+        assert [one.frame.shape for one in opened.frames()] == [(100, 150, 3)] * 6
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "webm"])
+def test_each_picture_of_a_variable_frame_rate_is_there_once_at_its_own_time(suffix, tmp_path):
+    """Ten pictures in three seconds, each brighter than the one before."""
+    seconds = [0, 0.12, 0.2, 1, 1.12, 1.2, 2, 2.12, 2.92, 3]
+    lines = ["ffconcat version 1.0"]
+    for number, until in enumerate([*seconds[1:], None]):
+        Image.new("RGB", (64, 48), (25 * number,) * 3).save(tmp_path / f"{number}.png")
+        lines += [f"file {number}.png", *([] if until is None else [f"duration {until - seconds[number]:.2f}"])]
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    video = tmp_path / f"video.{suffix}"
+    run_ffmpeg("-f", "concat", "-i", tmp_path / "list.txt", "-fps_mode", "vfr", "-pix_fmt", "yuv420p", video)
+    out = score(video, reward=lambda frames: frames.mean((1, 2, 3)), out=tmp_path / "out")
+    rows = read_table(out)
+    assert column(rows, "seconds") == pytest.approx(seconds)
+    np.testing.assert_allclose([float(list(row.values())[-1]) for row in rows], 25 * np.arange(10), atol=4)
+
+
+@pytest.mark.parametrize("sides", [(16_000, 16_000), (100, 400_000)])
+def test_pictures_that_would_take_memory_are_refused_before_they_are_decoded(sides, tmp_path, monkeypatch):
+    """A picture, and a video: their headers say how many pixels they have."""
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("it was decoded"))
+    width, height = sides
+    chunks = [b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(bytes(9))]
+    picture = tmp_path / "large.png"
+    content = [struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in chunks]
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(content))
+    with pytest.raises(
+        InputError, match=f"at most 33,554,432 pixels. Received {width} x {height}|Image size .* exceeds limit"
+    ):
+        open_frames(picture)
+
+
+def test_a_video_that_would_take_memory_is_refused_before_it_is_decoded(tmp_path):
+    video = tmp_path / "large.avi"
+    source = ["-f", "lavfi", "-i", "color=size=8192x4112:rate=1", "-frames:v", "1"]
+    run_ffmpeg(*source, "-c:v", "mjpeg", "-pix_fmt", "yuvj420p", video)
+    started = time.monotonic()
+    with pytest.raises(InputError, match=r"at most 33,554,432 pixels\. Received 8192 x 4112"):
+        list(open_frames(video).frames())
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("list.mp4", "ffconcat version 1.0\nfile other.png\n", "cannot be read"),
+        ("list.m3u8", "#EXTM3U\n#EXTINF:1,\nother.png\n#EXT-X-ENDLIST\n", "cannot be read"),
+        ("script.png", "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "cannot be read"),
+        ("pipe.mp4", None, "must be a regular file. Received a pipe"),
+        ("pipe.png", None, "must be a regular file. Received a pipe"),
+    ],
+)
+def test_a_file_refers_to_nothing_outside_itself_and_is_no_pipe(name, content, message, frames, tmp_path, capsys):
+    Image.fromarray(frames[0]).save(tmp_path / "other.png")
+    if content is None:
+        os.mkfifo(tmp_path / name)
+    else:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", str(tmp_path / name), "--prompt", "a"])
+    assert message in capsys.readouterr().err
 
 
 def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
@@ -317,7 +383,7 @@ def test_overwrite_replaces_results_and_nothing_else(pictures, tmp_path):
 
 
 def test_batches_are_bounded_in_number_and_bytes_and_of_one_size():
-    small, large = np.zeros((2, 2, 3), np.uint8), np.zeros((4, 4, 3), np.uint8)
+    small, large = (TimedFrame(np.zeros((side, side, 3), np.uint8), None) for side in (2, 4))
     shapes = [len(stack) for stack in batch(iter([small] * 5 + [large] * 3), size=3, max_bytes=96)]
     assert shapes == [3, 2, 2, 1]
 

@@ -1,9 +1,6 @@
 """Pages in a browser: what is wrong with them. The fixture `browser` opens it."""
 
-import re
 import shutil
-
-import numpy as np
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """The system's, as none is downloaded."""
@@ -17,15 +14,13 @@ LOOK = """() => ({
 })"""
 
 
-def look_at(
-    browser, address: str, pages: list[str], width: int, color_scheme: str = "light"
-) -> tuple[list[str], dict[str, dict]]:
+def look_at(browser, address: str, pages: list[str], width: int) -> tuple[list[str], dict[str, dict]]:
     """Open pages: what is wrong with them, and what each has.
 
     `address` is where all pages and all that they load are, such as "http://127.0.0.1:8000/" or "file:///folder/".
     """
     problems, found = [], {}
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=color_scheme)
+    context = browser.new_context(viewport={"width": width, "height": 900})
     tab = context.new_page()
     tab.on("console", lambda message: problems.append(f"{tab.url}: console: {message.text}"))
     tab.on("pageerror", lambda error: problems.append(f"{tab.url}: error: {error}"))
@@ -51,10 +46,3 @@ def look_at(
             problems.append(f"{page}: {seen['excess']} pixels wider than a window of {width}")
     context.close()
     return problems, found
-
-
-def luminance(color: str) -> float:
-    """Relative luminance by the Web Content Accessibility Guidelines."""
-    channels = np.array([int(part) for part in re.findall(r"\d+", color)]) / 255
-    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])

@@ -2,10 +2,7 @@
 
 import numpy as np
 
-from vlmrm_gym.audit.measures.agreement import measure_agreement
-from vlmrm_gym.audit.measures.bootstrap import Interval
-from vlmrm_gym.audit.measures.controls import Control
-from vlmrm_gym.audit.measures.signal import measure_signal
+from vlmrm_gym.audit.measures import Control, Interval, measure_agreement
 from vlmrm_gym.audit.results import (
     AdversarialSearch,
     Candidate,
@@ -15,9 +12,6 @@ from vlmrm_gym.audit.results import (
     Measures,
     Report,
     Row,
-    SignalCurves,
-    Viewpoint,
-    Viewpoints,
 )
 from vlmrm_gym.rewards.clip_specification import CLIP
 
@@ -75,20 +69,6 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
         for alpha in (0.0, 0.5, 1.0)
     }
     by_prompt = {prompt: np.linspace(0.2, 0.7, 30), "kneeling": np.linspace(0.3, 0.6, 30) ** 2}
-    rollouts = np.clip(0.4 + np.cumsum(rng.normal(0, 0.01, (60, 100)), axis=1), 0.2, 0.6)
-    frame = draw_frames(1, side, rng, noise)[0]
-    viewpoints = [
-        [
-            Viewpoint(
-                azimuth=azimuth,
-                elevation=elevation,
-                auc=float(np.clip(0.75 + 0.3 * np.cos(np.deg2rad(azimuth)) + elevation / 300, 0, 1)),
-                frame=frame,
-            )
-            for azimuth in np.arange(0, 360, 30.0)
-        ]
-        for elevation in (-60.0, -20.0, 0.0)
-    ]
     table = [
         Row(
             candidate=make_candidate(
@@ -100,8 +80,6 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
                 epic=Interval(0.2 + 0.04 * number, 0.18 + 0.04 * number, 0.22 + 0.04 * number),
                 control_auc=0.61 if number != 9 else None,
                 exploit_excess=0.3 - 0.1 * number,
-                gap=0.52,
-                noise=0.071,
             ),
         )
         for number in range(12)
@@ -137,12 +115,6 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
             true_frames=draw_frames(2, side, rng, noise),
             near_miss=0.74,
             scored=12_800,
-        ),
-        viewpoints=Viewpoints(rows=viewpoints, pair=(viewpoints[1][0], viewpoints[2][3]), pair_excess=-0.03),
-        signal=SignalCurves(
-            rewards=rollouts,
-            behaviours=["random"] * 30 + ["constant"] * 30,
-            signal=measure_signal(rollouts, true_rewards),
         ),
         controls=[
             Control(
@@ -181,8 +153,6 @@ def minimal_report() -> Report:
         measures=Measures(),
         agreements={},
         exploits=AdversarialSearch(left_out="The states cannot be set, so that none were searched."),
-        viewpoints=Viewpoints(left_out="The environment has one view."),
-        signal=SignalCurves(rewards=np.empty((0, 0)), behaviours=[], signal=None),
         controls=[],
         command="vlmrm-gym check Mine-v0 --prompt x",
         provenance=PROVENANCE,

@@ -12,11 +12,12 @@ from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.run import start
 from vlmrm_gym.training.run_folder import RunFolder
 
-FREQUENCY = 24 * 3
+FREQUENCY = 45
+"""Checkpoints are due in the middle of episodes, and taken where these end: after 50, 100, 150, 200 and 240 steps."""
 
 
 def small(algorithm, tmp_path, run_name="run", **reward):
-    """A configuration that trains in a second or two, with checkpoints in the middle of episodes."""
+    """A configuration that trains in a second or two; episodes of 25 steps are several rollouts."""
     env_name = "VLMRM/CartPole-v1" if ALGORITHMS[algorithm].discrete else "VLMRM/MountainCarContinuous-v0"
     on_policy = ALGORITHMS[algorithm].on_policy
     rl = RLConfig(
@@ -25,9 +26,9 @@ def small(algorithm, tmp_path, run_name="run", **reward):
         n_envs_per_worker=2,
         episode_length=25,
         learning_starts=None if on_policy else 120 if reward.get("overlap") else 60,
-        train_freq=12 if on_policy else 3,
+        train_freq=25 if on_policy else 5,
         gradient_steps=None if algorithm == "A2C" else 2,
-        batch_size=None if algorithm == "A2C" else 8,
+        batch_size=None if algorithm == "A2C" else 10,
         normalize_observations=algorithm in ("SAC", "DQN", "PPO"),
         policy_kwargs={"net_arch": [16]},
         buffer_size=None if on_policy else 1_000,

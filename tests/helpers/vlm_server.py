@@ -87,13 +87,17 @@ class VLMServer:
             time.sleep(self.latency)
             if fault is not None:
                 fault(handler)
-            elif body.get("logprobs") and self.logprobs == "refused":
-                send(handler, 400, {"error": {"message": "logprobs are not supported by this model"}})
             else:
-                send(handler, 200, self.complete(body, number))
+                self.answer(handler, body, number)
         finally:
             with self.lock:
                 self.active -= 1
+
+    def answer(self, handler, body, number):
+        if body.get("logprobs") and self.logprobs == "refused":
+            send(handler, 400, {"error": {"message": "logprobs are not supported by this model"}})
+        else:
+            send(handler, 200, self.complete(body, number))
 
     def complete(self, body, number):
         images, texts = read(body["messages"])
@@ -172,6 +176,30 @@ def completion(text, tokens=None, **message):
         "choices": [choice | {"finish_reason": "stop"}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110},
     }  # fmt: skip
+
+
+def chat(content, places=None, **choice):
+    """A completion whose tokens are all said: each (token, its probability, [(other token, its probability)...]).
+
+    A token is a text, or (text, bytes); a probability is a number from 0 to 1, or {"logprob": anything}; in place of
+    the others may be anything that JSON can hold.
+    """
+
+    def token_of(one, probability):
+        text, encoded = one if isinstance(one, tuple) else (one, None)
+        logprob = probability if isinstance(probability, dict) else {"logprob": math.log(probability)}
+        return {"token": text, "bytes": None if encoded is None else list(encoded), **logprob}
+
+    answer = completion(content)
+    if places is not None:
+        tokens = [
+            token_of(one, share)
+            | {"top_logprobs": [token_of(*other) for other in others] if isinstance(others, list) else others}
+            for one, share, others in places
+        ]
+        choice = {"logprobs": {"content": tokens}} | choice
+    answer["choices"][0] |= choice
+    return answer
 
 
 def send(handler, status, body, headers=()):

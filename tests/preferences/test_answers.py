@@ -14,10 +14,8 @@ import pytest
 from poles import PROMPT, is_second, make_pairs
 from vlm_server import KEY, VLMServer
 
-from vlmrm_gym.preferences.agreement import compare_labelers
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
-from vlmrm_gym.preferences.labelers import CallableLabeler
 from vlmrm_gym.preferences.pairs import Answer
 
 PAIRS = make_pairs(8)
@@ -190,7 +188,9 @@ def test_after_sigkill_nothing_is_lost_and_only_what_was_under_way_is_asked_agai
         assert subprocess.run(command, env=environment, cwd=Path(__file__).parents[2]).returncode == 0
         with AnswersFile(path) as file:
             assert len(file.records()) == 12
-            assert [answer.preference > 0.5 for answer in ask_again(file)] == [is_second(p) for p in make_pairs(12)]
+            assert [answer.preference > 0.5 for answer in ask_again(file, server.url)] == [
+                is_second(p) for p in make_pairs(12)
+            ]
         assert len(server.asked) == 24
         # Two pairs of two questions each were under way, and one more may have been answered but not written.
         assert sum(count - 1 for count in server.asked.values()) <= 6
@@ -210,11 +210,11 @@ def test_ctrl_c_ends_at_once_while_a_server_does_not_answer(path, monkeypatch):
         assert b"KeyboardInterrupt" in process.communicate(timeout=30)[1]
 
 
-def ask_again(file):
-    """Replay: no server, and no key."""
+def ask_again(file, address):
+    """Replay: nothing is asked."""
     from vlmrm_gym.preferences.endpoint import EndpointLabeler
 
-    return ask(EndpointLabeler(model="m", base_url="http://127.0.0.1:9/v1", stages=1, retries=0), make_pairs(12), file)
+    return ask(EndpointLabeler(model="m", base_url=address, stages=1, retries=0), make_pairs(12), file)
 
 
 def test_a_labeler_that_does_not_wait_answers_while_the_caller_goes_on(path):
@@ -279,36 +279,81 @@ def test_a_database_of_something_else_is_refused(path):
         AnswersFile(path)
 
 
+def read_all(path):
+    with AnswersFile(path) as file:
+        return file.prompt, file.records(), file.asked(), file.spent("someone")
+
+
+FOREVER = (
+    "CREATE VIEW prompt (text) AS WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x FROM r) SELECT sum(x) FROM r"
+)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (f"DROP TABLE prompt; {FOREVER}", "has more in it, 'CREATE VIEW prompt"),
+        ("CREATE VIEW more AS SELECT 1", "has more in it, 'CREATE VIEW more"),
+        ("CREATE TRIGGER t AFTER INSERT ON prompt BEGIN DELETE FROM answers; END", "has more in it, 'CREATE TRIGGER"),
+        ("CREATE INDEX i ON answers (upper(details))", "has more in it, 'CREATE INDEX i"),
+        ("DROP TABLE spent; CREATE TABLE spent (asker, calls AS (1))", "has more in it, 'CREATE TABLE spent"),
+        ("DELETE FROM prompt; INSERT INTO prompt VALUES (x'00ff')", "damaged, or none: a value is of the type bytes"),
+        ("UPDATE answers SET labeler = x'00'", "damaged, or none: a value is of the type bytes"),
+        ("UPDATE answers SET answered_at = x'00'", "damaged, or none: a value is of the type bytes"),
+        ("UPDATE answers SET version = NULL", "damaged, or none: a value is of the type NoneType"),
+        ("UPDATE answers SET preference = 'high'", "damaged, or none: a value is of the type str"),
+        (
+            "UPDATE answers SET preference = 1e300",
+            "an answer cannot be read: `preference` must be",
+        ),
+        ("UPDATE answers SET confidence = -1", "an answer cannot be read: `confidence` must be a number from 0 to 1"),
+        ("UPDATE answers SET confidence = NULL", "damaged, or none: a value is of the type NoneType"),
+        ("UPDATE answers SET details = '[1]'", "calls, tokens, output_tokens, seconds must be numbers of at least 0"),
+        ('UPDATE answers SET details = \'{"calls": "many"}\'', "must be numbers of at least 0"),
+        ("UPDATE answers SET details = '{\"tokens\": -1e9}'", "must be numbers of at least 0"),
+        ("UPDATE answers SET details = '{\"tokens\": 1e999}'", "must be numbers of at least 0"),
+        (f"UPDATE answers SET details = '{'[' * 5_000}'", "an answer cannot be read: JSON may have at most 32 levels"),
+        ("UPDATE answers SET details = 1.5", "must be numbers of at least 0"),
+        ("UPDATE pairs SET first = '[0, 0, 0]'", "a pair is of four numbers of at least 0"),
+        ("UPDATE pairs SET second = '[0, 0, 0, -1]'", "a pair is of four numbers of at least 0"),
+        ("UPDATE pairs SET second = '{'", "a pair cannot be read"),
+        ("UPDATE pairs SET views = x'00'", "damaged, or none: a value is of the type bytes"),
+        ("UPDATE spent SET calls = 'many'", "damaged, or none: a value is of the type str"),
+    ],
+)
+def test_a_file_of_a_stranger_has_our_tables_and_values_of_their_types(statement, message, path):
+    """And nothing is computed by it: the first would run for ever."""
+    with AnswersFile(path) as file:
+        ask(Counting(), PAIRS, file)
+        file.spend("someone", 1, 1)
+    connection = sqlite3.connect(path)
+    connection.executescript(statement)
+    connection.close()
+    with pytest.raises(ValueError, match=message):
+        read_all(path)
+
+
+@pytest.mark.parametrize("content", [b"", None])
+def test_what_only_reads_makes_no_file_of_answers(content, path):
+    if content is None:
+        sqlite3.connect(path).execute("PRAGMA user_version = 1").connection.close()
+        content = path.read_bytes()
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is not a file of answers"):
+        AnswersFile(path, exists=True)
+    assert path.read_bytes() == content
+    with pytest.raises(ValueError, match="cannot be read: No such file"):
+        AnswersFile(path.with_name("nowhere"), exists=True)
+    with pytest.raises(FileNotFoundError, match="folder of the file of answers ''"):
+        AnswersFile("")
+    os.mkfifo(path.with_name("pipe"))
+    with pytest.raises(ValueError, match="Received a pipe"):
+        AnswersFile(path.with_name("pipe"))
+
+
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         AnswersFile(tmp_path / "nowhere" / "answers.db")
-
-
-def test_pictures_are_small_and_can_be_left_out(path, tmp_path):
-    with AnswersFile(path) as file:
-        ask(Counting(), PAIRS, file)
-        pictures = file.pictures(PAIRS[0].key)
-        assert all(data.startswith(b"\xff\xd8") and len(data) < 5_000 for data in pictures)
-    with AnswersFile(tmp_path / "other.db", picture_height=0) as file:
-        ask(Counting(), PAIRS, file)
-        assert file.pictures(PAIRS[0].key) is None
-
-
-def test_agreement_is_over_pairs_that_both_decided():
-    def say(*preferences):
-        labeler = CallableLabeler(lambda pairs: preferences)
-        return labeler
-
-    with AnswersFile() as file:
-        for name, said in {"a": (0, 1, 1, 0.5, None), "b": (0.2, 0, 1, 1, 1), "c": (None, None, None, None, 0)}.items():
-            labeler = Counting(name)
-            labeler.answers = say(*said).answers
-            ask(labeler, PAIRS[:5], file)
-        ab, ac, bc = compare_labelers(file.records())
-    assert (ab.labelers, ab.pairs, ab.decided, ab.fraction) == (("a", "b"), 4, 3, pytest.approx(2 / 3))
-    assert ab.disputed == [PAIRS[1].key]
-    assert (ac.pairs, ac.fraction) == (0, None)
-    assert (bc.disputed, bc.fraction) == ([PAIRS[4].key], 0)
 
 
 def test_the_ground_truth_goes_into_the_file_as_any_labeler(path):

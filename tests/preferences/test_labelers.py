@@ -47,7 +47,8 @@ def test_a_labeler_is_a_value(labeler):
 
 
 def test_only_settings_that_decide_answers_are_part_of_the_identity():
-    assert EndpointLabeler(model="m", retries=1, base_url="http://a/v1").identity == EndpointLabeler(model="m").identity
+    assert EndpointLabeler(model="m", retries=1).identity == EndpointLabeler(model="m").identity
+    assert EndpointLabeler(model="m", base_url="http://a/v1").identity != EndpointLabeler(model="m").identity
     assert EndpointLabeler(model="m", stages=1).identity != EndpointLabeler(model="m").identity
     assert HumanLabeler(port=1).identity == HumanLabeler(port=2).identity != HumanLabeler(name="ada").identity
 
@@ -149,7 +150,7 @@ def test_the_key_of_a_pair_depends_on_all_that_is_seen():
 
 def test_importing_labelers_imports_nothing_that_they_may_not_need():
     code = "import sys, vlmrm_gym.preferences; print([m for m in sys.argv[1:] if m in sys.modules])"
-    names = ["torch", "PIL", "openai", "starlette", "uvicorn", "open_clip"]
+    names = ["torch", "PIL", "httpcore2", "starlette", "uvicorn", "open_clip"]
     ran = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 

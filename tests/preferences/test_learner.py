@@ -233,7 +233,7 @@ def test_answers_that_come_late_are_learned_from_after_a_checkpoint_too(stops, t
     """Their pairs and features are in it."""
     labeler, envs = Late(), make_envs()
     play(envs, 41)
-    with AnswersFile(tmp_path / "answers.db", picture_height=0) as answers:
+    with AnswersFile(tmp_path / "answers.db") as answers:
         learner = PreferenceLearner(envs, labeler, segment_length=2, answers=answers, fit=QUICK)
         first = learner.session(15)
         assert first.answers == [None] * 15

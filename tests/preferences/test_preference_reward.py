@@ -1,6 +1,7 @@
 """`Preference` at every door: to be learned, and frozen."""
 
 import json
+import os
 from pathlib import Path
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import pytest
 import torch
 from conftest import TASK_PROMPT
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 
 import vlmrm_gym
 from vlmrm_gym.episode_log import EpisodeLog
@@ -138,6 +139,46 @@ def test_files_that_are_no_heads_of_these_features_are_refused(head, path, tmp_p
     ]:
         with pytest.raises(error, match=message):
             vlmrm_gym.Preference(head=str(tmp_path / name)).build("cpu")
+
+
+def infinite(head):
+    head.reward_std.fill_(torch.inf)
+
+
+def not_a_number(head):
+    head.weights[1].data[0, 0, 0] = torch.nan
+
+
+@pytest.mark.parametrize(
+    ("change", "known", "message"),
+    [
+        (infinite, {}, "`reward_std` must be finite"),
+        (not_a_number, {}, "`weights.1` must be finite"),
+        (lambda head: head.double(), {}, "must be numbers in float32"),
+        (None, {"shape": [0]}, r"must be a head that PreferenceHead.save wrote. Received another: .*division"),
+        (None, {"shape": [1, 5]}, "size mismatch"),
+        (None, {"ensemble": 0}, "size mismatch"),
+        (None, {"ensemble": "3"}, "must be a head"),
+        (None, {"shape": 128}, "must be a head"),
+        (None, {"prompt": ["up"]}, "its fingerprint and its prompt must be texts"),
+        (None, {"fingerprint": 3}, "its fingerprint and its prompt must be texts"),
+        (None, {"hidden": 3}, "must be a head"),
+    ],
+)
+def test_numbers_and_settings_of_a_head_are_checked(change, known, message):
+    head = PreferenceHead((1, 4), hidden_size=2, fingerprint="tiny, squash", prompt="up")
+    if change is not None:
+        change(head)
+    settings = {name: getattr(head, name) for name in head.arguments} | known
+    content = save(load(head.to_bytes()), {head.key: json.dumps(settings)})
+    with pytest.raises(ValueError, match=message):
+        PreferenceHead.from_bytes(content)
+
+
+def test_a_head_is_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "head")
+    with pytest.raises(ValueError, match=r"must be a regular file\. Received a pipe"):
+        PreferenceHead.load(tmp_path / "head")
 
 
 def test_a_specification_is_checked_and_survives_json():

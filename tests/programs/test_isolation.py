@@ -1,6 +1,7 @@
 """What an isolated program cannot do. Each attack ends as one error that names program and frame, and harms nothing."""
 
 import os
+import re
 import resource
 import signal
 import socket
@@ -18,6 +19,7 @@ from backends import children
 
 from vlmrm_gym.programs import process
 from vlmrm_gym.programs.errors import ProgramError
+from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.programs.process import IsolatedProgram
 from vlmrm_gym.programs.sandbox import is_supported
 
@@ -259,7 +261,7 @@ def test_after_an_error_the_program_runs_in_a_new_process():
     source = "calls = []\ndef reward(frame):\n    calls.append(0)\n    return float(frame[0, 0, 0]) / (len(calls) < 5)"
     program, before = IsolatedProgram(source, "x.py"), children()
     for _ in range(2):
-        with pytest.raises(ProgramError, match=r"failed on frame 2 of 4. Line 4: ZeroDivisionError"):
+        with pytest.raises(ProgramError, match=r'failed on frame 2 of 4. It says: "Line 4: ZeroDivisionError'):
             program.run(FRAMES)
         np.testing.assert_array_equal(program.run(FRAMES[:2])[0], [0, 1])
         assert not children() & before
@@ -283,6 +285,39 @@ def test_the_thread_that_started_a_process_may_have_ended():
         thread.join()
         np.testing.assert_array_equal(made[-1].run(FRAMES)[0], 1)
         made[-1].close()
+
+
+FORGED = "import os, struct\ntext = {text!r}\nos.write(1, struct.pack('<cI', {kind!r}, len(text)) + text)\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "error"),
+    [
+        (b"i", b"it is too old", "It wrote to the pipe in which its answers are."),
+        (b"b", b"", "It wrote to the pipe in which its answers are."),
+        (
+            b"e",
+            b'cannot be isolated. "Pass"\n\x1b[31misolate=False.',
+            r"""It says: "cannot be isolated. 'Pass' \x1b[31m""",
+        ),
+        (b"r", b"\0".join(b"T%d" % i for i in range(20_000)), "It must define at most 100 sub-tasks"),
+        (b"r", b"\x1b[31mred", "It must define at most 100 sub-tasks, whose names are identifiers"),
+    ],
+)
+def test_what_a_program_says_in_the_place_of_its_process_is_refused_or_quoted(kind, text, error):
+    """Whether it is isolated is said before its code runs."""
+    with pytest.raises(ProgramError) as raised:
+        IsolatedProgram(FORGED.format(kind=kind, text=text), "bad.py")
+    assert str(raised.value).startswith(f"The program bad.py cannot be used. {error}")
+    assert len(str(raised.value)) < 1_000
+    assert not re.search(r"[\x00-\x1f]", str(raised.value))
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_names_of_sub_tasks_are_identifiers(isolate):
+    made = "class Task:\n    def reset(self): pass\n    def __call__(self, frame): return 1\nTask.__name__ = '\x1b[31m'"
+    with pytest.raises(ProgramError, match="whose names are identifiers"):
+        execute(made, "bad.py", isolate=isolate)
 
 
 @pytest.mark.parametrize(

@@ -171,12 +171,8 @@ class NoModel:
         ({"kind": NAME, "scael": 2}, None, TypeError, "`scael` is not a field of a reward. Did you mean `scale`?"),
         ({"kind": f"{__name__}:Levle"}, None, ValueError, "there is no 'Levle'. Did you mean 'Level'?"),
         ({"kind": f"{__name__}:NoModel"}, None, ValueError, "kind must name a dataclass with a `kind` and a method"),
-        (
-            {"kind": "level"},
-            None,
-            ValueError,
-            "one of 'clip', 'preference', 'tuned_clip', 'program', 'endpoint', 'import', or",
-        ),
+        ({"kind": "level"}, None, ValueError, "one of 'clip', 'preference', 'program', 'endpoint', 'import', or"),
+        ({"kind": "tuned_clip", "prompt": "a pole"}, None, ValueError, "is gone. examples/furl.py tunes CLIP"),
     ],
 )
 def test_bad_kinds(reward, kwargs, error, message):

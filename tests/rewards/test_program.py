@@ -8,6 +8,7 @@ import time
 import warnings
 from contextlib import closing, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -313,12 +314,16 @@ third = Second
     [
         ({}, ValueError, "`path` must be the file of a program, or `source` the program. Received neither"),
         ({"path": "a.py", "source": "x"}, ValueError, "Received both"),
-        ({"path": "nowhere.py"}, ValueError, "`path` must be the file of a program. Received 'nowhere.py'"),
+        ({"path": "nowhere.py"}, ValueError, "`path` must be the file of a program: nowhere.py cannot be read"),
+        ({"path": "/dev/zero"}, ValueError, "/dev/zero must be a regular file. Received a device"),
+        ({"path": "pipe.py"}, ValueError, "pipe.py must be a regular file. Received a pipe"),
+        ({"path": "long.py"}, ValueError, "long.py must have at most 1,048,576 bytes. Received 1,048,577"),
         ({"path": "."}, ValueError, "`path` must be the file of a program"),
         ({"source": 3}, TypeError, "`source` must be a text. Received 3"),
         ({"source": BRIGHTNESS, "inputs": "frame"}, ValueError, "`inputs` must be one of 'frames', 'states'"),
         ({"source": BRIGHTNESS, "size": (60, 0)}, ValueError, "`size` must be None, or"),
         ({"source": BRIGHTNESS, "size": (60, 90), "inputs": "states"}, ValueError, "`size` must be None for states"),
+        ({"source": BRIGHTNESS, "size": (10**9, 1)}, ValueError, "`size` must have at most 33,554,432 pixels"),
         ({"source": BRIGHTNESS, "isolate": 0}, ValueError, "`isolate` must be True or False"),
         ({"source": BRIGHTNESS, "sha256": "0"}, ValueError, "`source` must be the program whose SHA-256 is 0"),
         ({"source": BRIGHTNESS, "fallback": "nowhere.py"}, ValueError, "`fallback` must be the file of a program"),
@@ -326,6 +331,8 @@ third = Second
 )
 def test_fields_that_cannot_be_used(fields, error, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.py")
+    Path("long.py").write_bytes(bytes(2**20 + 1))
     with pytest.raises(error, match=message):
         Program(**fields)
 
@@ -386,7 +393,7 @@ class Task:
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"max_pending_bytes": 900}, {"scoring": "step"}])
 def test_the_error_of_a_program_names_the_step_and_leaves_no_process(options):
     before = children()
-    with pytest.raises(ProgramError, match=r"Line 7: ArithmeticError: seven. The frame is of environment \d, step 6."):
+    with pytest.raises(ProgramError, match=r'Line 7: ArithmeticError: seven." The frame is of environment \d, step 6.'):
         play(reward=Program(source=FAILING), **options)
     until = time.monotonic() + 10
     while children() != before:

@@ -27,7 +27,7 @@ TRAINED_IN = (run_folder.__file__, files.__file__, shutil.__file__)
 
 def writers(text):
     """Writers of a checkpoint whose files have a text in them."""
-    names = ("model.zip", "state.pt", "replay_buffer.npz")
+    names = ("model.zip", "state.json", "replay_buffer.npz")
     return {name: lambda path: path.write_text(text) for name in names}
 
 
@@ -69,7 +69,7 @@ def test_an_interruption_at_any_line_leaves_a_complete_checkpoint(tmp_path, monk
             sys.settrace(trace)
         newest = folder.newest_checkpoint()
         assert newest is not None
-        assert (newest / "state.pt").read_text() == f"step {int(newest.name)}"
+        assert (newest / "state.json").read_text() == f"step {int(newest.name)}"
         found.add(int(newest.name))
         folder.save_checkpoint(400, writers("step 400"))
         assert folder.newest_checkpoint() == folder.checkpoints[400]

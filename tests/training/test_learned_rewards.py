@@ -121,10 +121,10 @@ def interrupt(stop, config, labeler):
 @pytest.mark.parametrize(
     ("algorithm", "stop", "reached"),
     [
-        pytest.param("DQN", "wait 16", 102, marks=pytest.mark.slow),  # in the second session
-        ("DQN", "raise 4", 54),  # in the first one: there is no reward yet
+        pytest.param("DQN", "wait 16", 100, marks=pytest.mark.slow),  # in the second session
+        ("DQN", "raise 4", 50),  # in the first one: there is no reward yet
         ("SAC", "raise 24", 150),
-        ("PPO", "raise 16", 108),  # its first session is at step 60, before its first rollout
+        ("PPO", "raise 16", 110),  # its first session is at step 60, before its first rollout
         pytest.param("PPO", "raise 4", 0, marks=pytest.mark.slow),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
     assert sorted(path.name for path in folder.path.glob("sessions/*")) == ["001.png", "002.png", "003.png"]
     events = EventAccumulator(str(folder.path)).Reload()
     questions = [(one.step, one.value) for one in events.Scalars("preferences/questions")]
-    assert questions == [(60, 10), (138, 20), (210, 30)]
+    assert questions == [(60, 10), (140, 20), (210, 30)]
     assert {"preferences/loss", "preferences/answer_accuracy"} <= set(events.Tags()["scalars"])
     for stored in folder.checkpoints.values():
         assert (stored / "model.zip").exists()

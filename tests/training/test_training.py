@@ -87,11 +87,11 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
     [name if name in ("SAC", "DQN", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
 )
 def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path, monkeypatch):
-    """Checkpoints fall in the middle of episodes, with rewards pending."""
+    """Checkpoints are due in the middle of episodes, with rewards pending."""
     reached = assert_resuming_changes_nothing(
         lambda name: small(algorithm, tmp_path, f"{algorithm}-{name}"), monkeypatch
     )
-    assert reached in (144, 146)
+    assert reached == 150
     config, path = small(algorithm, tmp_path), RunFolder.open(tmp_path / f"{algorithm}-broken").policy("last")
     rebuilt, expected = load_policy(config, path), algorithm_class(algorithm).load(path, device="cpu")
     observations = np.random.default_rng(0).normal(size=(50, *expected.observation_space.shape))
@@ -121,7 +121,7 @@ def test_resuming_after_a_signal_at_any_point(name, tmp_path, monkeypatch):
         lambda patch, step: stop_at(patch, step, number),
         step=102,
     )
-    assert reached == 102
+    assert reached == 150
     assert signal.getsignal(number) == usual
 
 
@@ -134,7 +134,7 @@ def test_resuming_after_a_signal_at_any_point(name, tmp_path, monkeypatch):
     ],
 )
 def test_resuming_restores_correlated_exploration(algorithm, exploration, tmp_path, monkeypatch):
-    """State-dependent exploration, and action noise with state."""
+    """State-dependent exploration, and action noise with state; rollouts do not end with episodes, which are cut."""
 
     def configured(name):
         config = small(algorithm, tmp_path, f"{algorithm}-{name}")
@@ -142,7 +142,7 @@ def test_resuming_restores_correlated_exploration(algorithm, exploration, tmp_pa
             config = with_defaults(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
         return replace(config, rl=replace(config.rl, train_freq=7, **exploration))
 
-    assert_resuming_changes_nothing(configured, monkeypatch, stop_at, step=101)
+    assert assert_resuming_changes_nothing(configured, monkeypatch, step=200)
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_resuming_with_the_environments_own_reward(env_name, tmp_path, monkeypat
 
 def test_resuming_without_a_checkpoint_starts_from_the_beginning(tmp_path, monkeypatch):
     reached = assert_resuming_changes_nothing(
-        lambda name: small("DQN", tmp_path, f"DQN-{name}"), monkeypatch, crash_at, step=60
+        lambda name: small("DQN", tmp_path, f"DQN-{name}"), monkeypatch, crash_at, step=40
     )
     assert reached == 0
 
@@ -222,20 +222,20 @@ def test_run_folder_contents(tmp_path):
     rows = folder.metrics()
     assert [row["step"] for row in rows] == [50, 100, 150, 200]
     assert [row["episodes"] for row in rows] == [2, 2, 2, 2]
-    rewards = contents(folder)["buffer rewards"].reshape(-1, 25).sum(1).reshape(-1, 2).mean(1)
+    rewards = contents(folder)["buffer rewards"][:200].reshape(-1, 25).sum(1).reshape(-1, 2).mean(1)
     np.testing.assert_allclose([row["vlm_return"] for row in rows], rewards, rtol=1e-5)
     assert all(row["success"] == row["success_fraction"] == 0 for row in rows)
     best = json.loads((folder.path / "best.json").read_text())
     np.testing.assert_allclose(best["vlm_return"], rewards.mean(), rtol=1e-5)  # mean of the only 8 episodes
-    assert best["step"] == 204  # end of the rollout in which the episodes end
+    assert best["step"] == 200
     assert [video.name for video in sorted(folder.path.glob("videos/*"))] == ["0000000120.mp4", "0000000240.mp4"]
     assert (folder.path / "learning_curve.png").stat().st_size > 10_000
     versions = json.loads((folder.path / "versions.json").read_text())
     assert [start["step"] for start in versions] == [0]
     assert versions[0]["packages"]["torch"] == torch.__version__.split("+")[0]
     whole = [step for step, path in folder.checkpoints.items() if (path / "replay_buffer.npz").exists()]
-    assert list(folder.checkpoints) == [72, 144, 216, 240]
-    assert whole == [216, 240]
+    assert list(folder.checkpoints) == [50, 100, 150, 200, 240]
+    assert whole == [200, 240]
 
 
 def test_events_after_the_checkpoint_are_purged(tmp_path, monkeypatch):
@@ -274,7 +274,7 @@ def fails_to_write(monkeypatch, steps):
 
     def save_checkpoint(self, step, writers):
         if step in steps:
-            writers = {**writers, "state.pt": lambda path: path.symlink_to("/dev/full") or path.write_bytes(b"much")}
+            writers = {**writers, "state.json": lambda path: path.symlink_to("/dev/full") or path.write_bytes(b"much")}
         own(self, step, writers)
 
     monkeypatch.setattr(RunFolder, "save_checkpoint", save_checkpoint)
@@ -283,16 +283,16 @@ def fails_to_write(monkeypatch, steps):
 def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_path, monkeypatch, capsys):
     unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
     with monkeypatch.context() as patch:
-        fails_to_write(patch, {144, 216})
-        crash_at(patch, 230)
+        fails_to_write(patch, {100, 150})
+        crash_at(patch, 190)
         with pytest.raises(Crash):
             train(config)
     output = capsys.readouterr().err
-    assert "The checkpoint of step 144 could not be written: [Errno 28] No space left on device: '" in output
-    assert "/checkpoints/0000000144/state.pt'. That of step 72 is kept. Training continues." in output
+    assert "The checkpoint of step 100 could not be written: [Errno 28] No space left on device: '" in output
+    assert "/checkpoints/0000000100/state.json'. That of step 50 is kept. Training continues." in output
     folder = RunFolder.open(config.run_folder)
-    assert list(folder.checkpoints) == [72]
-    assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000072"]
+    assert list(folder.checkpoints) == [50]
+    assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["0000000050"]
     resume(config, folder)
     assert_equal(unbroken, folder)
 
@@ -333,7 +333,7 @@ def test_failed_events_are_written_with_the_next(tmp_path, monkeypatch):
     dump, refused = Logger.dump, []
 
     def refuse_once(self, step=0):
-        if step >= 108 and not refused:
+        if step >= 110 and not refused:
             refused.append(step)
             raise OSError(28, "No space left on device")
         dump(self, step)
@@ -343,9 +343,9 @@ def test_failed_events_are_written_with_the_next(tmp_path, monkeypatch):
     returns = {row["step"]: row["vlm_return"] for row in folder.metrics()}
     events = EventAccumulator(str(folder.path)).Reload().Scalars("rollout/vlm_return")
     values = {one.step: one.value for one in events}
-    assert refused == [108]
-    assert 108 not in values
-    np.testing.assert_allclose(values[144], returns[100], rtol=1e-5)
+    assert refused == [110]
+    assert 110 not in values
+    np.testing.assert_allclose(values[140], returns[100], rtol=1e-5)
 
 
 def test_truncated_lines_are_ignored(tmp_path):
@@ -367,7 +367,7 @@ def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
     config = small("DQN", tmp_path, "DQN-run")
     folder = train(config)
     rows = folder.metrics()
-    for steps in ((216, 240), (72, 144)):  # the complete ones, then the remains of older ones
+    for steps in ((200, 240), (50, 100, 150)):  # the complete ones, then the remains of older ones
         for step in steps:
             shutil.rmtree(folder.checkpoints[step])
         with pytest.raises(RunError, match="has results, but no complete checkpoint to resume from"):
@@ -384,16 +384,17 @@ def test_only_one_process_trains_a_run(finished):
         pass
 
 
-@pytest.mark.parametrize("step", [102, 240])
+@pytest.mark.parametrize("step", [150, 240])
 def test_a_full_disk_at_the_last_checkpoint_is_an_error(step, tmp_path, monkeypatch):
     """After Ctrl-C, and at the end; the checkpoint before is kept."""
     fails_to_write(monkeypatch, {step})
-    stop_at(monkeypatch, step)
+    if step == 150:
+        stop_at(monkeypatch, 110)
     config = small("SAC", tmp_path, "SAC-run")
     with pytest.raises(OSError, match="No space left on device"):
         train(config)
     newest = RunFolder.open(config.run_folder).newest_checkpoint()
-    assert newest == config.run_folder / "checkpoints" / ("0000000072" if step == 102 else "0000000216")
+    assert newest == config.run_folder / "checkpoints" / ("0000000100" if step == 150 else "0000000200")
 
 
 @pytest.fixture(scope="module")

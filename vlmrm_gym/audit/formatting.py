@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from vlmrm_gym.audit.measures.bootstrap import Interval
+from vlmrm_gym.audit.measures import Interval
 from vlmrm_gym.audit.results import Candidate, Measures, Report, Row
 
 MINUS = "\N{MINUS SIGN}"
@@ -39,16 +39,6 @@ MEASURES = {
         "How far the best exploit is above the median success; 1 is the distance between the medians of successes and "
         "failures. Above 0, the best exploit gets more than the median success.",
     ),
-    "gap": MeasureText(
-        "Gap to the goal",
-        "Gap",
-        "How much of the way to the goal's reward untrained behaviour leaves. 1 leaves nothing to climb, 0 reaches it.",
-    ),
-    "noise": MeasureText(
-        "Noise",
-        "Noise",
-        "Mean change of the reward from step to step, divided by its range. 0.33 is like independent random numbers.",
-    ),
 }
 """The fields of `Measures`."""
 
@@ -75,18 +65,17 @@ def explain_missing_auc(report: Report) -> str:
     return " ".join(["AUC was not measured: success is unknown, or the same for all states.", *problems])
 
 
-def describe_measure(measures: Measures, name: str) -> list[str]:
-    """A measure in up to three lines: the number, its interval if it has one, and whether an AUC does not rank."""
-    value = getattr(measures, name)
+def describe_number(value: Interval | float | None) -> list[str]:
+    """A number, and below it its interval if it has one."""
     if not isinstance(value, Interval):
         return [format_number(value)]
-    lines = [format_number(value.value), f"{format_number(value.low)} to {format_number(value.high)}"]
-    return [*lines, DOES_NOT_RANK] if name == "auc" and not measures.ranks else lines
+    return [format_number(value.value), f"{format_number(value.low)} to {format_number(value.high)}"]
 
 
-def format_degrees(angle: float) -> str:
-    """An angle in degrees, such as "45°"."""
-    return f"{angle:g}°".replace("-", MINUS)
+def describe_measure(measures: Measures, name: str) -> list[str]:
+    """A measure in up to three lines: the number, its interval if it has one, and whether an AUC does not rank."""
+    lines = describe_number(getattr(measures, name))
+    return [*lines, DOES_NOT_RANK] if name == "auc" and measures.ranks is False else lines
 
 
 def describe_difference(value: float, reference: float) -> str:
@@ -94,17 +83,6 @@ def describe_difference(value: float, reference: float) -> str:
     if value == reference:
         return "equal to"
     return f"{format_number(abs(value - reference))} {'above' if value > reference else 'below'}"
-
-
-def describe_gap(gap: float) -> str:
-    """The gap of a signal as a sentence: see `vlmrm_gym.audit.measures.signal.Signal`."""
-    if gap >= 1:
-        return "All rewards of the rollouts are alike and the goal's is higher: there is nothing to climb."
-    if gap > 0:
-        return f"Untrained behaviour leaves {format_number(gap)} of the way to the goal's reward."
-    if gap == 0:
-        return "The best state of untrained behaviour has the goal's reward."
-    return "The best state of untrained behaviour has a higher reward than the goal."
 
 
 def describe_setting(value: Any) -> str:

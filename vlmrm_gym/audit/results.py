@@ -1,6 +1,6 @@
 """What a check of a reward finds, as data.
 
-`vlmrm_gym.audit.measure` measures it, and `vlmrm_gym.audit.report` shows it.
+`vlmrm_gym.audit.pipeline` measures it, and `vlmrm_gym.audit.report` shows it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.measures.agreement import Agreement
-from vlmrm_gym.audit.measures.bootstrap import Interval
-from vlmrm_gym.audit.measures.controls import Control
-from vlmrm_gym.audit.measures.signal import Signal
+from vlmrm_gym.audit.measures import Agreement, Control, Interval
 from vlmrm_gym.rewards.specification import RewardSpec
-
-Frame = NDArray[np.uint8]
-"""RGB, uint8 (H, W, 3)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,52 +113,6 @@ class AdversarialSearch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Viewpoint:
-    """A camera's direction, and how well the reward separates successes from failures from there."""
-
-    azimuth: float
-    """In degrees."""
-    elevation: float
-    """In degrees; negative looks down."""
-    auc: float
-    frame: Frame
-    """A success."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Viewpoints:
-    """How well the reward separates successes from failures, the exploits among them, from cameras all around."""
-
-    left_out: str | None = None
-    """Why this was left out, as a sentence; the other fields are then empty."""
-    rows: Sequence[Sequence[Viewpoint]] = ()
-    """By elevation, and in each row by azimuth, ascending."""
-    pair: Sequence[Viewpoint] = ()
-    """The two viewpoints whose minimum gives exploits the lowest rewards beside successes."""
-    pair_excess: float | None = None
-    """Under that pair: the highest reward of an exploit minus the median reward of successes."""
-
-    @property
-    def extremes(self) -> Mapping[str, Viewpoint]:
-        """The best and the worst viewpoint."""
-        every = sorted((one for row in self.rows for one in row), key=lambda one: one.auc)
-        return {"best": every[-1], "worst": every[0]}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignalCurves:
-    """Rewards along the rollouts, and what there is to learn from in those of untrained behaviour."""
-
-    rewards: NDArray[np.float64]
-    """float64 (N, T): the first T steps of all rollouts, as many as the shortest one has."""
-    behaviours: Sequence[str]
-    """What made each of the N rollouts: "random", "constant" or the name of a run."""
-    signal: Signal | None
-    """Of random and constant actions only. None if there is no such rollout of at least 2 steps, or no known state that
-    reaches the goal."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ContactSheet:
     """Frames in the order of their rewards."""
 
@@ -192,10 +140,6 @@ class Measures:
     exploit_excess: float | None = None
     """Highest reward of an exploit minus the median reward of successes, in units of the distance between the median
     rewards of successes and of failures. Above 0: the best exploit gets more than the median success."""
-    gap: float | None = None
-    """How much of the way to the goal's reward untrained behaviour leaves: see `Signal`."""
-    noise: float | None = None
-    """Noise of the reward along rollouts: see `Signal`."""
 
     @property
     def ranks(self) -> bool | None:
@@ -222,9 +166,7 @@ class Report:
     agreements: Mapping[str, Agreement]
     """Agreement with success, by where the states are from: "rollouts", "states around the goal"."""
     exploits: AdversarialSearch
-    signal: SignalCurves
     controls: Sequence[Control]
-    viewpoints: Viewpoints = Viewpoints()
     landscapes: Sequence[Landscape] = ()
     sheets: Sequence[ContactSheet] = ()
     table: Sequence[Row] = ()

@@ -39,14 +39,10 @@ class RewardView:
     combine: CombineViews | None = None
     """None: "min"."""
 
-    def of_views(self, features: Features) -> NDArray[np.float32]:
-        """The rewards of the views of N states, features float32 (N, V, D): float32 (N, V)."""
-        count, views, size = features.shape
-        return apply_head(self.head, features.reshape(-1, 1, size)).reshape(count, views)
-
     def __call__(self, features: Features) -> NDArray[np.float64]:
         """The rewards of N states, features float32 (N, V, D): float64 (N,)."""
-        rewards = self.of_views(features)
+        count, views, size = features.shape
+        rewards = apply_head(self.head, features.reshape(-1, 1, size)).reshape(count, views)
         if self.combine is None:
             return rewards.min(axis=1).astype(np.float64)
         return self.combine(rewards).astype(np.float64)

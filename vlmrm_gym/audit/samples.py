@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
-from vlmrm_gym.errors import InputError
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.heads import Features
-from vlmrm_gym.rollouts.play import Rollout, capture_state, constant_actions, play, random_actions
+from vlmrm_gym.rollouts.play import Rollout, check_states, constant_actions, play, random_actions
 
 ROLLOUTS = 8
 """Rollouts of random actions, as many of constant actions, and half as many of a trained run."""
@@ -83,10 +82,6 @@ class Samples:
         in_order = [self.visited, self.around] if self.passed else [self.around, self.visited]
         return next((own for own in in_order if own is not None and own.has_both), self.visited)
 
-    def along(self, rewards: NDArray[np.float64]) -> Sequence[NDArray[np.float64]]:
-        """Rewards of the visited states by rollout, float64 (T,) each."""
-        return np.split(rewards, np.cumsum([len(rollout) for rollout in self.rollouts])[:-1])
-
 
 def count_states() -> int:
     """About how many states `collect` scores of rollouts that are played here."""
@@ -130,14 +125,7 @@ def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
     """The rollouts that were passed; else of random actions, of constant actions and of the policies."""
     env, seed = scene.env, settings.seed
     if settings.rollouts is not None:
-        env.reset(seed=seed)
-        scene.view.reset()
-        theirs, ours = settings.rollouts[0].states.rows.shape[1:], capture_state(scene.view)[0].shape
-        if theirs != ours:
-            raise InputError(
-                f"`rollouts` must have states of the shape {ours}, as this environment has. Theirs have {theirs}. "
-                "Make them again: vlmrm-gym dataset"
-            )
+        check_states(settings.rollouts, env, scene.view, seed)
         return settings.rollouts
     played = []
     for i in range(2 * ROLLOUTS):

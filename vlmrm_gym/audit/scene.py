@@ -45,8 +45,6 @@ class Scene:
         """Captures the environment's states."""
         self.num_views = self.view.num_views
         """Number of cameras, V."""
-        self.sees_views_together = bool(getattr(encoder, "multi_view", False))
-        """Whether the model scores all views of a state at once."""
         self._reward = state_reward(encoder, self.num_views)
         self._queue = make_scoring_queue(lambda device: self._reward, self.view.make_renderer)
         self._queue.batch_size = min(BATCH, self._queue.batch_size)

@@ -6,7 +6,6 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from vlmrm_gym.audit.formatting import (
     MEASURES,
@@ -17,7 +16,6 @@ from vlmrm_gym.audit.formatting import (
     varying_settings,
 )
 from vlmrm_gym.audit.results import Candidate, Report
-from vlmrm_gym.terminal import printable
 
 MAX_ROWS = 12
 """How many combinations are listed; the report has all."""
@@ -31,22 +29,18 @@ def print_summary(report: Report, console: Console, path: Path | None) -> None:
         console: Where to print.
         path: The report's file; None if it could not be written.
     """
-    console.print(_text(f'{report.subject}: "{report.candidate.title}"'))
+    console.print(f'{report.subject}: "{report.candidate.title}"')
     if report.measures.auc is None:
-        console.print(Text(explain_missing_auc(report)))
+        console.print(explain_missing_auc(report))
     else:
-        console.print(Text(f"AUC, EPIC distance and the control's AUC are of the {report.measures.states}."))
+        console.print(f"AUC, EPIC distance and the control's AUC are of the {report.measures.states}.")
     if report.table:
         console.print(_combinations(report))
     left = len(report.table) - MAX_ROWS
     if left > 0:
-        console.print(_text(f"{left} more combination{'s are' if left > 1 else ' is'} in the report."))
+        console.print(f"{left} more combination{'s are' if left > 1 else ' is'} in the report.")
     if path is not None:
-        console.print(_text(f"Report: {path}"), soft_wrap=True)
-
-
-def _text(text: str) -> Text:
-    return Text(printable(text))
+        console.print(f"Report: {path}", soft_wrap=True)
 
 
 def _combinations(report: Report) -> Table:
@@ -57,7 +51,7 @@ def _combinations(report: Report) -> Table:
     names = varying_settings(report.table)
     for row in report.table[:MAX_ROWS]:
         table.add_row(
-            _text(_describe(row.candidate, names)),
+            _describe(row.candidate, names),
             *("\n".join(describe_measure(row.measures, name)) for name in MEASURES),
         )
     return table

@@ -38,10 +38,9 @@ class Check(RewardFlags):
         vlmrm-gym check Ant-v5 --prompt "an ant on its back" --model ViT-B-32/laion2b_s34b_b79k --success tasks:on_back
         vlmrm-gym check --env my_package.envs:make_env --prompt "a red ball in the box"
 
-    It measures agreement with what is known of success, the highest rewards of failures (by a search), the way to the
-    goal from untrained behaviour, other viewpoints, and controls. A reward "does not rank" if its AUC is not above
-    those of the controls. Without anything that says which states succeed there is no AUC, and the report shows the
-    states with the highest rewards.
+    It measures agreement with what is known of success, the highest rewards of failures (by a search), rewards along
+    known states, and controls. A reward "does not rank" if its AUC is not above those of the controls. Without anything
+    that says which states succeed there is no AUC, and the report shows the states with the highest rewards.
 
     Several values of one flag are compared. The report's table lists all combinations, the highest AUC first; its other
     sections are about one combination, the first value of every flag.
@@ -107,7 +106,7 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.report import write_report
     from vlmrm_gym.audit.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.audit.summary import print_summary
-    from vlmrm_gym.cli.tasks import console
+    from vlmrm_gym.cli.console import PlainConsole
     from vlmrm_gym.files import atomic_write
     from vlmrm_gym.rollouts.play import run_actions
 
@@ -147,9 +146,9 @@ def _check(command: Check, made_by: str) -> "Report":
             atomic_write(page, lambda path: write_report(report, path))
             atomic_write(table, lambda path: _write_measures(report, path))
         except OSError:
-            print_summary(report, console(), None)
+            print_summary(report, PlainConsole(), None)
             raise
-    print_summary(report, console(), page)
+    print_summary(report, PlainConsole(), page)
     return report
 
 

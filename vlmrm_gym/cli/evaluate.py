@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
+from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.cli.settings import parse
-from vlmrm_gym.cli.tasks import console
 from vlmrm_gym.cli.train import read_settings
 from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.terminal import say
@@ -86,7 +86,7 @@ def evaluate(command: Evaluate) -> None:
         table.add_row(
             name.replace("vlm", "VLM").replace("_", " "), f"{summary[name]:.2f} ± {summary[f'{name}_std']:.2f}"
         )
-    console().print(table)
+    PlainConsole().print(table)
     atomic_write_text(folder.path / "evaluation.json", json.dumps(summary, indent=2))
     if command.video:
         evaluation.record_video(config, model, folder.path / "evaluation.mp4", seed=command.seed, progress=True)

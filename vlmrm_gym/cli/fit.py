@@ -16,17 +16,17 @@ import tyro
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
-from vlmrm_gym.cli.labels import name_labeler, open_answers
+from vlmrm_gym.cli.answers import name_labeler, say_answers
 from vlmrm_gym.cli.segments import DatasetSegments
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.folders import output_folder
-from vlmrm_gym.preferences import Pair, Record
+from vlmrm_gym.preferences import AnswersFile, Pair, Record
 from vlmrm_gym.preferences.answers_file import Asked
 from vlmrm_gym.preferences.segments import agreement, grade_differences
 from vlmrm_gym.rewards.default_model import default_model, with_model
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.terminal import said_warnings, say
 from vlmrm_gym.validation import check_integer
@@ -65,7 +65,7 @@ class Fit:
     out: Path
     """the folder to write"""
     labeler: str | None = None
-    """whose answers are fitted, as `vlmrm-gym labels` names it (None: everyone's)"""
+    """whose answers are fitted, as the command's output names it (None: everyone's)"""
     model: str | None = None
     """the vision-language model whose image tower makes the features (None: as in CLIP, by the environment)"""
     ensemble: int = 3
@@ -113,7 +113,8 @@ def fit(dataset: str | Path, answers: str | Path, *, out: str | Path, **settings
 
 
 def _fit(command: Fit) -> Preference:
-    prompt, asked, records = _read(command.answers, command.labeler)
+    prompt, asked, everything = _read(command.answers, command.labeler)
+    records = [record for record in everything if record.answer.preference is not None]
     from vlmrm_gym.audit.provenance import read_provenance
     from vlmrm_gym.media.drawing import plot_calibration
     from vlmrm_gym.preferences import fitting
@@ -155,7 +156,8 @@ def _fit(command: Fit) -> Preference:
         loss = fitting.fit(head, comparisons, states, options, command.seed)
         verdict = fitting.judge(head, None, comparisons, options)
         calibration = _calibrate(head, comparisons)
-        truth = grade_differences([pairs[row] for row in rows])[comparisons.held_out]
+        grades = grade_differences(pairs)
+        truth = grades[rows][comparisons.held_out]
         predicted = fitting.predict(head, comparisons.features[comparisons.held_out])
         held_out = {
             "answers": len(truth),
@@ -190,6 +192,7 @@ def _fit(command: Fit) -> Preference:
         spec = replace(spec, head=str(head_file))
         head.save(head_file)
         _write(reward_file, {**to_mapping(spec), "head": head_file.name})  # beside it: the folder may be moved
+    say_answers(everything, dict(zip(keys, grades.tolist(), strict=True)))
     say(
         f"On {len(truth)} of {len(records)} answers, which were held out: accuracy {verdict.held_out_accuracy:.1%}, "
         f"cross-entropy {verdict.held_out_loss:.3f} ({math.log(2):.3f}: chance)"
@@ -202,19 +205,20 @@ def _fit(command: Fit) -> Preference:
 
 
 def _read(path: Path, labeler: str | None) -> tuple[str, dict[str, Asked], list[Record]]:
-    """The prompt of a file of answers, the pairs by their keys, and a labeler's answers that are not skipped."""
-    with open_answers(path) as file:
-        prompt, asked = file.prompt, {one.pair: one for one in file.asked()}
-        records = [record for record in file.records() if record.answer.preference is not None]
-    if prompt is None or not records:
+    """The prompt of a file of answers, the pairs that have a preference by their keys, and a labeler's records."""
+    with as_input_error(OSError), AnswersFile(path, exists=True) as file:
+        prompt, pairs, records = file.prompt, {one.pair: one for one in file.asked()}, file.records()
+    names = {record.labeler: name_labeler(record.labeler) for record in records}
+    if labeler is not None and labeler not in names.values():
+        known = ", ".join(map(repr, names.values()))
+        raise InputError(f"`labeler` must be one of {known}, whose answers {path} has. Received {labeler!r}.")
+    records = [record for record in records if labeler in (None, names[record.labeler])]
+    asked = sorted({record.pair for record in records if record.answer.preference is not None})
+    if prompt is None or not asked:
         raise InputError(f"{path} has no answers to fit. Ask a labeler: vlmrm-gym label")
-    if labeler is not None:
-        names = {record.labeler: name_labeler(record.labeler) for record in records}
-        if labeler not in names.values():
-            known = ", ".join(map(repr, names.values()))
-            raise InputError(f"`labeler` must be one of {known}, whose answers {path} has. Received {labeler!r}.")
-        records = [record for record in records if names[record.labeler] == labeler]
-    return prompt, {key: asked[key] for key in sorted({record.pair for record in records})}, records
+    if missing := set(asked) - set(pairs):
+        raise InputError(f"{path} is damaged: it has an answer about a pair that it does not have, {min(missing)!r}.")
+    return prompt, {key: pairs[key] for key in asked}, records
 
 
 def _compare(records: Sequence[Record], keys: Sequence[str], held_out: float, seed: int) -> "Comparisons":

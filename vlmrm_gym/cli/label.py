@@ -1,6 +1,5 @@
 """The command `vlmrm-gym label`: a labeler says which of two segments of a dataset is closer to the goal."""
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from typing import Annotated, Any
 import tyro
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.cli.labels import Labels, show_labels
+from vlmrm_gym.cli.answers import say_answers
 from vlmrm_gym.cli.segments import DatasetSegments
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, ask, resolve_labeler
-from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_differences
+from vlmrm_gym.preferences.segments import grade_differences
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import check_integer, check_positive_integer
 
@@ -100,18 +99,17 @@ def _label(command: Label) -> None:
 
             try:
                 with as_input_error(DependencyNotInstalled, OSError, RuntimeError):
-                    answers = ask(labeler, pairs, file, progress=report)
+                    ask(labeler, pairs, file, progress=report)
             except BaseException:
                 say(
                     f"{command.out} has {len(file.records())} answers. The same command asks about the others.",
                     error=True,
                 )
                 raise
-            answered = file.answered(labeler.identity)
-    show_labels(Labels(command.out))
+            answered, records = file.answered(labeler.identity), file.records()
+    truth = dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True))
+    say_answers(records, truth)
     if missing := sum(pair.key not in answered for pair in pairs):
         budget = ", with a higher budget" if hasattr(labeler, "used_up") else ""
         say(f"{missing} of {len(pairs)} pairs are not answered. The same command asks about them{budget}.")
-    if not math.isnan(right := agreement(answer_differences(answers), grade_differences(pairs))):
-        say(f"{right:.1%} of the answers agree with the task's grade.")
     say(f"Written: {command.out}. A reward of it: vlmrm-gym fit {command.dataset} {command.out} --out FOLDER")

@@ -150,4 +150,4 @@ def _read_pictures(path: Path) -> list[np.ndarray]:
     pictures = open_frames(path)
     if not isinstance(pictures, Pictures):
         raise InputError(f"`goal_image` must be pictures. Received the video {path}.")
-    return list(pictures.frames())
+    return [one.frame for one in pictures.frames()]

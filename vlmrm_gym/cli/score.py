@@ -103,7 +103,7 @@ def _score(command: Score) -> Path:
         table, plot, video = (folder / name for name in FILES)
         for path in (table, plot, video):
             path.unlink(missing_ok=True)
-        rewards: list[NDArray[np.float32]] = []
+        rewards, times = list[NDArray[np.float32]](), list[float | None]()
         drawing = nullcontext()
         if command.video:
             drawing = closing(RewardVideo(video, labels, source.fps or PICTURES_FPS, source.count))
@@ -120,21 +120,23 @@ def _score(command: Score) -> Path:
                 writer = csv.writer(file)
                 writer.writerow(["frame", "seconds", *(["file"] if names else []), *map(as_cell, labels)])
                 for frames in chain([first], batches):
-                    scored = scorer(States(frames))
-                    for number, row in enumerate(scored, len(rewards)):
-                        seconds = "" if source.fps is None else round(number / source.fps, 6)
+                    scored = scorer(States(np.stack([one.frame for one in frames])))
+                    for number, (one, row) in enumerate(zip(frames, scored, strict=True), len(rewards)):
+                        seconds = "" if one.seconds is None else round(one.seconds, 6)
                         writer.writerow([number, seconds, *names[number : number + 1], *map(str, row)])
+                        if drawn is not None:
+                            drawn.add(one.frame, row)
                     file.flush()  # what was scored outlives an interruption
                     rewards.extend(scored)
-                    if drawn is not None:
-                        for frame, values in zip(frames, scored, strict=True):
-                            drawn.add(frame, values)
+                    times.extend(one.seconds for one in frames)
                     progress.update(len(frames))
         except (KeyboardInterrupt, InputError, OSError):
             say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
             raise
-        atomic_write(plot, lambda path: plot_rewards(path, labels, np.stack(rewards), source.fps))
-    _print_summary(labels, np.stack(rewards), source.fps)
+        known = [time for time in times if time is not None]
+        seconds = known if len(known) == len(times) else None
+        atomic_write(plot, lambda path: plot_rewards(path, labels, np.stack(rewards), seconds))
+    _print_summary(labels, np.stack(rewards), seconds)
     say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
     return folder
 
@@ -154,11 +156,11 @@ def as_cell(text: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
-def _print_summary(columns: Sequence[str], rewards: NDArray[np.float32], fps: float | None) -> None:
+def _print_summary(columns: Sequence[str], rewards: NDArray[np.float32], seconds: Sequence[float] | None) -> None:
     """Lowest and highest reward of each column, and when."""
     for name, values in zip(columns, rewards.T, strict=True):
         ends = []
         for i in (values.argmin(), values.argmax()):
-            when = "" if fps is None else f", {i / fps:.2f} s"
+            when = "" if seconds is None else f", {seconds[i]:.2f} s"
             ends.append(f"{values[i]:.3f} (frame {i}{when})")
         say(f'"{name}": from {" to ".join(ends)}, mean {values.mean():.3f}')

@@ -19,6 +19,7 @@ from vlmrm_gym.preferences.segments import grade_of_task, make_side
 from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
+from vlmrm_gym.rollouts.play import check_states
 from vlmrm_gym.validation import short_repr
 
 
@@ -58,6 +59,7 @@ class DatasetSegments:
             self.env = opened.enter_context(closing(make_unscored_env(self.id, function)))
             with as_input_error(DependencyNotInstalled):
                 self.view = opened.enter_context(closing(StateView(self.env, self.camera)))
+            check_states(self._rollouts, self.env, self.view)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:

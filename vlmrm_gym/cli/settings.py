@@ -14,11 +14,12 @@ from gymnasium.error import DependencyNotInstalled
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import LEARNED, RewardSpec, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.terminal import said_warnings
 from vlmrm_gym.training import plain_yaml
+from vlmrm_gym.untrusted import read_json
 from vlmrm_gym.validation import short_repr
 
 Command = TypeVar("Command")
@@ -155,10 +156,10 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
         InputError: The file cannot be read; or it names code, and is not trusted.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"`reward`: {path} cannot be read as JSON: {error}.") from error
-    if not isinstance(values, dict):
+        values = read_json(path)
+    except InputError as error:
+        raise InputError(f"`reward`: {error}") from error
+    if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
         raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
     if not trust_code and names_code(values.get("kind"), values):
@@ -168,10 +169,9 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
         )
     if not trust_code and names_server(values.get("kind"), values):
         raise InputError(
-            f"`reward`: {path} names a server that pictures and a key would be sent to. Received {short_repr(values)}. "
-            "If you trust it, pass --trust-code."
+            f"`reward`: {path} names {SERVER}. Received {short_repr(values)}. If you trust it, pass --trust-code."
         )
-    if values.get("kind") in LEARNED and isinstance(values.get("head"), str):
+    if values.get("kind") == "preference" and isinstance(values.get("head"), str):
         values["head"] = str(path.parent / values["head"])
     return values
 

@@ -1,22 +1,19 @@
 """The command `vlmrm-gym tasks`: a table of the registered tasks, with pictures."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.folders import make_folder
 from vlmrm_gym.rollouts.environments import find_named_task
 from vlmrm_gym.tasks import REGISTERED, Task
-from vlmrm_gym.terminal import printable
 from vlmrm_gym.validation import short_repr
 
 
@@ -65,7 +62,7 @@ def list_tasks(command: Tasks) -> None:
     if command.pictures:
         table.add_column("picture", overflow="fold")
     for task in tasks:
-        row: list[str | Text] = [
+        row = [
             task.id,
             task.prompt or "(yours)",
             task.baseline or "(yours)",
@@ -80,9 +77,9 @@ def list_tasks(command: Tasks) -> None:
             with as_input_error():
                 drawn = draw_task(task, camera)
             Image.fromarray(drawn).save(picture)
-            row.append(Text(printable(str(picture))))
+            row.append(str(picture))
         table.add_row(*row)
-    console().print(table)
+    PlainConsole().print(table)
 
 
 def _find(id: str) -> Task:
@@ -93,8 +90,3 @@ def _find(id: str) -> Task:
             "without an ID lists those of this package."
         )
     return task
-
-
-def console() -> Console:
-    """A console as wide as the terminal, or wide enough where there is none."""
-    return Console() if sys.stdout.isatty() else Console(width=10_000)

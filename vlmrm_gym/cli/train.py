@@ -13,7 +13,6 @@ import tyro
 
 from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import check_key, complete, find_named_code
 from vlmrm_gym.training.config import Config
@@ -37,11 +36,10 @@ class Train:
     --prompt, --baseline, --alpha, --model, --camera and --labeler are short for --reward.prompt and so on, --reward for
     --reward.name, and --reward-kwargs for --reward.kwargs.
 
-    Ctrl-C writes a checkpoint and ends the training. After Ctrl-C, a crash or a reboot, --resume continues exactly from
-    the newest checkpoint (in environments of other packages, with new episodes).
+    Ctrl-C ends the training with a checkpoint, when the episodes have ended. After Ctrl-C, a crash or a reboot,
+    --resume continues from the newest checkpoint as if nothing had happened.
 
-    Do not resume a stranger's run: its checkpoints are read without executing code, but its configuration names models
-    to download and folders to write to (SECURITY.md).
+    Do not resume a stranger's run: its configuration names models to download and folders to write to (SECURITY.md).
     """
 
     config: Annotated[Path | None, tyro.conf.Positional] = None
@@ -155,7 +153,7 @@ def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     kind = str(said.get("kind"))
     fields = {name: value for name, value in said.items() if name != "kind" and value is not None}
     shared = fields.keys() & CLIPFields.__dataclass_fields__
-    known = {"clip": fields.keys(), **dict.fromkeys(LEARNED, shared)}.get(kind, ())
+    known = {"clip": fields.keys(), "preference": shared}.get(kind, ())
     own = {name: fields.pop(name) for name in list(known)}
     return {**values, "reward": {**reward, "name": kind, **own, **({"kwargs": fields} if fields else {})}}
 

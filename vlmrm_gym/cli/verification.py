@@ -121,20 +121,18 @@ def show(found: "Verification") -> None:
     """Print which episodes complete a program, and the verdict."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
-    from rich.text import Text
 
-    from vlmrm_gym.cli.tasks import console
-    from vlmrm_gym.terminal import printable
+    from vlmrm_gym.cli.console import PlainConsole
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in ("Episodes", "count", "completed", "limit", *(found.subtasks or ("frames",)), ""):
-        table.add_column(Text(printable(name)))
+        table.add_column(name)
     for row in found.rows:
         shares = row.subtasks or (None,) * max(1, len(found.subtasks))
         cells = [row.behaviour, str(row.episodes), _percent(row.completed)]
         cells += [f"{row.rule}{'' if row.kept else ', broken'}", *map(_percent, shares), row.note]
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    console().print(table)
+        table.add_row(*cells)
+    PlainConsole().print(table)
     if found.accuracy is not None:
         say(found.accuracy.describe())
     for rule in dict.fromkeys(failure.rule for failure in found.failures):

@@ -10,6 +10,7 @@ labels.csv             success of every step, for a person to fill in or to corr
 
 import csv
 import json
+import os
 import pickle
 import re
 import shutil
@@ -17,19 +18,21 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import gymnasium as gym
 import numpy as np
 from filelock import FileLock, Timeout
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.files import atomic_write, atomic_write_text, check_space, sync
 from vlmrm_gym.folders import check_folder, make_folder
 from vlmrm_gym.rendering.scene_changes import SceneChange, save_changes
 from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.untrusted import read_json
 from vlmrm_gym.validation import short_repr
 
 if TYPE_CHECKING:
@@ -43,6 +46,29 @@ _OWN = ("data", "data.partial", "episodes", "scenes", "videos", "labels.csv", "s
 """What the command writes; settings.json is removed last."""
 _MARGIN = 2**19
 """Room that must be left beside the data, for what HDF5 adds, in bytes."""
+
+
+class _Settings(BaseModel):
+    """The settings that readers use, of those that the command writes."""
+
+    model_config = ConfigDict(strict=True)
+    id: str | None
+    env: str | None
+    policy: str
+    seed: int = Field(ge=0, lt=2**31)
+    steps: int = Field(ge=1, lt=2**31)
+    prompt: list[str]
+    rewards: list[dict[str, Any]]
+    columns: list[str]
+    camera: Any
+    combine_views: str | None
+    frames: bool
+
+    @model_validator(mode="after")
+    def _names_one_environment(self) -> Self:
+        if bool(self.id) == bool(self.env) or len(self.columns) != len(self.rewards):
+            raise ValueError("there must be either an `id` or an `env`, and a column for each reward")
+        return self
 
 
 class DatasetFolder:
@@ -81,12 +107,24 @@ class DatasetFolder:
             lock.release()
 
     def settings(self) -> dict[str, Any] | None:
-        """The settings of the dataset; None if the folder has none."""
-        try:
-            settings = json.loads((self.path / "settings.json").read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError, ValueError):
+        """The settings of the dataset; None if the folder has none.
+
+        Raises:
+            InputError: They have a value of another type, or out of its range.
+        """
+        path = self.path / "settings.json"
+        if not os.path.lexists(path):
             return None
-        return settings if isinstance(settings, dict) and settings.get("format") == FORMAT else None
+        settings = read_json(path)
+        if not isinstance(settings, dict) or settings.get("format") != FORMAT:
+            return None
+        try:
+            _Settings.model_validate(settings)
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            name = ".".join(map(str, wrong["loc"])) or "id"
+            raise InputError(f"{path}: `{name}`: {wrong['msg']}. Received {short_repr(wrong['input'])}.") from None
+        return settings
 
     def check(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
         """See whether a dataset can be written here; changes nothing.

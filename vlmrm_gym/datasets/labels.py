@@ -1,22 +1,30 @@
 """Reads datasets that `vlmrm-gym dataset` made, and labels of their states that a person gave."""
 
 import csv
+import io
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.datasets.folder import LABELS, DatasetFolder
 from vlmrm_gym.errors import InputError
+from vlmrm_gym.rendering.model_fields import check_read
 from vlmrm_gym.rendering.scene_changes import load_changes
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.play import Rollout
-from vlmrm_gym.validation import short_repr, truncate
+from vlmrm_gym.untrusted import check_hdf5, parse_json, read_json, read_text, reading
+from vlmrm_gym.validation import short_repr
 
+_MAX_LABELS = 2**28
+"""Bytes of a table."""
+_DTYPE = re.compile(r"bool|u?int\d+|float\d+", re.ASCII)
+"""Of the numbers of a space."""
 _VALUES = {"0": False, "false": False, "1": True, "true": True}
 
 
@@ -86,35 +94,77 @@ def iterate_dataset(folder: Path) -> Iterator[RecordedRollout]:
     from minari.dataset.minari_storage import MinariStorage
 
     found, settings = DatasetFolder(folder), read_settings(folder)
-    try:
-        if not {"observation_space", "action_space"} <= MinariStorage.read_raw_metadata(found.data).keys():
-            # Minari would make the environment that the metadata describe: code that a stranger's file names.
-            raise KeyError("its metadata have no spaces")
+    with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
+        number, width = _check_data(found.data), None
         storage = MinariStorage.read(found.data)
-        for episode in storage.get_episodes(range(storage.total_episodes)):
-            yield _to_rollout(episode, settings, found.scene_changes(episode["id"]))
-    except (OSError, KeyError, ValueError, TypeError, AssertionError, BadZipFile) as error:
-        raise InputError(f"The dataset {folder} is damaged: {truncate(str(error) or repr(error))}") from error
+        for episode in storage.get_episodes(range(number)):
+            rollout = _to_rollout(episode, settings, found.scene_changes(episode["id"]))
+            if width not in (None, rollout.states.rows.shape[1:]):
+                raise ValueError(f"states of episode {rollout.episode} have another shape than those before it")
+            width = rollout.states.rows.shape[1:]
+            yield rollout
+
+
+def _check_data(data: Path) -> int:
+    """See that Minari reads arrays of one file, and makes nothing else; returns the number of episodes."""
+    known = read_json(data / "metadata.json")
+    number = known["total_episodes"]
+    if known["data_format"] != "hdf5" or known["jpeg_encoding"] is not False:
+        raise ValueError("it must have the format hdf5, without JPEG")
+    if type(number) is not int or number < 1:
+        raise ValueError(f"it must have at least one episode. Received {short_repr(number)}")
+    # Without spaces, Minari would make the environment that the metadata describe: code that a stranger's file names.
+    waiting = [parse_json(known[name]) for name in ("observation_space", "action_space")]
+    while waiting:
+        space = waiting.pop()
+        inner = space.get("subspaces", ())
+        waiting += inner.values() if isinstance(inner, dict) else inner
+        if not _DTYPE.fullmatch(space.get("dtype", "int64")):
+            raise ValueError(f"a space must be of numbers. Received {short_repr(space['dtype'])}")
+    check_hdf5(data / "main_data.hdf5")
+    return number
 
 
 def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes: Path) -> RecordedRollout:
     infos = episode["infos"]
-    states = States(infos["state"], load_changes(scene_changes) if scene_changes.exists() else None)
+    steps = len(episode["rewards"])
+
+    def column(name: str, values: Any, extra: int, kinds: str, dims: int | None = 1) -> NDArray[Any]:
+        array = np.asarray(values)
+        if len(array) != steps + extra or array.dtype.kind not in kinds or dims not in (None, array.ndim):
+            raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
+        return array
+
+    rows = column("state", infos["state"], 1, "uif", None)
+    if not steps or rows.ndim < 2 or (rows.ndim == 2 and not np.isfinite(rows).all()):
+        raise ValueError(f"`state` of episode {episode['id']} must have finite rows. Received {rows.shape}")
+    changes = load_changes(scene_changes) if os.path.lexists(scene_changes) else None
+    if changes is not None:
+        check_read(changes)
+        if len(changes) != len(rows):
+            raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")
+    states = States(rows, changes)
     success, prompt_rewards = infos.get("success"), infos.get("prompt_rewards")
+    if success is not None:
+        success = column("success", success, 1, "i")[1:] == 1
+    if prompt_rewards is not None:
+        prompt_rewards = column("prompt_rewards", prompt_rewards, 1, "f", 2)[1:]
+        if prompt_rewards.shape[1] != len(settings["columns"]):
+            raise ValueError(f"`prompt_rewards` must have {len(settings['columns'])} columns")
     return RecordedRollout(
         behaviour=settings["policy"],
         states=states[1:],
         initial=states[:1],
         observations=episode["observations"],
         actions=episode["actions"],
-        task_rewards=infos["task_reward"][1:],
-        terminated=episode["terminations"],
-        truncated=episode["truncations"],
-        success=None if success is None else success[1:] == 1,
+        task_rewards=column("task_reward", infos["task_reward"], 1, "f")[1:],
+        terminated=column("terminations", episode["terminations"], 0, "b"),
+        truncated=column("truncations", episode["truncations"], 0, "b"),
+        success=success,
         episode=int(episode["id"]),
         seed=settings["seed"] + int(episode["id"]),
-        rewards=episode["rewards"],
-        prompt_rewards=None if prompt_rewards is None else prompt_rewards[1:],
+        rewards=column("rewards", episode["rewards"], 0, "f"),
+        prompt_rewards=prompt_rewards,
     )
 
 
@@ -162,18 +212,15 @@ def read_labels(path: Path, rollouts: Sequence[Rollout]) -> list[NDArray[np.bool
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
     """Lines of a CSV file by their numbers."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
-            reader = csv.DictReader(file)
-            names = list(reader.fieldnames or [])
-            if not set(LABELS) <= set(names):
-                raise InputError(f"{path} must have the columns {', '.join(LABELS)}. Received {short_repr(names)}.")
-            yield from ((reader.line_num, row) for row in reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a table (CSV): {error}.") from error
+    with reading(path, csv.Error):
+        reader = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
+        names = list(reader.fieldnames or [])
+        if not set(LABELS) <= set(names):
+            raise InputError(f"{path} must have the columns {', '.join(LABELS)}. Received {short_repr(names)}.")
+        yield from ((reader.line_num, row) for row in reader)
 
 
 def _number(text: str | None, name: str, where: str) -> int:
-    if text is None or not text.strip().isdecimal():
+    if text is None or not text.strip().isdecimal() or len(text) > 20:
         raise InputError(f"{where}: `{name}` must be an integer of at least 0. Received {short_repr(text)}.")
     return int(text)

@@ -1,24 +1,16 @@
-"""Parts of messages of the chat completions API, and how answers in words are read."""
+"""Parts of messages of the chat completions API."""
 
 import base64
 import io
-import math
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Message = dict[str, Any]
 """A message of the chat completions API."""
-
-
-class Token(NamedTuple):
-    """A token of an answer, with the most probable tokens in its place and the logarithms of their probabilities."""
-
-    text: str
-    alternatives: Sequence[tuple[str, float]]
 
 
 def encode(picture: NDArray[np.uint8], kind: str = "PNG") -> bytes:
@@ -43,31 +35,3 @@ def without_thinking(text: str) -> str:
     """A text without what a model thought before it. What was cut off while thinking is empty."""
     text = re.sub(r"(?s)<(think|thinking|reasoning)>.*?(</\1>|\Z)", "", text)
     return re.split(r"</(?:think|thinking|reasoning)>", text)[-1].strip()  # the opening tag may be in the template
-
-
-def plain(text: str | None) -> str:
-    """A text without thinking and marks of emphasis, in lower case."""
-    return re.sub(r"[*_`\"]", "", without_thinking(text or "")).lower().strip()
-
-
-def bare(text: str) -> str:
-    """A word or number without spaces, punctuation and brackets around it, in lower case."""
-    return text.lower().strip(" \t\n.,:;!()[]{}<>'\"")
-
-
-def expect(answer: float, tokens: Sequence[Token], read: Callable[[str], float | None]) -> float:
-    """The expectation of an answer over the tokens that could have been in its place.
-
-    Args:
-        answer: What was read in the text.
-        tokens: Of the whole text: the last that says the answer is taken. Spaces around tokens do not matter.
-        read: From the text of a token to the answer that it says; None if it says none.
-    """
-    for token in reversed(tokens):
-        if read(token.text) != answer:
-            continue
-        said = [(read(text), math.exp(log_probability)) for text, log_probability in token.alternatives]
-        weights = [(value, weight) for value, weight in said if value is not None]
-        if total := sum(weight for _, weight in weights):
-            return sum(value * weight for value, weight in weights) / total
-    return answer

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vlmrm_gym.endpoint.spending import SpendingFile
+from vlmrm_gym.untrusted import parse_json
 
 _APPLICATION_ID = 0x564C4D53
 """Of our files among those of SQLite: "VLMS"."""
@@ -34,12 +35,16 @@ class ScoresFile(SpendingFile):
     def find(self, keys: Sequence[str]) -> dict[str, float | None]:
         """The scores that are known, by their keys; None where there was no answer."""
         wanted = json.dumps(list(set(keys)))
-        return dict(self._read("SELECT key, score FROM scores WHERE key IN (SELECT value FROM json_each(?))", wanted))
+        statement = "SELECT key, score FROM scores WHERE key IN (SELECT value FROM json_each(?))"
+        found = dict(self._read(statement, wanted, types=(str, float | None)))
+        if wrong := [score for score in found.values() if score is not None and not 0 <= score <= 1]:
+            raise ValueError(f"The file of scores {self.path} is damaged: a score must be from 0 to 1, not {wrong[0]}.")
+        return found
 
     def find_details(self, key: str) -> dict[str, Any] | None:
         """The details that `write` wrote; None if nothing was asked."""
-        rows = self._read("SELECT details FROM scores WHERE key = ?", key)
-        return json.loads(rows[0][0]) if rows else None
+        rows = self._read("SELECT details FROM scores WHERE key = ?", key, types=(str,))
+        return parse_json(rows[0][0]) if rows else None
 
     def write(self, key: str, asker: str, score: float | None, details: Mapping[str, Any]) -> None:
         """Write a score, what asked for it, and what was said."""

@@ -1,17 +1,33 @@
 """What describes a server, and how much may be asked of it: fields that all who ask one share."""
 
+import json
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from vlmrm_gym.identity import undecisive
-from vlmrm_gym.validation import check_integer, check_positive_integer, is_number
+from vlmrm_gym.identity import deciding_fields, undecisive
+from vlmrm_gym.validation import check_integer, check_positive_integer, is_number, short_repr
 
-_REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers")
+_REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers", "extra_query", "timeout")
 """Fields of requests that are set here, or that may have a key in them."""
+SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "frequency_penalty",
+    "presence_penalty",
+    "max_tokens",
+    "max_completion_tokens",
+    "reasoning_effort",
+)
+"""Fields of requests that may be in a file of somebody else's: they spend a key on nothing but the answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +43,7 @@ class EndpointSettings:
 
     model: str = field(kw_only=False)
     """As the server names it."""
-    base_url: str | None = undecisive(None, kw_only=False)
+    base_url: str | None = field(default=None, kw_only=False)
     """Address of the server, such as `http://127.0.0.1:8000/v1`; None: the environment's `OPENAI_BASE_URL`, else
     OpenAI's."""
     key_variable: str | None = undecisive("OPENAI_API_KEY")
@@ -35,7 +51,8 @@ class EndpointSettings:
     votes: int = 5
     """Answers to each question, of which the mean is taken, if the server gives no log probabilities."""
     request: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Other fields of each request, such as {"temperature": 0, "max_completion_tokens": 300}."""
+    """Other fields of each request, such as {"temperature": 0, "max_completion_tokens": 300}. In files only those of
+    `SAMPLING` are free."""
     call_budget: int | None = undecisive(None)
     """The most requests, over all that share a file of answers; None: any number. No question is begun that might not
     be finished."""
@@ -44,9 +61,27 @@ class EndpointSettings:
     concurrency: int = undecisive(8)
     """The most requests at a time."""
     timeout: float = undecisive(60.0)
-    """Seconds for which one may take."""
+    """Seconds for which one may take, to the last byte of its reply."""
     retries: int = undecisive(5)
     """How often one that fails is repeated, after `Retry-After` (up to two minutes) or longer and longer pauses."""
+
+    @property
+    def address(self) -> str:
+        """The server's.
+
+        Raises:
+            ValueError: The environment's `OPENAI_BASE_URL` is no address.
+        """
+        if self.base_url is not None:
+            return self.base_url.rstrip("/")
+        address = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        _check_address("OPENAI_BASE_URL", address)
+        return address.rstrip("/")
+
+    @property
+    def identity(self) -> str:
+        """All that decides answers, as JSON: by it they are found again."""
+        return json.dumps({"kind": "endpoint", **deciding_fields(self), "base_url": self.address}, sort_keys=True)
 
     @property
     def used_up(self) -> str:
@@ -58,16 +93,7 @@ class EndpointSettings:
         if not isinstance(self.model, str) or not self.model:
             raise ValueError(f"`model` must be a name that the server knows. Received {self.model!r}.")
         if self.base_url is not None:
-            address = urlsplit(str(self.base_url))
-            if address.scheme not in ("http", "https") or not address.hostname:
-                raise ValueError(
-                    f'`base_url` must be an address such as "http://127.0.0.1:8000/v1". Received {self.base_url!r}.'
-                )
-            if address.username or address.password or address.query:
-                raise ValueError(
-                    "`base_url` must not have a key, a password or a query in it, as it is written to files. Pass the "
-                    "key by the environment."
-                )
+            _check_address("base_url", self.base_url)
         for name in ("votes", "concurrency"):
             check_positive_integer(name, getattr(self, name))
         for name in ("call_budget", "token_budget"):
@@ -78,9 +104,33 @@ class EndpointSettings:
             raise ValueError(f"`timeout` must be a positive number of seconds. Received {self.timeout!r}.")
         if not isinstance(self.request, Mapping):
             raise TypeError(f"`request` must be a mapping of names to values. Received {self.request!r}.")
+        extra = self.request.get("extra_body", {})
+        try:
+            json.dumps(dict(self.request))
+            names = {*self.request, *extra.keys()}
+        except (AttributeError, TypeError, ValueError, RecursionError):
+            raise ValueError(
+                "`request` must be fields of a request, as JSON can hold them, and `extra_body` further ones. Received "
+                f"{short_repr(self.request)}."
+            ) from None
         for name in _REFUSED:
-            if name in self.request:
+            if name in names:
                 raise ValueError(
                     f"`request` must not have {name!r}: it is set for each question, or may have a key, and this is "
                     "written to files."
                 )
+
+
+def _check_address(name: str, value: object) -> None:
+    """Raise a ValueError unless a value is the address of a server, and has no key in it."""
+    address = None
+    with suppress(ValueError):  # brackets or a port that are none
+        address = urlsplit(value if isinstance(value, str) else "")
+        address = address if address.scheme in ("http", "https") and address.hostname and address.port != 0 else None
+    if address is None:
+        raise ValueError(f'`{name}` must be an address such as "http://127.0.0.1:8000/v1". Received {value!r}.')
+    if address.username or address.password or address.query:
+        raise ValueError(
+            f"`{name}` must not have a key, a password or a query in it, as it is written to files. Pass the key by "
+            "the environment."
+        )

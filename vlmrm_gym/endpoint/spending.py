@@ -10,12 +10,14 @@ _TABLE = "CREATE TABLE IF NOT EXISTS spent (asker TEXT PRIMARY KEY, calls INTEGE
 class SpendingFile(Database):
     """An SQLite file that also has what its askers spent. Arguments and errors are those of `Database`."""
 
-    def __init__(self, path: str | Path | None, application_id: int, tables: str, noun: str) -> None:
-        super().__init__(path, application_id, tables + _TABLE, noun)
+    def __init__(
+        self, path: str | Path | None, application_id: int, tables: str, noun: str, *, exists: bool = False
+    ) -> None:
+        super().__init__(path, application_id, tables + _TABLE, noun, exists=exists)
 
     def spent(self, asker: str) -> tuple[int, int]:
         """Requests and tokens of one asker, in this process or another, those of questions that failed included."""
-        found = self._read("SELECT calls, tokens FROM spent WHERE asker = ?", asker)
+        found = self._read("SELECT calls, tokens FROM spent WHERE asker = ?", asker, types=(int, int))
         return found[0] if found else (0, 0)
 
     def spend(self, asker: str, calls: int, tokens: int) -> None:

@@ -73,14 +73,16 @@ def drawn_size(height: int, width: int) -> tuple[int, int]:
     return max(MIN_WIDTH, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
 
-def plot_rewards(path: Path, labels: Sequence[str], rewards: NDArray[np.floating[Any]], fps: float | None) -> None:
+def plot_rewards(
+    path: Path, labels: Sequence[str], rewards: NDArray[np.floating[Any]], seconds: Sequence[float] | None
+) -> None:
     """Draw rewards over time, one line each.
 
     Args:
         path: The file, such as a PNG.
         labels: Names of the C columns.
         rewards: (T, C).
-        fps: Frames per second; None draws over frame numbers.
+        seconds: The T times; None draws over frame numbers.
 
     Raises:
         OSError: The file could not be written.
@@ -91,10 +93,9 @@ def plot_rewards(path: Path, labels: Sequence[str], rewards: NDArray[np.floating
     figure = Figure(figsize=(12, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axis = figure.subplots()
-    lines = axis.plot(
-        np.arange(len(rewards)) / (fps or 1), rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2
-    )
-    axis.set(xlabel="frame" if fps is None else "seconds", ylabel="reward")
+    times = range(len(rewards)) if seconds is None else seconds
+    lines = axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
+    axis.set(xlabel="frame" if seconds is None else "seconds", ylabel="reward")
     axis.margins(x=0.01)
     axis.grid(alpha=0.3)
     # A legend leaves out labels that begin with an underscore.

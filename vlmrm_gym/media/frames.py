@@ -1,24 +1,41 @@
 """Frames of a video or of pictures, one after the other: neither is ever wholly in memory."""
 
 import re
+import subprocess
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import ClassVar
+from queue import SimpleQueue
+from typing import IO, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.media.videos import Layout, read_layout
+from vlmrm_gym.threads import start
+from vlmrm_gym.untrusted import FFMPEG_LIMITS, MAX_PIXELS, check_file, open_file, reading
 from vlmrm_gym.validation import truncate
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """Suffixes of pictures."""
 
-Frame = NDArray[np.uint8]
-"""RGB, uint8 (H, W, 3)."""
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
+"""Formats of pictures, whatever their suffix: Pillow knows others that start programs."""
+_TIME_BASE = re.compile(r"\[Parsed_showinfo\S* @ \w+\] config in time_base: (\d+)/(\d+)", re.ASCII)
+_TIME = re.compile(r"\[Parsed_showinfo\S* @ \w+\] n: *\d+ pts: *(-?\d+|NOPTS) ", re.ASCII)
+
+
+class TimedFrame(NamedTuple):
+    """A frame of a video, or a picture."""
+
+    frame: NDArray[np.uint8]
+    """RGB, uint8 (H, W, 3)."""
+    seconds: float | None
+    """When it is shown; None if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -63,37 +80,69 @@ class Video:
         """Read the header.
 
         Raises:
-            InputError: It cannot be read as a video.
+            InputError: It cannot be read as a video, or has too many pixels.
         """
         import imageio_ffmpeg
 
-        try:
-            with closing(imageio_ffmpeg.read_frames(str(path.resolve()))) as reader:
-                header = next(reader)
+        check_file(path)
+        with reading(path, RuntimeError, LookupError, StopIteration):
+            with closing(imageio_ffmpeg.read_frames(str(path.resolve()), input_params=[*FFMPEG_LIMITS])) as reader:
+                try:
+                    header = next(reader)
+                except OSError as error:  # ffmpeg's log
+                    for size in re.finditer(r"Picture size (\d+)x(\d+) exceeds", str(error)):
+                        _check_pixels(path, int(size[1]), int(size[2]))
+                    raise
             width, height = header["size"]
             fps, seconds = float(header["fps"]), float(header["duration"])
-        except (OSError, RuntimeError, ValueError, KeyError, IndexError, StopIteration) as error:
-            raise _unreadable(path, error) from error
         if not width * height:
             raise InputError(f"{path} has no pictures in it. Pass a video, or a folder of pictures.")
         return cls(path, fps or None, round(fps * seconds) or None, (width, height), read_layout(path))
 
-    def frames(self) -> Iterator[Frame]:
-        """Decode it; see `frame_size`.
+    def frames(self) -> Iterator[TimedFrame]:
+        """Decode it: each picture once, at its own time; see `frame_size`.
 
         Raises:
             InputError: It is damaged.
         """
         import imageio_ffmpeg
 
+        width, height = self.size
         frame_width, frame_height = self.frame_size
-        with closing(imageio_ffmpeg.read_frames(str(self.path.resolve()))) as reader:
+        # The filter writes a line on each picture to the log before that is passed on.
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", *FFMPEG_LIMITS]
+        command += ["-i", str(self.path.resolve()), "-vf", "showinfo=checksum=0", "-fps_mode", "passthrough"]
+        command += ["-s", f"{width}x{height}", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"]
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            times, words = SimpleQueue[float | None](), deque[str](maxlen=1)
+            read = start(_read_times, process.stderr, times, words)
             try:
-                width, height = next(reader)["size"]
-                for data in reader:
-                    yield np.frombuffer(data, np.uint8).reshape(height, width, 3)[:frame_height, :frame_width]
-            except (OSError, RuntimeError) as error:
-                raise _unreadable(self.path, error) from error
+                size = width * height * 3
+                while len(data := process.stdout.read(size)) == size:
+                    frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
+                    yield TimedFrame(frame[:frame_height, :frame_width], times.get())
+                read.result()
+                if data or process.wait():
+                    raise InputError(f"{self.path} cannot be read: {truncate(' '.join(words))}")
+            finally:
+                process.kill()
+
+
+def _read_times(log: IO[bytes], times: "SimpleQueue[float | None]", words: deque[str]) -> None:
+    """Read ffmpeg's log: the times of pictures, in seconds, and the last of its other lines."""
+    base = Fraction(0)
+    for line in log:
+        text = line.decode(errors="replace").strip()
+        if found := _TIME_BASE.match(text):
+            base = Fraction(int(found[1]), int(found[2]))
+        elif found := _TIME.match(text):
+            times.put(None if found[1] == "NOPTS" else float(int(found[1]) * base))
+        elif text and not text.startswith("[Parsed_showinfo"):
+            words.append(text)
 
 
 @dataclass(frozen=True)
@@ -115,23 +164,25 @@ class Pictures:
         """Number of pictures."""
         return len(self.paths)
 
-    def frames(self) -> Iterator[Frame]:
+    def frames(self) -> Iterator[TimedFrame]:
         """Decode them, turned as their cameras say, without transparency.
 
         Raises:
-            InputError: One is damaged, or has more than 8 bits per channel.
+            InputError: One is damaged, has too many pixels, or more than 8 bits per channel.
         """
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
 
-        for path in self.paths:
-            try:
-                with Image.open(path) as image:
-                    mode, frame = image.mode, np.array(ImageOps.exif_transpose(image).convert("RGB"))
-            except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-                raise _unreadable(path, error) from error
+        for number, path in enumerate(self.paths):
+            with reading(path, SyntaxError, Image.DecompressionBombError), open_file(path) as file:
+                try:
+                    image = Image.open(file, formats=FORMATS)
+                except UnidentifiedImageError as error:
+                    raise ValueError(f"it is none of {', '.join(FORMATS)}") from error
+                _check_pixels(path, *image.size)
+                mode, frame = image.mode, np.array(ImageOps.exif_transpose(image).convert("RGB"))
             if mode in ("I", "F") or mode.startswith("I;"):
                 raise InputError(f"{path} must have 8 bits per channel. Received Pillow's mode {mode!r}. Convert it.")
-            yield frame
+            yield TimedFrame(frame, None if self.fps is None else number / self.fps)
 
 
 def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
@@ -144,16 +195,14 @@ def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
     Raises:
         InputError: It does not exist, cannot be read, or has no pictures; or `fps` is given for a video.
     """
-    try:
+    with reading(path):
         if path.is_dir():
             paths = [file for file in path.iterdir() if _is_picture(file)]
             if not paths:
                 raise InputError(f"The folder {path} must have pictures ({' '.join(PICTURES)}). Received none.")
             return _begun(Pictures(sorted(paths, key=_natural), fps))
-        if not path.is_file():
+        if not path.exists():
             raise InputError(f"There is no file or folder {path}. Pass a video, or a folder of pictures.")
-    except OSError as error:
-        raise _unreadable(path, error) from error
     if _is_picture(path):
         return _begun(Pictures([path], fps))
     if fps is not None:
@@ -169,8 +218,8 @@ def _begun(pictures: Pictures) -> Pictures:
     return pictures
 
 
-def batch(frames: Iterator[Frame], size: int, max_bytes: int = 2**28) -> Generator[NDArray[np.uint8]]:
-    """Stack neighbouring frames of one size: uint8 (B, H, W, 3), B from 1 to `size`, at most `max_bytes` or one frame.
+def batch(frames: Iterator[TimedFrame], size: int, max_bytes: int = 2**28) -> Generator[list[TimedFrame]]:
+    """Group neighbouring frames of one size: from 1 to `size` frames, of at most `max_bytes`, or one frame.
 
     Args:
         frames: The frames.
@@ -180,22 +229,23 @@ def batch(frames: Iterator[Frame], size: int, max_bytes: int = 2**28) -> Generat
     Raises:
         InputError: A frame is damaged; those before it have been yielded.
     """
-    stack: list[Frame] = []
+    group: list[TimedFrame] = []
     try:
-        for frame in frames:
-            if stack and (stack[0].shape != frame.shape or (len(stack) + 1) * frame.nbytes > max_bytes):
-                yield np.stack(stack)
-                stack = []
-            stack.append(frame)
-            if len(stack) == size:
-                yield np.stack(stack)
-                stack = []
+        for one in frames:
+            first = group[0].frame if group else one.frame
+            if first.shape != one.frame.shape or (group and (len(group) + 1) * one.frame.nbytes > max_bytes):
+                yield group
+                group = []
+            group.append(one)
+            if len(group) == size:
+                yield group
+                group = []
     except InputError:
-        if stack:
-            yield np.stack(stack)
+        if group:
+            yield group
         raise
-    if stack:
-        yield np.stack(stack)
+    if group:
+        yield group
 
 
 def _is_picture(path: Path) -> bool:
@@ -211,7 +261,7 @@ def _natural(path: Path) -> tuple[list[str | int], str]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path.name))], path.name
 
 
-def _unreadable(path: Path, error: Exception) -> InputError:
-    """The last line of a reader's message is its reason."""
-    reason = next(iter(reversed(str(error).strip().splitlines())), type(error).__name__)
-    return InputError(f"{path} cannot be read: {truncate(reason)}")
+def _check_pixels(path: Path, width: int, height: int) -> None:
+    """Raise an InputError if a picture is too large to be decoded."""
+    if width * height > MAX_PIXELS:
+        raise InputError(f"{path} must have at most {MAX_PIXELS:,} pixels. Received {_times(width, height)}. Scale it.")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.media.drawing import draw_curves, draw_text, drawn_size
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.untrusted import FFMPEG_LIMITS
 
 WINDOW = 300
 """The most frames whose rewards the curves of a `RewardVideo` show, up to the current one."""
@@ -61,7 +62,7 @@ def read_layout(path: str | Path) -> Layout | None:
     import imageio_ffmpeg
 
     file = str(Path(path).resolve())
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", file, "-f", "ffmetadata", "-"]
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", *FFMPEG_LIMITS, "-i", file, "-f", "ffmetadata", "-"]
     read = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     for line in read.stdout.decode(errors="replace").splitlines():
         if line.startswith("comment="):

@@ -6,7 +6,6 @@ Imports no torch.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vlmrm_gym.preferences.agreement import Agreement, compare_labelers
 from vlmrm_gym.preferences.answers import ask
 from vlmrm_gym.preferences.answers_file import AnswersFile, Record
 from vlmrm_gym.preferences.clip import CLIPLabeler
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 
 __all__ = [
-    "Agreement",
     "Answer",
     "AnswersFile",
     "CLIPLabeler",
@@ -37,7 +35,6 @@ __all__ = [
     "Session",
     "Side",
     "ask",
-    "compare_labelers",
     "from_mapping",
     "resolve_labeler",
     "to_mapping",

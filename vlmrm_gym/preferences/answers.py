@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vlmrm_gym.preferences.answers_file import AnswersFile
+from vlmrm_gym.preferences.answers_file import COUNTS, AnswersFile
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.threads import start
@@ -90,10 +90,7 @@ def _ask_claimed(
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:
     """A line about answers so far: "12 of 50 pairs, 1 dropped, 48 calls, 33,120 tokens, $0.012, 1.3 s a call"."""
-    sums = {
-        name: sum(answer.details.get(name, 0) for answer in answers)
-        for name in ("calls", "tokens", "output_tokens", "seconds")
-    }
+    sums = {name: sum(answer.details.get(name, 0) for answer in answers) for name in COUNTS}
     parts = [f"{len(answers)} of {total} pairs"]
     dropped = sum("dropped" in answer.details for answer in answers)
     skipped = sum(answer.preference is None for answer in answers) - dropped

@@ -1,6 +1,7 @@
 """The file of answers: everything that labelers have said of pairs, so that nothing is asked twice."""
 
 import json
+import sqlite3
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -11,11 +12,11 @@ from typing import Any, NamedTuple
 
 from vlmrm_gym import __version__
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.endpoint.messages import encode
 from vlmrm_gym.endpoint.spending import SpendingFile
 from vlmrm_gym.preferences.claims import is_alive, this_process
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import montage, shrink
+from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.untrusted import parse_json
+from vlmrm_gym.validation import is_finite, short_repr
 
 _APPLICATION_ID = 0x564C4D50
 """Of our files among those of SQLite: "VLMP"."""
@@ -28,6 +29,11 @@ CREATE TABLE IF NOT EXISTS answers (
     answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
     PRIMARY KEY (pair, labeler));
 """
+"""Pictures were written by earlier versions: files of theirs have the same tables."""
+_ANSWER = (float | None, float, str)
+"""Types of `preference`, `confidence` and `details`."""
+COUNTS = ("calls", "tokens", "output_tokens", "seconds")
+"""Details that are numbers, and are added up."""
 Place = tuple[int, int, int, int]
 """Where a segment was cut from: `Side.where`, and the number of its states."""
 
@@ -68,16 +74,15 @@ class AnswersFile(SpendingFile):
     Args:
         path: The file, made if there is none; None: in memory.
         prompt: The goal, if it is known already; None: that of the first pair.
-        picture_height: Height in pixels of the pictures of pairs that are kept, a few kB each; 0: none is.
+        exists: Whether it must be there, with answers about a prompt or without.
 
     Raises:
         OSError: The file cannot be made.
         ValueError: It is damaged, no file of answers, or of another prompt.
     """
 
-    def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, picture_height: int = 120) -> None:
-        super().__init__(path, _APPLICATION_ID, _TABLES, "file of answers")
-        self._picture_height = 0 if path is None else picture_height
+    def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, exists: bool = False) -> None:
+        super().__init__(path, _APPLICATION_ID, _TABLES, "file of answers", exists=exists)
         self.background: list[Future[Any]] = []
         """What is being asked while the caller goes on."""
         if prompt is not None:
@@ -87,34 +92,32 @@ class AnswersFile(SpendingFile):
     @property
     def prompt(self) -> str | None:
         """The goal that its answers are about; None if it has none."""
-        found = self._read("SELECT text FROM prompt")
+        found = self._read("SELECT text FROM prompt", types=(str,))
         return found[0][0] if found else None
 
     def records(self) -> list[Record]:
         """All answers, oldest first."""
         columns = "pair, labeler, answered_at, version, preference, confidence, details"
-        rows = self._read(f"SELECT {columns} FROM answers WHERE answered_at IS NOT NULL ORDER BY answered_at, rowid")
-        return [
-            Record(pair=pair, labeler=labeler, date=date, version=version, answer=_unpack(*answer))
-            for pair, labeler, date, version, *answer in rows
-        ]
+        rows = self._read(
+            f"SELECT {columns} FROM answers WHERE answered_at IS NOT NULL ORDER BY answered_at, rowid",
+            types=(str, str, str, str, *_ANSWER),
+        )
+        with self._refusing_damage():
+            return [
+                Record(pair=pair, labeler=labeler, date=date, version=version, answer=_unpack(*answer))
+                for pair, labeler, date, version, *answer in rows
+            ]
 
     def answered(self, labeler: str) -> set[str]:
         """Keys of the pairs that a labeler has answered or skipped."""
-        return {
-            pair
-            for (pair,) in self._read("SELECT pair FROM answers WHERE labeler = ? AND answered_at IS NOT NULL", labeler)
-        }
+        statement = "SELECT pair FROM answers WHERE labeler = ? AND answered_at IS NOT NULL"
+        return {pair for (pair,) in self._read(statement, labeler, types=(str,))}
 
     def asked(self) -> list[Asked]:
         """All pairs that were answered, and where their segments were cut from."""
-        rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid")
-        return [Asked(key, views, *(tuple(json.loads(side)) for side in sides)) for key, views, *sides in rows]
-
-    def pictures(self, pair: str) -> tuple[bytes, bytes] | None:
-        """The pictures of a pair's sides, JPEG: the last state, views below each other; None if there are none."""
-        found = self._read("SELECT first_picture, second_picture FROM pairs WHERE key = ?", pair)
-        return found[0] if found and found[0][0] is not None else None
+        rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid", types=(str, str, str, str))
+        with self._refusing_damage():
+            return [Asked(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]
 
     def claim(self, labeler: str, pairs: Sequence[Pair]) -> tuple[dict[str, Answer], list[Pair]]:
         """Claim pairs that a labeler has not answered, and that no living process is asking it.
@@ -129,14 +132,15 @@ class AnswersFile(SpendingFile):
         with self._transaction():
             for pair in pairs:
                 self._check_prompt(pair.prompt)
-                found = self._connection.execute(
-                    "SELECT claimed_by, claimed_at, answered_at, preference, confidence, details FROM answers "
-                    "WHERE pair = ? AND labeler = ?",
-                    (pair.key, labeler),
-                ).fetchone()
-                if found is not None and found[2] is not None:
-                    known[pair.key] = _unpack(*found[3:])
-                elif found is None or not is_alive(*found[:2]):
+                rows = self._read(
+                    "SELECT claimed_by, claimed_at, answered_at FROM answers WHERE pair = ? AND labeler = ?",
+                    *(pair.key, labeler),
+                    types=(str, float | None, str | None),
+                )
+                if rows and rows[0][2] is not None:
+                    statement = "SELECT preference, confidence, details FROM answers WHERE pair = ? AND labeler = ?"
+                    known[pair.key] = _unpack(*self._read(statement, pair.key, labeler, types=_ANSWER)[0])
+                elif not rows or not is_alive(*rows[0][:2]):
                     self._claim(labeler, pair.key)
                     claimed.append(pair)
         return known, claimed
@@ -167,11 +171,9 @@ class AnswersFile(SpendingFile):
         row |= {"preference": answer.preference, "confidence": answer.confidence}
         for name, side in (("first", pair.first), ("second", pair.second)):
             row[name] = json.dumps([*side.where, len(side)])
-            row[f"{name}_picture"] = self._picture(side) if self._picture_height else None
         with self._transaction():
             self._connection.execute(
-                "INSERT OR IGNORE INTO pairs VALUES (:key, :views, :first, :second, :first_picture, :second_picture)",
-                row,
+                "INSERT OR IGNORE INTO pairs (key, views, first, second) VALUES (:key, :views, :first, :second)", row
             )
             self._connection.execute(
                 "INSERT OR REPLACE INTO answers VALUES (:key, :labeler, :by, NULL, :date, :preference, :confidence, "
@@ -179,19 +181,34 @@ class AnswersFile(SpendingFile):
                 row,
             )
 
-    def _picture(self, side: Side) -> bytes:
-        newest = side.states[len(side) - 1 : len(side)]
-        return encode(shrink(montage(side.draw(newest)), self._picture_height), "JPEG")
-
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()
         if known is None:
             self._connection.execute("INSERT INTO prompt VALUES (?)", (prompt,))
         elif known[0] != prompt:
             raise ValueError(
-                f"The answers of {self.path} are about the prompt {known[0]!r}. Received {prompt!r}. Pass another file."
+                f"The answers of {self.path} are about the prompt {short_repr(known[0])}. Received {prompt!r}. Pass "
+                "another file."
             )
 
 
 def _unpack(preference: float | None, confidence: float, details: str) -> Answer:
-    return Answer(preference=preference, confidence=confidence, details=json.loads(details))
+    try:
+        known = parse_json(details)
+        if not isinstance(known, dict) or not all(
+            is_finite(known.get(name, 0)) and known.get(name, 0) >= 0 for name in COUNTS
+        ):
+            raise ValueError(f"{', '.join(COUNTS)} must be numbers of at least 0. Received {short_repr(known)}")
+        return Answer(preference=preference, confidence=confidence, details=known)
+    except ValueError as error:
+        raise sqlite3.DataError(f"an answer cannot be read: {error}") from error
+
+
+def _unpack_place(side: str) -> Place:
+    try:
+        place = parse_json(side)
+    except ValueError as error:
+        raise sqlite3.DataError(f"a pair cannot be read: {error}") from error
+    if not isinstance(place, list) or len(place) != 4 or not all(type(one) is int and one >= 0 for one in place):
+        raise sqlite3.DataError(f"a pair is of four numbers of at least 0, not {short_repr(place)}")
+    return tuple(place)

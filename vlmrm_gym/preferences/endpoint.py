@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym.endpoint.client import Reply
 from vlmrm_gym.endpoint.messages import encode, without_thinking
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
@@ -16,9 +15,9 @@ from vlmrm_gym.identity import undecisive
 from vlmrm_gym.preferences import endpoint_prompts as prompts
 from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.pictures import draw_trajectory, montage, spread
+from vlmrm_gym.preferences.pictures import montage, spread
 from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_flag, check_positive_integer, check_size, is_number
+from vlmrm_gym.validation import check_positive_integer, check_size, is_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +40,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
     gives no log probabilities."""
     num_frames: int = 1
     """States of a segment in its image, from left to right: the last, and others evenly before it."""
-    trajectory: bool = False
-    """Whether the path of what moved in the segment is drawn onto its last state (VARP), see `draw_trajectory`."""
     views: Any = None
     """MuJoCo environments only: own cameras, as `camera` of `VLMReward`; None: those of the pair."""
     size: tuple[int, int] | None = None
@@ -56,7 +53,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if self.stages not in (1, 2):
             raise ValueError(f"`stages` must be 1 or 2. Received {self.stages!r}.")
         check_positive_integer("num_frames", self.num_frames)
-        check_flag("trajectory", self.trajectory)
         object.__setattr__(self, "size", check_size(self.size))
         if self.price is not None:
             price = tuple(self.price) if isinstance(self.price, Sequence) else ()
@@ -93,15 +89,13 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             session.close()
 
     def _draw(self, side: Side) -> np.ndarray:
-        if self.trajectory:
-            return montage(draw_trajectory(side.draw(side.states, size=self.size, views=self.views))[None])
         wanted = np.zeros(len(side), bool)
         wanted[spread(len(side), self.num_frames)] = True
         return montage(side.draw(side.states[wanted], size=self.size, views=self.views))
 
     @cached_property
     def _session(self) -> Session:
-        return Session(self, None if self.stages == 1 else False)
+        return Session(self, logprobs=self.stages == 1)
 
     def _prepare(self, pair: Pair) -> Callable[[Asked], Answer]:
         images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
@@ -122,14 +116,11 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         """The probability that the second of two images is closer to the goal; None if there is no answer."""
         session = self._session
         if self.stages == 2:
-            show = prompts.show_pair(prompt, files, prompts.DESCRIBE, trajectory=self.trajectory)
+            show = prompts.show_pair(prompt, files, prompts.DESCRIBE)
             described = session.send(show, asked)
             if described.text is None or not (description := without_thinking(described.text)):
                 return None
-            return _parse(session.send(prompts.judge(prompt, description), asked))
-        question = prompts.show_pair(prompt, files, prompts.QUESTION, trajectory=self.trajectory)
-        return session.estimate(question, asked, _parse, prompts.read_bare)
-
-
-def _parse(reply: Reply) -> float | None:
-    return prompts.parse_answer(reply.text, truncated=reply.truncated)
+            found = prompts.OPTIONS.parse(session.send(prompts.judge(prompt, description), asked))
+            return None if found is None else found.value
+        question = prompts.show_pair(prompt, files, prompts.QUESTION)
+        return session.estimate(question, asked, prompts.OPTIONS)

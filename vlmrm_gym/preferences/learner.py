@@ -32,7 +32,7 @@ from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.heads import NewestHead
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer

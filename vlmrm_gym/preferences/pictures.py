@@ -1,7 +1,6 @@
 """Segments as pictures: for models to look at, for people, and small ones to keep."""
 
 import io
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,30 +47,3 @@ def encode_clip(frames: Frames, fps: float) -> bytes:
     settings: dict[str, Any] = {"append_images": others, "duration": durations, "lossless": True, "method": 0}
     first.save(stream := io.BytesIO(), "WEBP", save_all=True, **settings)
     return stream.getvalue()
-
-
-def draw_trajectory(frames: Frames) -> NDArray[np.uint8]:
-    """The last state, with the path of what moved drawn onto it (VARP, arXiv 2503.13817).
-
-    What moved between two frames is where they differ; the path joins the centres of that, from blue to red. No
-    projection of the scene is needed, and any environment has one. Things that move at the same time have one path.
-
-    Args:
-        frames: uint8 (T, V, H, W, 3).
-
-    Returns:
-        uint8 (V, H, W, 3).
-    """
-    from PIL import Image, ImageDraw
-
-    drawn = []
-    for view in range(frames.shape[1]):
-        changed = np.abs(np.diff(frames[:, view].astype(np.int16), axis=0)).max(-1) > 24  # (T - 1, H, W)
-        path = [tuple(np.argwhere(moved).mean(0)[::-1].tolist()) for moved in changed if moved.any()]
-        image = Image.fromarray(frames[-1, view])
-        draw = ImageDraw.Draw(image)
-        for i, (start, stop) in enumerate(pairwise(path)):
-            red = round(255 * (i + 1) / (len(path) - 1))
-            draw.line((*start, *stop), fill=(red, 0, 255 - red), width=max(2, image.height // 100))
-        drawn.append(np.asarray(image))
-    return np.stack(drawn)

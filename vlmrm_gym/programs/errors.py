@@ -1,10 +1,7 @@
 """What a program's failure is told as."""
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.terminal import printable
-
-MAX_TEXT = 2_400
-"""Characters of a text that is told: it may be the program's own."""
+from vlmrm_gym.terminal import quote
 
 
 class ProgramError(InputError):
@@ -16,16 +13,18 @@ class ProgramError(InputError):
     """Number of frames of the call."""
 
 
-def program_error(name: str, what: str, frame: int | None = None, count: int = 0) -> ProgramError:
+def program_error(name: str, what: str, frame: int | None = None, count: int = 0, *, said: str = "") -> ProgramError:
     """The error of a program.
 
     Args:
         name: The program's.
-        what: What it did, a sentence. It may be the program's own text.
+        what: What it did, in our words: a sentence, or nothing.
         frame: The frame on which it failed.
         count: Number of frames of the call.
+        said: The program's own words, which are quoted.
     """
-    where = "" if frame is None else f" failed on frame {frame} of {count}"
-    error = ProgramError(f"The program {name}{where or ' cannot be used'}. {printable(what[:MAX_TEXT])}")
+    where = " cannot be used" if frame is None else f" failed on frame {frame} of {count}"
+    words = f"It says: {quote(said)}" if said else ""
+    error = ProgramError(" ".join(filter(None, [f"The program {name}{where}.", what, words])))
     error.frame, error.count = frame, count
     return error

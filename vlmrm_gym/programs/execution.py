@@ -79,7 +79,7 @@ class TrustedProgram:
         try:
             self._program = LoadedProgram(source, name)
         except Exception as error:
-            raise program_error(name, describe(error, name)) from error
+            raise program_error(name, "", said=describe(error, name)) from error
         self.subtasks = self._program.subtasks
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
@@ -94,7 +94,7 @@ class TrustedProgram:
                     values.append(answer)
         except Exception as error:
             number = min(len(values), len(frames) - 1)
-            raise program_error(self._name, describe(error, self._name), number, len(frames)) from error
+            raise program_error(self._name, "", number, len(frames), said=describe(error, self._name)) from error
         return np.array(values), remembered
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.programs.errors import program_error
-from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, REGION, Setup
+from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, REGION, BadProgram, Setup, check_subtasks
 
 SECONDS = 10.0
 """Seconds that a program may take for a frame."""
@@ -38,6 +38,8 @@ from vlmrm_gym.programs.runner import main
 main()
 """
 _PACKAGE = str(Path(__file__).parents[1])
+MAX_TEXT = 2_400
+"""Bytes of a text that are read."""
 _NO_ANSWER = "It wrote to the pipe in which its answers are."
 _SIGNALS = {
     signal.SIGSYS: "It made a system call that is forbidden: no files, network, processes, threads or signals.",
@@ -76,7 +78,7 @@ class IsolatedProgram:
             except _Failed as failed:
                 self.close()
                 number = min(len(values), len(frames) - 1)
-                raise program_error(self._name, str(failed), number, len(frames)) from None
+                raise program_error(self._name, str(failed), number, len(frames), said=failed.said) from None
             except BaseException:  # Ctrl-C: the next answer would be of this call
                 self.close()
                 raise
@@ -96,24 +98,28 @@ class IsolatedProgram:
             elif kind == b"m" and self.subtasks and len(values) == wanted:
                 remembered = payload
             else:
-                raise _Failed(payload.decode(errors="replace") if kind == b"e" else _NO_ANSWER)
+                raise _Failed.by(kind, payload)
         return remembered
 
     def _start(self) -> "_Process":
         process = self._process = _Process(self._source, self._name)
         try:
             kind, payload = process.receive(START_SECONDS)
+            if kind != b"b":  # the program has not begun: these are our words
+                reason = f"It cannot be isolated: {payload.decode()}. Read it, and pass isolate=False to trust it."
+                raise _Failed(reason)
+            kind, payload = process.receive(START_SECONDS)
+            if kind != b"r":
+                raise _Failed.by(kind, payload)
+            process.subtasks = tuple(payload.decode(errors="replace").split("\0")) if payload else ()
+            check_subtasks(process.subtasks)
+        except BadProgram as error:
+            self.close()
+            raise program_error(self._name, f"It {error}") from None
         except _Failed as failed:
             log = process.log_tail()
             self.close()
-            raise program_error(self._name, f"{failed} {log}".rstrip()) from None
-        if kind != b"r":
-            self.close()
-            text = payload.decode(errors="replace") if kind in (b"e", b"i") else _NO_ANSWER
-            if kind == b"i":
-                text = f"It cannot be isolated: {text}. Read it, and pass isolate=False to trust it."
-            raise program_error(self._name, text)
-        process.subtasks = tuple(payload.decode(errors="replace").split("\0")) if payload else ()
+            raise program_error(self._name, f"{failed} {log}".strip(), said=failed.said) from None
         return process
 
     def close(self) -> None:
@@ -123,7 +129,17 @@ class IsolatedProgram:
 
 
 class _Failed(Exception):
-    """What ended a call."""
+    """What ended a call, in our words."""
+
+    said = ""
+    """The program's own words."""
+
+    @classmethod
+    def by(cls, kind: bytes, payload: bytes) -> "_Failed":
+        """The failure that a record says, or is."""
+        failed = cls("" if kind == b"e" else _NO_ANSWER)
+        failed.said = payload[:MAX_TEXT].decode(errors="replace") if kind == b"e" else ""
+        return failed
 
 
 def _as_float(payload: bytes) -> float:

@@ -1,9 +1,10 @@
 """Executes a program: in a process of its own, which has nothing else. See `process`, the other side.
 
 Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape and dtype of the
-frames, and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. "r":
-ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember after the last
-frame. "e": the text of an error. "i": that of one for which the process cannot be isolated.
+frames, and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. First,
+before the program's code runs, "b": it begins, or "i": why the process cannot be isolated. Then, in words of the
+program: "r": ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember
+after the last frame. "e": the text of an error.
 """
 
 import importlib
@@ -41,6 +42,8 @@ MAX_OUTPUT = 2**16
 """Characters that a program may print in one call. They are thrown away."""
 MAX_REMEMBERED = 2**24
 """Bytes that a program may remember of an episode."""
+MAX_SUBTASKS = 100
+"""Sub-tasks of a program, and characters of the name of one."""
 MAX = float(np.finfo(np.float32).max)
 """The highest answer."""
 HEADER = struct.Struct("<cI")
@@ -63,6 +66,14 @@ class Setup:
 
 class BadProgram(Exception):
     """What is wrong with a program, or with its answer: a text that says so by itself."""
+
+
+def check_subtasks(names: Sequence[str]) -> None:
+    """Raise BadProgram unless sub-tasks can be listed. Who started the process checks them, too."""
+    if len(names) > MAX_SUBTASKS or any(len(name) > MAX_SUBTASKS or not name.isidentifier() for name in names):
+        raise BadProgram(
+            f"must define at most {MAX_SUBTASKS} sub-tasks, whose names are identifiers of as many characters."
+        )
 
 
 class LoadedProgram:
@@ -94,6 +105,7 @@ class LoadedProgram:
             raise BadProgram(f"{rule}, not both. Call helpers another name, with an underscore before it.")
         if not callable(self._function) and not self._tasks:
             raise BadProgram(f"{rule}. It defines neither.")
+        check_subtasks(self.subtasks)
 
     @property
     def subtasks(self) -> tuple[str, ...]:
@@ -234,6 +246,7 @@ def main() -> NoReturn:
     except (OSError, ValueError) as error:
         _send(b"i", str(error).encode())
         os._exit(0)
+    _send(b"b", b"")
     try:
         program = LoadedProgram(setup.source, setup.name)
     except BaseException as error:  # SystemExit too

@@ -1,5 +1,6 @@
 """The fields of a MuJoCo model that can affect a frame: which they are, and scene changes applied to them."""
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
@@ -8,6 +9,7 @@ import mujoco
 import numpy as np
 
 from vlmrm_gym.rendering.scene_changes import CAMERA_FIELD, SceneChange
+from vlmrm_gym.validation import is_number, short_repr
 
 DRAWN = (
     *("qpos0", "body_", "jnt_", "geom_", "site_", "cam_", "light_", "flex_", "mesh_", "skin_", "hfield_", "tex_"),
@@ -16,6 +18,10 @@ DRAWN = (
 """Prefixes of all fields that can affect a frame. They include some that do not, such as friction."""
 LARGE = ("flex_", "mesh_", "skin_", "hfield_", "tex_")
 """Prefixes of fields that may be too large to compare at every step."""
+_READ = re.compile(
+    rf"{re.escape(CAMERA_FIELD)}\d+\.[a-z]+|({'|'.join(DRAWN)})\w*|(vis|stat)(\.\w+){{1,2}}|opt\.gravity", re.A
+)
+"""Names of fields that a file may change."""
 _UPLOADED = (*LARGE, "mat_tex", "vis.map", "vis.rgba", "stat.extent", "stat.center")
 """Prefixes of fields that are uploaded to the OpenGL context."""
 _RENDERER_SETTINGS = ("vis.quality.", "vis.global_.offwidth", "vis.global_.offheight")
@@ -47,6 +53,20 @@ def _numbers_in(structure: Any, path: str) -> Iterator[str]:
             yield f"{path}.{name}"
         elif value is not None and not callable(value):
             yield from _numbers_in(value, f"{path}.{name}")
+
+
+def check_read(changes: Sequence[SceneChange | None]) -> None:
+    """Raise a ValueError unless scene changes, read from a file, are numbers of a camera or of what is drawn.
+
+    Arrays of integers are refused: MuJoCo takes them for addresses and numbers of meshes and textures, unchecked.
+    """
+    for change in changes:
+        for name, value in {} if change is None else change.fields.items():
+            is_safe = value.dtype.kind in "fbu" if isinstance(value, np.ndarray) else is_number(value)
+            if not is_safe or not _READ.fullmatch(name):
+                raise ValueError(f"a scene cannot change {short_repr(name)} to {short_repr(value)}")
+        if change is not None and change.frame is not None and change.frame.dtype != np.uint8:
+            raise ValueError(f"a captured frame must be uint8. Received {change.frame.dtype}")
 
 
 def get_field(owner: Any, name: str) -> Any:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.untrusted import parse_json, read_arrays, reading
+
 CAMERA_FIELD = "camera."
 """Prefix of the fields of a renderer's cameras in scene changes; other fields are of the model."""
 _FRAME = "frame"
@@ -92,7 +94,7 @@ def unpack_changes(arrays: Mapping[str, NDArray[Any]]) -> list[SceneChange | Non
     """
     values = {name: array if array.ndim else array.item() for name, array in arrays.items()}
     made: list[SceneChange | None] = []
-    for fields in json.loads(str(arrays["table"])):
+    for fields in parse_json(str(arrays["table"])):
         if fields is None:
             made.append(None)
             continue
@@ -102,19 +104,20 @@ def unpack_changes(arrays: Mapping[str, NDArray[Any]]) -> list[SceneChange | Non
 
 
 def save_changes(path: Path, changes: Sequence[SceneChange | None]) -> None:
-    """Write the scene changes of states into a file, ending in ".npz".
+    """Write the scene changes of states into a file, ending in ".npz". It is not compressed: see `read_arrays`.
 
     Raises:
         OSError: The file could not be written.
     """
-    np.savez_compressed(path, **pack_changes(changes))  # pyright: ignore[reportArgumentType]
+    np.savez(path, **pack_changes(changes))  # pyright: ignore[reportArgumentType]
 
 
 def load_changes(path: Path) -> list[SceneChange | None]:
     """Read what `save_changes` wrote.
 
     Raises:
-        OSError, ValueError, KeyError: The file cannot be read, or is damaged.
+        InputError: The file cannot be read, or is damaged.
     """
-    with np.load(path, allow_pickle=False) as file:
-        return unpack_changes(dict(file.items()))
+    arrays = read_arrays(path)
+    with reading(path, LookupError, AttributeError, TypeError):
+        return unpack_changes(arrays)

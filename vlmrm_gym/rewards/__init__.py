@@ -7,15 +7,13 @@ from vlmrm_gym.rewards.base import RenderSize, RewardModel
 from vlmrm_gym.rewards.clip_specification import CLIP
 from vlmrm_gym.rewards.custom import ImportedReward
 from vlmrm_gym.rewards.endpoint import Endpoint
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.specification import RewardSpec, from_mapping, to_mapping
-from vlmrm_gym.rewards.tuned_clip import TunedCLIP
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip import CLIPReward
     from vlmrm_gym.rewards.preference_model import PreferenceHead
-    from vlmrm_gym.rewards.tuned_clip_model import TunedHead
 
 __all__ = [
     "CLIP",
@@ -28,8 +26,6 @@ __all__ = [
     "RenderSize",
     "RewardModel",
     "RewardSpec",
-    "TunedCLIP",
-    "TunedHead",
     "from_mapping",
     "to_mapping",
 ]
@@ -37,7 +33,6 @@ __all__ = [
 _LAZY = {
     "CLIPReward": "vlmrm_gym.rewards.clip",
     "PreferenceHead": "vlmrm_gym.rewards.preference_model",
-    "TunedHead": "vlmrm_gym.rewards.tuned_clip_model",
 }
 
 

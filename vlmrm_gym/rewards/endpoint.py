@@ -65,12 +65,14 @@ class Endpoint(EndpointSettings):
         object.__setattr__(self, "size", check_size(self.size))
         if self.answers is not None and not isinstance(self.answers, str):
             raise TypeError(f"`answers` must be the path of a file, as a text. Received {self.answers!r}.")
+        if self.answers is not None and not self.answers.strip():
+            raise ValueError(f"`answers` must be the path of a file, or None: in memory. Received {self.answers!r}.")
 
     def build(self, device: str = "auto") -> RewardModel:
         """Open the file of answers, and read the key. Nothing is asked yet.
 
         Raises:
-            DependencyNotInstalled: The package `openai` is missing.
+            DependencyNotInstalled: The package `httpcore2` is missing.
             ValueError: The environment has no key, or the file is not one of answers.
             FileNotFoundError: The folder of the file does not exist.
         """

@@ -1,7 +1,6 @@
 """`EndpointReward`: asks a server about the states that it has not been asked about."""
 
 import hashlib
-import json
 import os
 import warnings
 from collections.abc import Callable
@@ -11,15 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.endpoint.client import Reply
-from vlmrm_gym.endpoint.messages import bare, encode
+from vlmrm_gym.endpoint.messages import encode
 from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.identity import deciding_fields
 from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
-from vlmrm_gym.rewards.endpoint_questions import make_options, make_question, parse
+from vlmrm_gym.rewards.endpoint_questions import make_options, make_question
 from vlmrm_gym.validation import short_repr
 
 _MANY = 10
@@ -57,7 +54,7 @@ class EndpointReward:
     ) -> None:
         self._settings, self._prompt, self._classes, self._size = settings, prompt, classes, size
         self._answers, self.every = answers, every
-        self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
+        self._identity = settings.identity
         self._options = make_options(classes)
         self._session = Session(settings)
         path = None if answers is None else Path(answers).absolute()
@@ -123,16 +120,13 @@ class EndpointReward:
 
     def _estimate(self, views: NDArray[np.uint8], asked: Asked) -> float | None:
         question = make_question(self._prompt, [encode(view) for view in views], self._classes)
-        return self._session.estimate(question, asked, self._parse, lambda token: self._options.get(bare(token)))
-
-    def _parse(self, reply: Reply) -> float | None:
-        return parse(reply.text, self._options, truncated=reply.truncated)
+        return self._session.estimate(question, asked, self._options)
 
     def _report_unreadable(self, text: str) -> None:
         """Warn of answers that cannot be read, or raise an InputError if there are many."""
         said = (
             f"{self._num_unreadable} of {self._num_answers} answers of {self._settings.model} are none of "
-            f"{', '.join(self._options)}, such as {short_repr(text)}."
+            f"{', '.join(self._options.values)}, such as {short_repr(text)}."
         )
         if self._num_unreadable >= max(_MANY, self._num_answers / 10):
             raise InputError(f"{said} Choose another `model`, or let it answer at length by `request`.")

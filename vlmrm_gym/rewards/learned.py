@@ -1,9 +1,10 @@
-"""The fields that all learned rewards have. Imports no torch."""
+"""Preference: a reward that is learned from comparisons. Imports no torch."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from vlmrm_gym.rewards.clip_options import CLIPFields, Precision, ResizeMode, check_words
+from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.rewards.clip_options import CLIPFields, Precision, ResizeMode, check_count, check_words
 from vlmrm_gym.validation import short_repr
 
 
@@ -25,10 +26,19 @@ _CLIP = CLIPFields.__dataclass_fields__
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedFields:
-    """What describes a reward whose head is learned, on the features of a frozen image tower.
+class Preference:
+    """A reward learned from comparisons: which of two states, or segments, is closer to the goal (RL-VLM-F, PEBBLE).
 
-    Each field of a subclass has a check in its metadata.
+    An ensemble of small networks on the features of a frozen image tower, of all views of a state together. Labelers
+    answer the comparisons (`vlmrm_gym.preferences`), while an agent learns: `vlmrm_gym.sb3.PreferenceCallback`. Until
+    there is a first head, rewards are NaN. Vector environments with such a reward return features and remember their
+    episodes (`envs.episode_log`) without being asked to.
+
+    With `head`, a file that `PreferenceHead.save` wrote, it is a frozen reward like any other.
+
+    >>> import vlmrm_gym
+    >>> vlmrm_gym.Preference(prompt="an upright pole").ensemble
+    3
 
     Raises:
         TypeError: A text is something else.
@@ -48,6 +58,11 @@ class LearnedFields:
     head: str | None = field(default=None, metadata={"check": _text_or_none})
     """File of a head that has been learned: the fields that describe the head are then the file's. None: it is
     learned."""
+    ensemble: int = field(default=3, metadata={"check": check_count})
+    """Number of networks. The reward is their mean; where they disagree, answers are worth most."""
+    hidden_size: int = field(default=64, metadata={"check": check_count})
+    """Width of the two hidden layers of each network."""
+    kind: str = field(default="preference", init=False)
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -68,3 +83,17 @@ class LearnedFields:
     def encoder(self) -> dict[str, Any]:
         """The fields that say how features are made, as keyword arguments of `FrameEncoder`."""
         return {name: getattr(self, name) for name in ("model", "precision", "resize_mode", "batch_size")}
+
+    def build(self, device: str = "auto") -> RewardModel:
+        """Load the image tower, and the head if there is one.
+
+        Raises:
+            ValueError: Unknown model or device; or the file is no head, or one of other features.
+            FileNotFoundError: The checkpoint, or the file of the head, does not exist.
+            RuntimeError: The weights cannot be downloaded.
+        """
+        from vlmrm_gym.rewards.preference_model import PreferenceHead
+        from vlmrm_gym.rewards.saved_heads import HeadReward
+
+        head = None if self.head is None else PreferenceHead.load(self.head)
+        return HeadReward(**self.encoder, device=device, head=head)

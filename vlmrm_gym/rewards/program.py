@@ -1,19 +1,21 @@
 """Program: Python code as a reward (VLM-CaR). Imports no torch."""
 
 import hashlib
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import Execution, Inputs, execute
 from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
 from vlmrm_gym.rewards.verified import is_verified
+from vlmrm_gym.untrusted import MAX_PIXELS, read_text
 from vlmrm_gym.validation import check_choice, check_flag, check_size, short_repr
 
 MAX_SOURCE = 2**20
@@ -84,6 +86,8 @@ class Program:
         check_choice("inputs", self.inputs, get_args(Inputs))
         check_flag("isolate", self.isolate)
         object.__setattr__(self, "size", check_size(self.size))
+        if self.size is not None and math.prod(self.size) > MAX_PIXELS:
+            raise ValueError(f"`size` must have at most {MAX_PIXELS:,} pixels. Received {self.size}.")
         if self.size is not None and self.inputs == "states":
             raise ValueError(f"`size` must be None for states, which are not drawn. Received {self.size}.")
         text = self.source if self.path is None else _read("path", self.path)
@@ -146,13 +150,9 @@ class Program:
 
 def _read(parameter: str, path: str) -> str:
     try:
-        content = Path(path).read_bytes()
-        text = content.decode()
-    except (OSError, ValueError) as error:
-        raise ValueError(f"`{parameter}` must be the file of a program. Received {path!r}: {error}.") from error
-    if len(content) > MAX_SOURCE:
-        raise ValueError(f"`{parameter}` must have at most {MAX_SOURCE:,} bytes. Received {path!r}: {len(content):,}.")
-    return text
+        return read_text(path, MAX_SOURCE)
+    except InputError as error:
+        raise ValueError(f"`{parameter}` must be the file of a program: {error}") from error
 
 
 class ProgramReward:

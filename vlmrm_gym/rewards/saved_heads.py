@@ -14,6 +14,11 @@ from vlmrm_gym.files import atomic_write
 from vlmrm_gym.rewards.base import Rewards, encode_frames
 from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.rewards.heads import apply_head, check_fingerprint
+from vlmrm_gym.untrusted import parse_json, read_file
+from vlmrm_gym.validation import truncate
+
+MAX_BYTES = 2**28
+"""Size of a head's file, at most."""
 
 
 class SavedHead(torch.nn.Module):
@@ -25,6 +30,8 @@ class SavedHead(torch.nn.Module):
     """The arguments of the constructor that a file keeps; attributes have the same names."""
     fingerprint: str
     """Of the features; see `RewardModel`."""
+    prompt: str | None
+    """The goal."""
 
     def to_bytes(self) -> bytes:
         """The file's content."""
@@ -44,13 +51,20 @@ class SavedHead(torch.nn.Module):
             ValueError: It is something else, or damaged.
         """
         try:
-            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
             with torch.device("meta"):  # what the file says of sizes is not allocated
-                head = cls(**json.loads(header["__metadata__"][cls.key]))
-            head.load_state_dict(load(content), assign=True)
-        except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+                head = cls(**parse_json(header["__metadata__"][cls.key]))
+            if not isinstance(head.fingerprint, str) or not isinstance(head.prompt, str | None):
+                raise TypeError("its fingerprint and its prompt must be texts")
+            tensors = load(content)
+            if odd := [name for name, one in tensors.items() if not one.numel() or one.dtype != torch.float32]:
+                raise ValueError(f"`{odd[0]}` must be numbers in float32, at least one")
+            if odd := [name for name, one in tensors.items() if not one.isfinite().all()]:
+                raise ValueError(f"`{odd[0]}` must be finite")
+            head.load_state_dict(tensors, assign=True)
+        except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
             raise ValueError(
-                f"{name} must be a head that {cls.__name__}.save wrote. Received another: {error}."
+                f"{name} must be a head that {cls.__name__}.save wrote. Received another: {truncate(str(error))}."
             ) from error
         return head.requires_grad_(False)
 
@@ -67,9 +81,9 @@ class SavedHead(torch.nn.Module):
             FileNotFoundError: It does not exist.
             ValueError: It is something else, or damaged.
         """
-        if not Path(path).is_file():
+        if not Path(path).exists():
             raise FileNotFoundError(f"`head` must be the file of a head. Received {str(path)!r}, which does not exist.")
-        return cls.from_bytes(Path(path).read_bytes(), f"`head` {str(path)!r}")
+        return cls.from_bytes(read_file(path, MAX_BYTES), f"`head` {str(path)!r}")
 
 
 class HeadReward(FrameEncoder):

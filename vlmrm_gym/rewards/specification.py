@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
+from vlmrm_gym.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip_options import CLIPFields, Prompt
 from vlmrm_gym.rewards.clip_specification import CLIP
@@ -24,10 +25,8 @@ from vlmrm_gym.rewards.custom import (
     is_specification_class,
 )
 from vlmrm_gym.rewards.endpoint import Endpoint
-from vlmrm_gym.rewards.learned import LearnedFields
-from vlmrm_gym.rewards.preference import Preference
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.program import Program
-from vlmrm_gym.rewards.tuned_clip import TunedCLIP
 from vlmrm_gym.validation import short_repr
 
 
@@ -50,7 +49,6 @@ class RewardSpec(Protocol):
 KINDS: Mapping[str, type[Any]] = {
     "clip": CLIP,
     "preference": Preference,
-    "tuned_clip": TunedCLIP,
     "program": Program,
     "endpoint": Endpoint,
     "import": ImportedReward,
@@ -60,23 +58,27 @@ KINDS: Mapping[str, type[Any]] = {
 Files may name all of which `names_code` is False without --trust-code: no other may run code that its fields name.
 """
 
-LEARNED: Mapping[str, type[Any]] = {kind: own for kind, own in KINDS.items() if issubclass(own, LearnedFields)}
-"""Those whose head is learned."""
-
 
 def names_code(kind: object, values: Mapping[str, Any]) -> bool:
     """Whether a specification of this kind with these fields runs code that they name, and that is not isolated."""
     return kind == "import" or (isinstance(kind, str) and ":" in kind) or values.get("isolate", True) is not True
 
 
+SERVER = f"a server that pictures and a key would be sent to, or has a `request` of more than {', '.join(SAMPLING)}"
+"""What messages say that is named where `names_server` is True."""
+
+
 def names_server(kind: object, values: Mapping[str, Any]) -> bool:
     """Whether a reward or labeler of this kind with these fields sends pictures, and a key, where its fields say.
 
-    A server on this machine is free, and so is OpenAI's with its own key.
+    A server on this machine is free, and so is OpenAI's with its own key; but not fields of `request` that spend the
+    key on something else.
     """
     host, key = urlsplit(str(values.get("base_url") or "")).hostname, values.get("key_variable")
     elsewhere = host not in (None, "localhost", "127.0.0.1", "::1") or key not in (None, "OPENAI_API_KEY")
-    return kind == "endpoint" and elsewhere
+    request = values.get("request")
+    spends = isinstance(request, Mapping) and not set(request) <= set(SAMPLING)
+    return kind == "endpoint" and (elsewhere or spends)
 
 
 def resolve_reward(
@@ -206,6 +208,8 @@ def _find_kind(kind: object) -> type[Any]:
             rule = "`reward`: kind must name a dataclass with a `kind` and a method build(device)"
             raise ValueError(f"{rule}. Received {short_repr(kind)}, which is {short_repr(found)}.")
         return cast(type[Any], found)
+    if kind == "tuned_clip":
+        raise ValueError("`reward`: the kind 'tuned_clip' is gone. examples/furl.py tunes CLIP to successes now.")
     near = difflib.get_close_matches(str(kind), KINDS, 1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     kinds = ", ".join(map(repr, KINDS))

@@ -6,7 +6,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.files import atomic_write_text
+from vlmrm_gym.untrusted import read_json
 
 
 def record_file(path: str | Path) -> Path:
@@ -36,7 +38,7 @@ def is_verified(path: str | None, sha256: str) -> bool:
     if path is None:
         return False
     try:
-        values = json.loads(record_file(path).read_bytes())
-    except (OSError, ValueError):
+        values = read_json(record_file(path))
+    except InputError:
         return False
     return isinstance(values, dict) and values.get("sha256") == sha256

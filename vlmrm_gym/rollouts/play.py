@@ -97,6 +97,22 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
     )
 
 
+def check_states(rollouts: Sequence[Rollout], env: gym.Env[Any, Any], view: StateView, seed: int = 0) -> None:
+    """See that the states of rollouts, which were read, are of this kind of environment, which is reset.
+
+    Raises:
+        InputError: They are not.
+    """
+    env.reset(seed=seed)
+    view.reset()
+    theirs, ours = rollouts[0].states.rows.shape[1:], capture_state(view)[0].shape
+    if theirs != ours:
+        raise InputError(
+            f"`rollouts` must have states of the shape {ours}, as this environment has. Theirs have {theirs}. "
+            "Make them again: vlmrm-gym dataset"
+        )
+
+
 def capture_state(view: StateView) -> tuple[NDArray[Any], SceneChange | None]:
     """The environment's current state; see `StateView.capture`.
 

@@ -20,7 +20,6 @@ from vlmrm_gym.sb3.make import make_vec_env
 from vlmrm_gym.sb3.preferences import PreferenceCallback
 from vlmrm_gym.sb3.replay_buffer import DeferredReplayBuffer
 from vlmrm_gym.sb3.rollout_buffer import DeferredRolloutBuffer, RewardHandle
-from vlmrm_gym.sb3.tuning import TuningCallback
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "RewardHandle",
     "RunningNormExtractor",
     "ScoredReturnCallback",
-    "TuningCallback",
     "VLMVecEnv",
     "make_vec_env",
 ]

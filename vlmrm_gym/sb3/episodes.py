@@ -2,11 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 
@@ -35,9 +34,9 @@ class EpisodeTracker:
         """Rewards, and what belongs to them, that have arrived since the last `pop_updates`."""
 
     @property
-    def fully_scored(self) -> bool:
-        """Whether every transition has its reward."""
-        return not self._num_unscored
+    def num_steps_in_episode(self) -> int:
+        """Transitions of the episode in progress; 0 where the next one begins an episode."""
+        return self._episodes[-1].steps
 
     @property
     def _num_unscored(self) -> int:
@@ -135,19 +134,3 @@ class EpisodeTracker:
                 **({"success": oldest.successes / oldest.steps} if oldest.has_success else {}),
             }
         return info
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state as numbers, texts and tensors."""
-        return {
-            "num_steps": self.num_steps,
-            "episodes": [asdict(episode) for episode in self._episodes],
-            "new_rewards": [
-                {name: torch.tensor(values) for name, values in late.items()} for late in self._new_rewards
-            ],
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a `state_dict`."""
-        self.num_steps = state["num_steps"]
-        self._episodes = deque(_Episode(**episode) for episode in state["episodes"])
-        self._new_rewards = [{name: values.numpy() for name, values in late.items()} for late in state["new_rewards"]]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
@@ -13,13 +14,13 @@ from vlmrm_gym.preferences.exploration import StateEntropy
 from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 from vlmrm_gym.preferences.schedules import Schedule, plan_sessions
 from vlmrm_gym.preferences.session_picture import write_session
-from vlmrm_gym.sb3.learning import LearnerCallback
+from vlmrm_gym.sb3.vec_env import VLMVecEnv
 from vlmrm_gym.validation import check_choice, check_positive_integer
 
 Exploration = Literal["random", "state_entropy"]
 
 
-class PreferenceCallback(LearnerCallback):
+class PreferenceCallback(BaseCallback):
     """Asks a labeler, fits heads, and relabels the replay buffer, between the rollouts of an unmodified algorithm.
 
     For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, and PPO and A2C with `DeferredRolloutBuffer`, on environments
@@ -98,16 +99,30 @@ class PreferenceCallback(LearnerCallback):
         self.progress = progress
         self.sessions: list[Session] = []
 
-    def make_learner(self, envs: Any) -> PreferenceLearner:
-        """See `LearnerCallback`."""
-        return PreferenceLearner(envs, self._labeler, **self._options)
+    def bind(self, envs: VLMVecEnv) -> None:
+        """Make the learner, before training begins: to `load` what it knew.
+
+        Raises:
+            ValueError, TypeError: As `PreferenceLearner`.
+        """
+        self.learner = PreferenceLearner(envs.envs, self._labeler, **self._options)
+
+    def relabel(self) -> None:
+        """Make the stored rewards anew, if there is a replay buffer: on-policy algorithms have none."""
+        buffer: Any = getattr(self.model, "replay_buffer", None)
+        if buffer is not None:
+            buffer.relabel(self.learner.newest)
 
     def renew_exploration(self) -> None:
         """Draw the visited states of `StateEntropy` anew after the next rollout, as a training that is resumed does."""
         self._next_entropy = 0
 
     def _init_callback(self) -> None:
-        super()._init_callback()
+        base = self.training_env.unwrapped
+        if not isinstance(base, VLMVecEnv):
+            raise ValueError(f"`env` must be a VLMVecEnv, such as `make_vec_env` returns. Received {base}.")
+        if not hasattr(self, "learner"):
+            self.bind(base)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
 
@@ -130,9 +145,13 @@ class PreferenceCallback(LearnerCallback):
                 stacklevel=2,
             )
         if self.learner.head is not None:  # a training that continues: its buffer may have no head yet
-            self.relabel_unsettled()
+            if not getattr(getattr(self.model, "replay_buffer", None), "is_settled", False):
+                self.relabel()
         elif isinstance(self.model, OnPolicyAlgorithm):
             self._explore()
+
+    def _on_step(self) -> bool:
+        return True
 
     def _on_rollout_start(self) -> None:
         self._rollout_start = self.model.num_timesteps

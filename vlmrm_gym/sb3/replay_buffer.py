@@ -112,12 +112,25 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         transitions = zip(*(np.array(step[name]) for name in self._storage if name in step), strict=True)
         for i, (info, transition) in enumerate(zip(infos, transitions, strict=True)):
             self._pending.add(i, info["vlm_step_index"], transition)
-            if "vlm_rewards" in info:
-                late = {name: info[name] for name in LATE if name in info}
-                self._late.check_fingerprint(info.get("vlm_fingerprint", ""))
-                columns = self._late.arrive(late, f"environment {i}", stored=self.size())
-                # A transition may be missing: when a callback ends the training, the last one is not added.
-                self._store(self._pending.pop_rewarded(i, info["vlm_reward_start"], *columns))
+            self._receive(i, info)
+
+    def receive(self, infos: list[dict[str, Any]]) -> None:
+        """Store the transitions whose rewards these infos have, one for each environment, without those of a step.
+
+        Raises:
+            RuntimeError, ValueError: As `add`.
+        """
+        for i, info in enumerate(infos):
+            self._receive(i, info)
+
+    def _receive(self, i: int, info: Mapping[str, Any]) -> None:
+        if "vlm_rewards" not in info or info["vlm_env_uid"] != self._env_uid:
+            return
+        late = {name: info[name] for name in LATE if name in info}
+        self._late.check_fingerprint(info.get("vlm_fingerprint", ""))
+        columns = self._late.arrive(late, f"environment {i}", stored=self.size())
+        # A transition may be missing: when a callback ends the training, the last one is not added.
+        self._store(self._pending.pop_rewarded(i, info["vlm_reward_start"], *columns))
 
     def relabel(self, head: Head) -> None:
         """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.

@@ -140,9 +140,7 @@ class VLMVecEnv(VecEnv):
             self._add_rewards(self.envs.flush())
         for info, tracker in zip(env_infos, self._trackers, strict=True):
             info.pop("episode", None)  # of a wrapper around the environment: sums of its own reward
-            info.update(tracker.pop_updates(time.monotonic() - self._start_time, newest=callers.evaluated))
-            if "vlm_features" in info:
-                info["vlm_fingerprint"] = find_featured(self.envs).head.fingerprint
+            info.update(self._pop_late(tracker, newest=callers.evaluated))
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
             rewards = np.zeros(self.num_envs)
@@ -220,6 +218,15 @@ class VLMVecEnv(VecEnv):
     def _overlap(self) -> bool:
         """Whether the rewards of an episode can arrive after the step that ends it."""
         return getattr(self.envs, "overlap", False)
+
+    def _pop_late(self, tracker: EpisodeTracker, *, newest: bool = False) -> dict[str, Any]:
+        """The info of what has arrived of an environment; see `EpisodeTracker.pop_updates`."""
+        info = tracker.pop_updates(time.monotonic() - self._start_time, newest=newest)
+        if "vlm_rewards" in info:
+            info["vlm_env_uid"] = self._env_uid
+        if "vlm_features" in info:
+            info["vlm_fingerprint"] = find_featured(self.envs).head.fingerprint
+        return info
 
     def _warn_of_missing_returns(self) -> None:
         if not self._warned:

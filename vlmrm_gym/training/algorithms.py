@@ -70,12 +70,13 @@ def find_setting(rl: RLConfig, key: str) -> Any:
     return accepted_keys(rl.algorithm).get(key) if value is None else value
 
 
-def algorithm_options(config: Config, envs: "VLMVecEnv") -> dict[str, Any]:
+def algorithm_options(config: Config, envs: "VLMVecEnv", num_timesteps: int = 0) -> dict[str, Any]:
     """Keyword arguments of the algorithm's class: all that is given, also what the class refuses.
 
     Args:
         config: With defaults filled in.
         envs: The environments to train in.
+        num_timesteps: Steps, over all environments, that the training has made already.
 
     Raises:
         ValueError, TypeError: A value cannot be used, which Stable-Baselines3 would not say, or only later.
@@ -97,7 +98,7 @@ def algorithm_options(config: Config, envs: "VLMVecEnv") -> dict[str, Any]:
     if rl.normalize_observations:
         options["policy_kwargs"].setdefault("features_extractor_class", RunningNormExtractor)
     if "action_noise" in options:
-        warm_up = (rl.learning_starts or 0) // config.num_envs
+        warm_up = max(0, (rl.learning_starts or 0) - num_timesteps) // config.num_envs
         options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space), warm_up)
     if not on_policy:
         options["replay_buffer_class"] = DeferredReplayBuffer

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
@@ -26,7 +25,7 @@ from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.evaluation import record_video
 from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.progress import Progress
-from vlmrm_gym.training.resumable import ResumableVecEnv, preserve_rng, restore_random_states, training_state
+from vlmrm_gym.training.resumable import ResumableVecEnv, counters, preserve_rng, restart
 from vlmrm_gym.training.run_folder import CHECKPOINTED, METRICS, RunFolder
 from vlmrm_gym.training.signals import Interrupted, SignalGuard
 
@@ -35,10 +34,11 @@ _MIN_EPISODES = 8
 
 
 class RunCallback(BaseCallback):
-    """Writes a run's folder while an algorithm learns.
+    """Writes a run's folder while an algorithm learns, between rollouts.
 
-    Checkpoints, the best policy and videos are written between rollouts, so that resuming is exact. `learning` is what
-    learns the reward, if it is learned, and `resumed` the state of the checkpoint to resume from.
+    Checkpoints are taken where all episodes have ended; where they do not end together, episodes are cut, at the latest
+    an episode's length after a checkpoint was due. `learning` is what learns the reward, if it is learned, and
+    `progress` that of the checkpoint to resume from.
     """
 
     def __init__(
@@ -48,12 +48,14 @@ class RunCallback(BaseCallback):
         envs: ResumableVecEnv,
         signals: SignalGuard,
         learning: Learning | None = None,
-        resumed: dict[str, Any] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         super().__init__()
         self.config, self.folder, self.envs, self.signals, self.learning = config, folder, envs, signals, learning
-        self.progress = resumed["progress"] if resumed else Progress()
-        self._resumed = resumed
+        self.progress = progress or Progress()
+        self._is_resumed = progress is not None
+        self._due_at: int | None = None
+        """The step at which a checkpoint became due that is not taken yet."""
         assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
         if learning is not None:
@@ -64,9 +66,10 @@ class RunCallback(BaseCallback):
         self._started = time.monotonic() - self.progress.seconds
 
     def _on_rollout_start(self) -> None:
-        resumed, self._resumed = self._resumed, None
-        if resumed:
-            restore_random_states(self.model, resumed["training"])
+        if self._is_resumed:
+            self._is_resumed = False
+            restart(self.model, self.envs, self.config.seed)
+            return
         before, now = self.progress.step, self.model.num_timesteps
         self.progress.step = now
         logging = self.config.logging
@@ -76,20 +79,38 @@ class RunCallback(BaseCallback):
             self._log()
         if _due(logging.video_freq, before, now):
             self._record_video()
-        if _due(logging.checkpoint_freq, before, now):
-            self.checkpoint()
-        if self.signals.received is not None:
-            self.checkpoint(required=True)
-            raise Interrupted(self.signals.received)
+        if self._due_at is None and (_due(logging.checkpoint_freq, before, now) or self.signals.received is not None):
+            self._due_at = now
+        is_late = self._due_at is not None and now - self._due_at >= self._episodes_steps
+        if (self.envs.is_between_episodes and not self.envs.overlaps) or is_late:
+            self._restart()
+            if self._due_at is not None:
+                self._due_at = None
+                self.checkpoint(required=self.signals.received is not None)
+            if self.signals.received is not None:
+                raise Interrupted(self.signals.received)
+
+    @property
+    def _episodes_steps(self) -> int:
+        """Steps of an episode of each environment."""
+        assert self.config.rl.episode_length is not None
+        return 0 if self.envs.overlaps else self.config.rl.episode_length * self.envs.num_envs
+
+    def _restart(self) -> None:
+        """Begin all that is random anew, and log the episodes that were waited for."""
+        self._log_infos(restart(self.model, self.envs, self.config.seed))
 
     def _on_step(self) -> bool:
         self._bar.update(self.model.num_timesteps - self._bar.n)
-        infos = self.locals["infos"]
-        if episodes := [info["episode"] for info in infos if "episode" in info]:
-            self._log_episodes(episodes, [info["vlm_scored"] for info in infos if "vlm_scored" in info])
+        self._log_infos(self.locals["infos"])
         return True
 
+    def _log_infos(self, infos: list[dict[str, Any]]) -> None:
+        if episodes := [info["episode"] for info in infos if "episode" in info]:
+            self._log_episodes(episodes, [info["vlm_scored"] for info in infos if "vlm_scored" in info])
+
     def _on_training_end(self) -> None:
+        self._restart()
         self.progress.step = self.model.num_timesteps
         self._keep_best()
         self._log()
@@ -110,10 +131,10 @@ class RunCallback(BaseCallback):
             return
         progress = {**asdict(self.progress), "step": step, "checkpoint": step}
         progress["seconds"] = time.monotonic() - self._started
-        state = {"training": training_state(model, self.envs), "progress": progress, "config": to_yaml(self.config)}
+        state = {"counters": counters(model), "progress": progress, "config": to_yaml(self.config)}
         writers: dict[str, Callable[[Path], object]] = {
             "model.zip": partial(_save, model.save),
-            "state.pt": partial(_save, partial(torch.save, state)),
+            "state.json": lambda path: path.write_text(json.dumps(state)),
         }
         if (buffer := getattr(model, "replay_buffer", None)) is not None:
             writers["replay_buffer.npz"] = lambda path: np.savez(path, **buffer.state_dict())

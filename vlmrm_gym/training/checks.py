@@ -14,7 +14,7 @@ from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.schedules import plan_sessions
 from vlmrm_gym.rewards.sources import parse_model_name
-from vlmrm_gym.rewards.specification import LEARNED, RewardSpec, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
@@ -79,12 +79,12 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
             if key == ("reward", "ray_options"):
                 rule += f" Without it, there may be {', '.join(_RAY_RESOURCES)}."
             if key == ("reward", "labeler"):
-                rule = rule.replace("run.", "run, or a server that pictures and a key would be sent to.", 1)
+                rule = rule.replace("run.", f"run, or {SERVER}.", 1)
             yield Problem.of(".".join(key), rule)
     kwargs = now["reward", "kwargs"]
     if names_server(now["reward", "name"], kwargs or {}) and kwargs != said["reward", "kwargs"]:
-        rule = f"names a server that pictures and a key would be sent to. Received {short_repr(kwargs)}."
-        yield Problem.of("reward.kwargs", f"{rule} If you trust it, pass --trust-code.")
+        rule = f"names {SERVER}. Received {short_repr(kwargs)}. If you trust it, pass --trust-code."
+        yield Problem.of("reward.kwargs", rule)
 
 
 def complete(config: Config) -> Config:
@@ -118,7 +118,7 @@ def complete(config: Config) -> Config:
         raise ConfigError([Problem.of("env_name", rule)])
     with constructing(config, "env_name"):
         config = with_defaults(config)
-    if config.reward.name in ("clip", *LEARNED):
+    if config.reward.name in ("clip", "preference"):
         with constructing(config, "reward.model"):
             parse_model_name(cast(Any, find_specification(config)).model)
     if (problem := _find_wrong_length(config) or _find_wrong_session(config)) is not None:
@@ -138,11 +138,6 @@ def find_specification(config: Config) -> RewardSpec | None:
 def _check_labeler(config: Config, *, learns: bool) -> None:
     """Raise a ConfigError unless a reward that learns, and no other, has a labeler that can be made."""
     labeler = config.reward.labeler
-    if learns and config.reward.name != "preference":
-        rule = (
-            "must have a `head` here, its file. vlmrm_gym.sb3.TuningCallback tunes one in a program of yours. Received"
-        )
-        raise ConfigError([Problem.of("reward.name", f"{rule} {config.reward.name} without.")])
     if learns and labeler is None:
         rule = "is missing: the reward is learned from a labeler's answers. Say which, for example ground_truth; or, if"
         raise ConfigError([Problem.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")])

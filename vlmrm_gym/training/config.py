@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.specification import LEARNED
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import FLAGS, LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
@@ -66,7 +66,7 @@ _RewardFields: Any = with_spec_fields(
 @dataclass(kw_only=True)
 class RewardConfig(_RewardFields):
     """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip`, and those that
-    `vlmrm_gym.Preference` or `TunedCLIP` has, too, for `name: preference` or `tuned_clip`.
+    `vlmrm_gym.Preference` has, too, for `name: preference`.
     """
 
     camera: Annotated[Cameras | None, tyro.conf.arg(aliases=FLAGS["camera"])] = None
@@ -127,10 +127,8 @@ class RewardConfig(_RewardFields):
         given = {name: value for name, value in self.clip_fields.items() if value != getattr(default, name)}
         if ":" in self.name:
             return {"reward": self.name, "reward_kwargs": self.kwargs, **given}
-        if self.name in LEARNED:
-            for name in [
-                one.name for one in fields(LEARNED[self.name]) if one.name in given and one.name not in kwargs
-            ]:
+        if self.name == "preference":
+            for name in [one.name for one in fields(Preference) if one.name in given and one.name not in kwargs]:
                 kwargs[name] = given.pop(name)
             if isinstance(prompt := kwargs.get("prompt"), list) and len(prompt) == 1:
                 kwargs["prompt"] = prompt[0]
@@ -291,7 +289,7 @@ class Config(_Section):
     def reward_with_task_prompts(self) -> RewardConfig:
         """The reward with the task's prompt, and with the task's baseline if `alpha` needs one, where none is given."""
         reward, task = self.reward, self.task
-        if task is None or (reward.is_own and reward.name not in LEARNED):
+        if task is None or (reward.is_own and reward.name != "preference"):
             return reward
         if reward.prompt is None and task.prompt is not None and "prompt" not in (reward.kwargs or {}):
             reward = replace(reward, prompt=[task.prompt])

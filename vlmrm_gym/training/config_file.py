@@ -16,6 +16,7 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.training.aliases import ALIASES, REMOVED
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
+from vlmrm_gym.untrusted import read_text
 from vlmrm_gym.validation import short_repr, truncate
 
 Key = tuple[str, ...]
@@ -111,11 +112,10 @@ def read_config_file(path: Path) -> ConfigFile:
         ConfigError: It cannot be read, or is not a YAML mapping.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1).decode()
-        return read_config(text, str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem((), f"it cannot be read: {error}")], str(path)) from None
+        text = read_text(path, MAX_BYTES)
+    except InputError as error:
+        raise ConfigError([Problem((), str(error))], str(path)) from None
+    return read_config(text, str(path))
 
 
 def read_config(text: str, name: str) -> ConfigFile:

@@ -18,7 +18,7 @@ _EVENTS_SIZE = 2**16
 class TensorBoardWriter(TensorBoardOutputFormat):
     """A TensorBoard writer that can purge events from a step on, and writes nothing while the disk is full."""
 
-    def __init__(self, folder: Path, purge_step: int | None) -> None:
+    def __init__(self, folder: Path, purge_step: int) -> None:
         self._folder, self._is_closed = folder, False
         self.writer = new_event_file(folder, purge_step)
 
@@ -47,7 +47,7 @@ def new_event_file(folder: Path, purge_step: int | None = None) -> SummaryWriter
 
 
 @contextmanager
-def event_logger(folder: Path, purge_step: int | None) -> Iterator[Logger]:
+def event_logger(folder: Path, purge_step: int) -> Iterator[Logger]:
     """A logger of Stable-Baselines3 that writes events for TensorBoard, and those from a step on anew."""
     output = TensorBoardWriter(folder, purge_step)
     try:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from vlmrm_gym.rewards.specification import LEARNED
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
@@ -38,7 +37,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
         what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
         plan["reward"] = f"{what}{share}, scored by {where}"
-        if reward.name in ("clip", *LEARNED) and specification.model != "tiny":
+        if reward.name in ("clip", "preference") and specification.model != "tiny":
             plan["download"] = f"the weights of {specification.model}, unless they are on this machine"
     if reward.labeler is not None:
         own, first = config.preferences, first_session(config)

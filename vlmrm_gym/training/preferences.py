@@ -19,7 +19,6 @@ from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.constructing import constructing
-from vlmrm_gym.training.data_files import check_archive, reading
 from vlmrm_gym.training.defaults import first_session
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
 
@@ -91,7 +90,6 @@ class Learning:
         Raises:
             OSError, ValueError: The file is missing, damaged, or of another run.
         """
-        check_archive(path, path.stat().st_size)
         self.callback.learner.load(path)
         self._kept_version = self.version
         if self.version and (buffer := getattr(model, "replay_buffer", None)) is not None:
@@ -129,9 +127,7 @@ class Learning:
         if not (path := self._folder.path / BEST[2]).exists():
             return None
         kept = EpisodeLog.of([])
-        with reading(f"The episodes {path} cannot be read"):
-            check_archive(path, path.stat().st_size)
-            kept.load(path)
+        kept.load(path)
         rewards = self._envs.head(self._envs.scorer.features(States.concatenate([one.states for one in kept.episodes])))
         own = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
         return float((rewards.sum(dtype=np.float64) + own) / len(kept.episodes))

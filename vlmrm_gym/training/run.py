@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 
@@ -15,20 +16,19 @@ from vlmrm_gym import __version__
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.identity import undeciding_fields
-from vlmrm_gym.rewards.specification import LEARNED
-from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class, algorithm_options
+from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Problem, flatten, read_config, to_yaml
 from vlmrm_gym.training.constructing import constructing
-from vlmrm_gym.training.data_files import load_replay_buffer, load_state, load_weights, reading
+from vlmrm_gym.training.data_files import load_weights
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.events import event_logger
 from vlmrm_gym.training.plots import plot_learning_curve
 from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.progress import Progress
-from vlmrm_gym.training.resumable import ResumableVecEnv, check_training_state, restore_environments
+from vlmrm_gym.training.resumable import ResumableVecEnv, restore_counters
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
 from vlmrm_gym.validation import short_repr
@@ -53,7 +53,7 @@ RESUME_OVERRIDABLE = (
     "logging.checkpoint_freq",
     "logging.video_freq",
     "logging.tensorboard_freq",
-    *(f"reward.kwargs.{name}" for name in ("answers", *undeciding_fields(EndpointSettings))),
+    *(f"reward.kwargs.{name}" for name in ("answers", "base_url", *undeciding_fields(EndpointSettings))),
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
 
@@ -101,30 +101,20 @@ def resume(config: Config, folder: RunFolder) -> None:
     """
     with folder.locked(), ExitStack() as running:
         checkpoint = folder.newest_checkpoint()
-        state, purge_step, not_of_this_run = None, 0, f"The state of {checkpoint} is not of this run"
-        if checkpoint is not None:
-            state = load_state(checkpoint / "state.pt")
-            with reading(not_of_this_run):
-                state["progress"] = Progress.read(state["progress"], int(checkpoint.name))
-                purge_step = state["progress"].step + 1
-                _check_same(read_config(state["config"], "its configuration").config, config, folder)
+        state = None if checkpoint is None else json.loads((checkpoint / "state.json").read_text())
+        if state is not None:
+            _check_same(read_config(state["config"], "its configuration").config, config, folder)
         envs, model = _make(config, checkpoint)
         running.callback(envs.close)
         learning = _make_learning(config, folder, envs, running)
         if checkpoint is not None and state is not None:
-            with reading(not_of_this_run):
-                if learning is not None:
-                    learning.restore(checkpoint / "preferences.zip", model)
-                assert config.rl.episode_length is not None
-                check_training_state(model, envs, state["training"], config.rl.episode_length)
-                if (step := state["training"]["counters"]["num_timesteps"]) != purge_step - 1:
-                    raise ValueError(f"it has {step} steps, and its progress {purge_step - 1}.")
-            with reading(not_of_this_run, (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)):
-                restore_environments(model, envs, state["training"])
+            if learning is not None:
+                learning.restore(checkpoint / "preferences.zip", model)
+            restore_counters(model, state["counters"])
         running.enter_context(_tracked(config, folder))
         _write_config(config, folder)
         folder.rewind(checkpoint)
-        _learn(config, folder, envs, model, learning, state, purge_step=purge_step)
+        _learn(config, folder, envs, model, learning, None if state is None else Progress(**state["progress"]))
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
@@ -160,7 +150,7 @@ def _dotted(config: Config) -> dict[str, Any]:
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
-    """Make the environments, and make the algorithm or load it from a checkpoint."""
+    """Make the environments and the algorithm, with the weights and transitions of a checkpoint."""
     rl = config.rl
     assert rl.algorithm is not None
     assert rl.policy_name is not None
@@ -171,14 +161,15 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
     with ExitStack() as on_error:
         on_error.callback(envs.close)
         with constructing(config, "rl.algorithm"):
-            lockstep = config.task is not None and config.task.lockstep
-            envs = ResumableVecEnv(envs, success_threshold=config.success_threshold, lockstep=lockstep)
-            kind, options = algorithm_class(rl.algorithm), algorithm_options(config, envs)
+            envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
+            steps = 0 if checkpoint is None else int(checkpoint.name)
+            kind, options = algorithm_class(rl.algorithm), algorithm_options(config, envs, steps)
             model = kind(rl.policy_name, envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
         if checkpoint is not None:
             load_weights(model, checkpoint / "model.zip")
-            if not ALGORITHMS[rl.algorithm].on_policy:
-                load_replay_buffer(model, checkpoint / "replay_buffer.npz")
+            if (buffer := getattr(model, "replay_buffer", None)) is not None:
+                with np.load(checkpoint / "replay_buffer.npz", allow_pickle=False) as stored:
+                    buffer.load_state_dict(stored)
         on_error.pop_all()
     return envs, model
 
@@ -189,22 +180,21 @@ def _learn(
     envs: ResumableVecEnv,
     model: BaseAlgorithm,
     learning: Learning | None = None,
-    state: dict[str, Any] | None = None,
-    purge_step: int | None = None,
+    progress: Progress | None = None,
 ) -> None:
-    """Train to the end, starting from a checkpoint's state if given; purge TensorBoard events from `purge_step` on."""
+    """Train to the end, from the progress of a checkpoint if given. TensorBoard events after it are purged."""
     assert config.rl.n_steps is not None
     left = config.rl.n_steps - model.num_timesteps
     _log_versions(folder, config, step=model.num_timesteps)
     signals = SignalGuard()
-    callback = RunCallback(config, folder, envs, signals, learning, state)
+    callback = RunCallback(config, folder, envs, signals, learning, progress)
     callbacks = [*([] if learning is None else [learning.callback]), callback]
-    with event_logger(folder.path, purge_step) as logger:
+    with event_logger(folder.path, 0 if progress is None else progress.step + 1) as logger:
         model.set_logger(logger)
         try:
             with signals.active():
                 if left > 0:
-                    model.learn(left, callbacks, log_interval=None, reset_num_timesteps=state is None)  # pyright: ignore[reportArgumentType]
+                    model.learn(left, callbacks, log_interval=None, reset_num_timesteps=progress is None)  # pyright: ignore[reportArgumentType]
         finally:
             callback.close()
     rows, title = folder.metrics(), _title(config)
@@ -256,6 +246,6 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     starts: list[Any] = []
     with suppress(OSError, ValueError, TypeError, RecursionError):  # missing at the first start, or damaged
         starts = list(json.loads(path.read_text()))
-    model = config.reward.model if config.reward.name in ("clip", *LEARNED) else None
+    model = config.reward.model if config.reward.name in ("clip", "preference") else None
     starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
     atomic_write_text(path, json.dumps(starts, indent=2))

@@ -25,7 +25,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -49,10 +48,8 @@ CHECKPOINTED = (*BEST, *HEAD, "metrics.csv")
 """Files copied into each checkpoint."""
 
 _MANIFEST = "manifest.json"
-_NEEDED = {"model.zip", "state.pt"}
+_NEEDED = {"model.zip", "state.json"}
 """Files of every checkpoint."""
-_KNOWN = {*_NEEDED, "replay_buffer.npz", "preferences.zip", *CHECKPOINTED}
-"""Files that a checkpoint may have."""
 _KEPT = 2
 """Number of checkpoints that keep all files."""
 
@@ -92,15 +89,10 @@ class RunFolder:
         """Open an existing folder.
 
         Raises:
-            RunError: It is not the folder of a run, or has symbolic links, which would be written through, or pipes.
+            RunError: It is not the folder of a run.
         """
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
-        for entry in chain(path.iterdir(), path.glob("checkpoints/**/*"), path.glob("videos/*")):
-            if entry.is_symlink():
-                raise RunError(f"The run's folder must not have symbolic links in it. Received {entry}. Remove it.")
-            if not entry.is_file() and not entry.is_dir():
-                raise RunError(f"{entry} must be a file or a folder, as a run writes it. Remove it.")
         return cls(path)
 
     @contextmanager
@@ -153,7 +145,7 @@ class RunFolder:
         folder = complete[-1]
         try:
             manifest = json.loads((folder / _MANIFEST).read_text())
-            damaged = [_MANIFEST] * (not set(manifest) <= _KNOWN) or [
+            damaged = [
                 name
                 for name in sorted(_NEEDED | set(manifest))
                 if not (folder / name).is_file() or _digest(folder / name) != manifest.get(name)

@@ -62,4 +62,6 @@ class SignalGuard:
         if self.received is not None:
             raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
         self.received = number
-        tqdm.write("Interrupted: writing a checkpoint after this rollout. Repeat to stop at once.", file=sys.stderr)
+        tqdm.write(
+            "Interrupted: writing a checkpoint when the episodes have ended. Repeat to stop at once.", file=sys.stderr
+        )

@@ -18,7 +18,7 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.base import fixed_size
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
-from vlmrm_gym.rollouts.play import capture_state, constant_actions, play, random_actions, run_actions
+from vlmrm_gym.rollouts.play import capture_state, check_states, constant_actions, play, random_actions, run_actions
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.validation import find_time_limit
 
@@ -170,7 +170,9 @@ def gather(
         for folder in rollouts:
             check_environment(folder, id, env)
             is_trained = read_settings(folder)["policy"] not in ("random", "constant")
-            for read in read_dataset(folder):
+            recorded = read_dataset(folder)
+            check_states(recorded, made, view)
+            for read in recorded:
                 is_expert = is_trained or _find_success(task, states, read.states, read.success) is not None
                 add(folder.name, read.states, read.success, is_expert=is_expert)
         if states is not None and not runs and not rollouts:

@@ -13,7 +13,6 @@ from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.files import atomic_write_text
-from vlmrm_gym.identity import deciding_fields
 
 
 class Conversation:
@@ -29,7 +28,7 @@ class Conversation:
 
     def __init__(self, settings: EndpointSettings, replies: Path) -> None:
         self._settings = settings
-        self._identity = json.dumps(deciding_fields(settings), sort_keys=True)
+        self._identity = settings.identity
         self._session = Session(settings, logprobs=False)
         self._replies = ScoresFile(replies)
         self._session.share(self._replies, self._identity)

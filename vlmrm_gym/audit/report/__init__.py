@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vlmrm_gym.audit.report import charts, pictures
+from vlmrm_gym.audit.report.pictures import draw_landscape, embed
 from vlmrm_gym.audit.results import Report
 
 
@@ -32,8 +32,10 @@ def render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(charts=charts, pictures=pictures, words=words)
-    environment.filters.update(number=words.format_number, degrees=words.format_degrees, embed=pictures.embed)
+    environment.globals["words"] = words
+    environment.filters.update(
+        number=words.format_number, label=words.label, embed=embed, draw_landscape=draw_landscape
+    )
     return environment.get_template("report.html.j2").render(
         report=report, sections=_sections(report), title=report.candidate.title
     )
@@ -51,8 +53,6 @@ def _sections(report: Report) -> dict[str, str]:
         "exploits": (True, _SEARCHED[report.exploits.noun]),
         "agreement": (True, "Agreement with success"),
         "landscape": (report.landscapes, "Landscape"),
-        "signal": (report.signal.rewards.size, "Signal"),
-        "viewpoints": (True, "Viewpoints"),
         "controls": (report.controls, "Controls"),
         "sheets": (report.sheets, "Contact sheets"),
         "combinations": (report.table, "All combinations"),

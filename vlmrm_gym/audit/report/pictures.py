@@ -1,24 +1,25 @@
-"""Pictures inside of HTML, and colours of numbers."""
+"""Pictures inside of HTML: frames, and rewards along lines of states."""
 
 import base64
 import io
 
 import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 
-from vlmrm_gym.audit.results import Frame
+from vlmrm_gym.audit.results import Landscape
+from vlmrm_gym.terminal import printable
+from vlmrm_gym.validation import truncate
 
 QUALITY = 85
 """Of JPEG."""
-AUC_COLORS = {0.0: (140, 45, 4), 0.5: (246, 240, 228), 1.0: (8, 69, 148)}
-"""RGB of an AUC; colours between are interpolated."""
 
 
-def embed(frame: Frame, side: int, alt: str) -> Markup:
+def embed(frame: NDArray[np.uint8], side: int, alt: str) -> Markup:
     """A frame as an element of HTML that holds the picture, as JPEG.
 
     Args:
-        frame: uint8 (H, W, 3).
+        frame: RGB, uint8 (H, W, 3).
         side: The longest height or width in pixels; larger frames are scaled.
         alt: What it shows.
     """
@@ -28,14 +29,37 @@ def embed(frame: Frame, side: int, alt: str) -> Markup:
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=QUALITY, optimize=True)
-    uri = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
-    return Markup('<img src="{}" width="{}" height="{}" alt="{}">').format(uri, *picture.size, alt)
+    return _element("jpeg", file.getvalue(), *picture.size, alt)
 
 
-def auc_style(auc: float) -> str:
-    """Style of a table's cell: the colour of an AUC, and black or white for the number on it."""
-    channels = zip(*AUC_COLORS.values(), strict=True)
-    color = [round(float(np.interp(auc, list(AUC_COLORS), channel))) for channel in channels]
-    luminance = float((np.array(color) / 255) ** 2.2 @ [0.2126, 0.7152, 0.0722])
-    # Black and white contrast equally with a luminance of 0.179, by the Web Content Accessibility Guidelines.
-    return f"background: rgb({' '.join(map(str, color))}); color: {'#000' if luminance > 0.179 else '#fff'}"
+def draw_landscape(landscape: Landscape) -> Markup:
+    """Rewards over positions, a line for each curve; the states that succeed are shaded."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.add_subplot(xmargin=0)
+    for label, rewards in landscape.curves.items():
+        axes.plot(landscape.positions, rewards, label=printable(truncate(label, 40)))
+    for low, high in [] if landscape.goal is None else goal_spans(landscape.positions, landscape.goal):
+        axes.axvspan(low, high, alpha=0.2, color="green", linewidth=0)
+    axes.set_ylabel("reward")
+    for text in axes.legend(fontsize="small").get_texts():
+        text.set_parse_math(False)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=160)
+    ends = (f"{label} from {rewards[0]:.3g} to {rewards[-1]:.3g}" for label, rewards in landscape.curves.items())
+    return _element(
+        "png", file.getvalue(), 500, 350, f"{landscape.title}: the reward over {landscape.axis}; " + ", ".join(ends)
+    )
+
+
+def goal_spans(positions: NDArray[np.float64], goal: NDArray[np.bool_]) -> list[tuple[float, float]]:
+    """The ranges of positions, ascending, that succeed. A range ends halfway to the next position that does not."""
+    edges = np.concatenate([positions[:1], (positions[1:] + positions[:-1]) / 2, positions[-1:]])
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], goal, [False]]).astype(np.int8)))
+    return [(float(edges[first]), float(edges[end])) for first, end in changes.reshape(-1, 2)]
+
+
+def _element(kind: str, content: bytes, width: int, height: int, alt: str) -> Markup:
+    uri = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return Markup('<img src="{}" width="{}" height="{}" alt="{}">').format(uri, width, height, alt)

@@ -1,0 +1,436 @@
+"""What a server sends is read exactly or refused: over a real socket, by each of those who ask."""
+
+import json
+import math
+import sqlite3
+import warnings
+
+import numpy as np
+import pytest
+from poles import make_pairs
+from vlm_server import KEY, VLMServer, body, chat, completion, send, status
+
+from vlmrm_gym import Endpoint
+from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.preferences import AnswersFile, EndpointLabeler, ask
+from vlmrm_gym.rewards.endpoint_model import _open_scores
+from vlmrm_gym.writing.conversation import Conversation
+
+FRAMES = np.arange(12, dtype=np.uint8).reshape(4, 1, 1, 1, 3)
+"""Four states, of a pixel each."""
+PAIRS = make_pairs(3)
+YES_OR_NO = [("Yes", 0.7), ("No", 0.3)]
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr("vlmrm_gym.endpoint.client.FIRST_PAUSE", 0.01)
+    _open_scores.cache_clear()
+
+
+@pytest.fixture
+def server():
+    with VLMServer() as server:
+        server.complete = lambda body, number: chat("Yes", [("Yes", 0.7, YES_OR_NO)])
+        yield server
+
+
+@pytest.fixture
+def make(server):
+    settings = {"prompt": "The pole is upright.", "model": "m", "base_url": server.url, "retries": 2, "timeout": 5.0}
+    return lambda **more: Endpoint(**{**settings, **more})
+
+
+def score(reward, number=1):
+    return reward.build()(FRAMES[:number]).tolist()
+
+
+def label(server, pairs=PAIRS[:1], file=None, **settings):
+    labeler = EndpointLabeler(model="m", base_url=server.url, **{"retries": 2, "timeout": 5.0, **settings})
+    try:
+        return ask(labeler, pairs, file)
+    finally:
+        labeler.close()
+
+
+def converse(server, path, **settings):
+    conversation = Conversation(EndpointSettings("m", server.url, **{"retries": 2, "timeout": 5.0, **settings}), path)
+    try:
+        return conversation.ask([{"role": "user", "content": "hello"}])
+    finally:
+        conversation.close()
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [("ĠYes", 0.7), ("ĠNo", 0.3)],
+        [("▁Yes", 0.7), ("▁No", 0.3)],
+        [("ĊYes", 0.7), ("No", 0.3)],
+        [(("token_id:9642", b"Yes"), 0.7), (("token_id:2822", b"No"), 0.3)],
+        [("Yes", 0.5), ("ĠYes", 0.2), ("No", 0.1), ("ĠNo", 0.2)],
+        [("No", 0.3)],
+    ],
+)
+def test_tokens_are_read_in_every_spelling(server, make, others):
+    """By one request each."""
+    token = others[0][0] if len(others) > 1 else "Yes"
+    server.complete = lambda body, number: chat("Yes", [(token, 0.7 if len(others) < 4 else 0.5, others)])
+    assert score(make()) == [pytest.approx(0.7, abs=1e-6)]
+    assert server.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "why"),
+    [
+        ([("Yes", 0.7, [])], "empty"),
+        ([("Yes", 0.7, None)], "null"),
+        ([("Yes", {"logprob": None}, YES_OR_NO)], "no number"),
+        ([("Yes", {}, YES_OR_NO)], "missing"),
+        ([("Yes", {"logprob": "-0.3"}, YES_OR_NO)], "a text"),
+        ([("Yes", {"logprob": math.nan}, YES_OR_NO)], "NaN"),
+        ([("Yes", 0.7, [("Yes", {"logprob": 5000}), ("No", 0.3)])], "5000"),
+        ([("Yes", 0.7, [("Yes", {"logprob": 10**400}), ("No", 0.3)])], "what no float can hold"),
+        ([("Yes", 0.7, [("Yes", 1.0), ("No", 1.0)])], "more than all"),
+        ([("Yes", 0.7, [("Yes", 0.7), ("No", {"logprob": math.nan})])], "NaN of another"),
+        ([("Yes", 0.7, 3)], "no list"),
+        ([("Yes", 0.7, {"Yes": -0.3})], "a mapping"),
+        ([], "no tokens"),
+    ],
+)
+def test_what_is_no_probability_means_votes(server, make, logprobs, why):
+    """Three of five say yes. That votes are used, and what they cost, is said once."""
+    texts = iter(["Yes", "No", "Yes", "No", "Yes"] * 2)
+    server.complete = lambda body, number: chat(next(texts), logprobs)
+    with pytest.warns(UserWarning, match=r"m at http\S+ gives no log probabilities.* votes=5 replies") as warned:
+        assert score(make(concurrency=1), 2) == [pytest.approx(0.6)] * 2
+    assert len(warned) == 1
+    assert server.requests == 10
+    assert sum("logprobs" in one for one in server.bodies) == (10 if why == "more than all" else 1)
+
+
+@pytest.mark.parametrize("logprobs", [None, {}, {"content": None}, {"tokens": ["Yes"], "token_logprobs": [-0.1]}])
+def test_other_forms_of_log_probabilities_mean_votes(server, make, logprobs):
+    server.complete = lambda body, number: chat("Yes", logprobs=logprobs)
+    with pytest.warns(UserWarning, match="gives no log probabilities"):
+        assert score(make()) == [1.0]
+    assert server.requests == 5
+    assert sum("logprobs" in one for one in server.bodies) == 1
+
+
+def test_a_reply_without_probabilities_among_others_is_voted_on_within_the_budget(server, make):
+    """The second state has none: it takes as many votes as the budget has."""
+    replies = [chat("Yes", [("Yes", 0.7, YES_OR_NO)]), chat("No"), chat("Yes"), chat("Yes")]
+    server.complete = lambda body, number: replies[number - 1]
+    model = make(concurrency=1, votes=3, call_budget=4).build()
+    assert model(FRAMES[:1]).tolist() == [pytest.approx(0.7)]
+    with pytest.warns(UserWarning, match="gives no log probabilities"):
+        assert model(FRAMES[1:2]).tolist() == [pytest.approx(2 / 3)]
+    with pytest.raises(InputError, match="is used up"):
+        model(FRAMES[2:3])
+    assert server.requests == 4
+
+
+@pytest.mark.parametrize(
+    ("refusal", "numbers"),
+    [
+        ((400, {"error": {"message": "top_logprobs must be <= 5."}}), [20, 5]),
+        ((400, {"error": {"message": "Expected a value <= 3, but got 20 instead.", "param": "top_logprobs"}}), [20, 3]),
+        ((400, {"error": {"message": "Invalid value", "param": "top_logprobs"}}), [20, 5]),
+        ((400, {"error": {"message": "logprobs of 20 is greater than max allowed: 4"}}), [20, 4]),
+        ((400, {"message": "top_logprobs must be below 6"}), [20, 6, 5]),
+        ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be less than or equal to 5",
+                            "ctx": {"le": 5}, "url": "https://errors.pydantic.dev/2.11/v/x"}]}), [20, 5]),
+        ((501, b"top_logprobs: at most 2"), [20, 2]),
+    ],
+)  # fmt: skip
+def test_a_server_that_allows_fewer_alternatives_is_asked_for_so_many(server, make, refusal, numbers):
+    def answer(handler, body, number):
+        if body.get("top_logprobs", 0) > numbers[-1]:
+            return send(handler, *refusal)
+        return send(handler, 200, chat("Yes", [("Yes", 0.7, YES_OR_NO)]))
+
+    server.answer = answer
+    assert score(make(concurrency=1), 2) == [pytest.approx(0.7)] * 2
+    assert [one["top_logprobs"] for one in server.bodies] == [*numbers, numbers[-1]]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "numbers"),
+    [
+        ((400, {"error": {"message": "logprobs are not supported by this model"}}), [20]),
+        ((403, {"error": {"message": "You are not allowed to request logprobs from this model"}}), [20]),
+        ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Extra inputs, not permitted"}]}), [20, 5, 2, 1]),
+        ((400, [{"error": {"message": "Unknown name logprobs"}}]), [20]),
+        ((404, b"No logprobs here."), [20]),
+        ((200, {"error": {"code": 400, "message": "logprobs are not supported"}}), [20]),
+    ],
+)  # fmt: skip
+def test_a_server_that_refuses_log_probabilities_is_asked_for_votes(server, make, refusal, numbers):
+    def answer(handler, body, number):
+        return send(handler, *refusal) if body.get("logprobs") else send(handler, 200, chat("Yes"))
+
+    server.answer = answer
+    with pytest.warns(UserWarning, match=r"gives no log probabilities.* votes=5") as warned:
+        assert score(make(concurrency=1), 2) == [1.0, 1.0]
+    assert len(warned) == 1
+    assert [one["top_logprobs"] for one in server.bodies if "logprobs" in one] == numbers
+    assert server.requests == len(numbers) + 2 * 5
+
+
+def test_refusals_stay_within_the_budget(server, make):
+    """With a call for the first and for each vote, no smaller number is tried."""
+    refusal = {"error": {"message": "top_logprobs must be <= 5"}}
+
+    def answer(handler, body, number):
+        return send(handler, 400, refusal) if body.get("logprobs") else send(handler, 200, chat("Yes"))
+
+    server.answer = answer
+    with pytest.warns(UserWarning, match="gives no log probabilities"):
+        assert score(make(call_budget=6, retries=0)) == [1.0]
+    assert server.requests == 6
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([{"type": "text", "text": "Yes"}], "Yes"),
+        ([{"type": "thinking", "thinking": []}, {"type": "text", "text": "Ye"}, {"type": "text", "text": "s"}], "Yes"),
+    ],
+)
+def test_a_text_in_parts_is_read(server, make, content, text, tmp_path):
+    server.complete = lambda body, number: chat(content, [("Yes", 0.7, YES_OR_NO)])
+    assert score(make()) == [pytest.approx(0.7)]
+    assert converse(server, tmp_path / "answers.db") == (text, False)
+    parts = [{"type": "text", "text": "2"}]
+    server.complete = lambda body, number: chat(parts)
+    assert label(server, stages=2)[0].details["texts"] == ["2"] * 4
+
+
+PAGE = body(b"<html>Welcome</html>", **{"Content-Type": "text/html"})
+NO_COMPLETION = {
+    "a page": (PAGE, "<html>Welcome"),
+    "no choices": (body({"object": "chat.completion"}), '"object": "chat.completion"'),
+    "null": (body(b"null"), "null"),
+    "a list": (body(b"[1, 2]"), r"\[1, 2\]"),
+    "events": (body(b'data: {"choices": []}'), "data:"),
+    "choices that are none": (body({"choices": "Yes"}), '"choices": "Yes"'),
+    "an error of the user's": (body({"error": {"code": 404, "message": "no such model"}}), "404.*no such model"),
+    "a status": (status(418, "a teapot"), "418.*a teapot"),
+    "a redirect": (
+        lambda handler: send(handler, 307, b"", {"Location": "http://elsewhere.example/v1"}),
+        "307: a redirect to http://elsewhere.example/v1, which is not followed",
+    ),
+    "compressed": (body(b"\x1f\x8b", **{"Content-Encoding": "gzip"}), "compressed as gzip"),
+    "escapes": (body(b"\x1b[31mred"), r"\\x1b\[31mred"),
+}
+
+
+@pytest.mark.parametrize("name", NO_COMPLETION)
+def test_what_is_no_completion_is_an_error_at_once_that_has_its_beginning(server, make, name, tmp_path):
+    """It names the server, is not asked for again, and nothing is kept."""
+    fault, said = NO_COMPLETION[name]
+    message = rf"(?s)The server at http://127\.0\.0\.1:\d+ answered .*{said}"
+    server.faults += [fault] * 3
+    with pytest.raises(InputError, match=message):
+        score(make(answers=str(tmp_path / "scores.db")))
+    with AnswersFile(tmp_path / "answers.db") as file:
+        with pytest.raises(RuntimeError, match=message):
+            label(server, file=file)
+        assert file.records() == []
+    with pytest.raises(InputError, match=message):
+        converse(server, tmp_path / "replies.db")
+    assert server.requests == 3
+    assert kept(tmp_path / "scores.db") == kept(tmp_path / "replies.db") == 0
+
+
+def kept(path):
+    with sqlite3.connect(path) as file:
+        return file.execute("SELECT count(*) FROM scores").fetchone()[0]
+
+
+BROKEN = {
+    "an error of a gateway": body({"error": {"code": 502, "message": "bad gateway"}}),
+    "an error in words": body({"error": "overloaded"}),
+    "an error beside choices": body({**completion("Yes"), "error": {"message": "x"}}),
+    "no choice": body({"choices": []}),
+    "an error as the end": body(chat("No", finish_reason="error")),
+    "abortion": body(chat("No", finish_reason="abort")),
+    "an error in a choice": body(chat("No", error={"code": 502})),
+    "no message": body({"choices": [{"message": None}]}),
+    "a number as a text": body(chat(1)),
+    "half": body(b'{"id": "x", "choices": [{"message": {"content": "Ye'),
+    "nothing": body(b""),
+    "nesting": body(b'{"choices": ' + b"[" * 100_000),
+    "parts that are none": body(chat(["Yes"])),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_reply_is_asked_for_again_or_an_error_and_is_never_kept(server, make, name, tmp_path):
+    server.faults += [BROKEN[name]] * 2
+    path = tmp_path / "scores.db"
+    assert score(make(answers=str(path))) == [pytest.approx(0.7)]
+    assert server.requests == 3
+    server.faults += [BROKEN[name]] * 3
+    with pytest.raises(InputError, match=r"answered (200|502)"):
+        score(make(answers=str(path)), 2)
+    assert server.requests == 6
+    assert kept(path) == 1
+    assert score(make(answers=str(path)), 2) == [pytest.approx(0.7)] * 2
+
+
+def test_a_broken_reply_drops_no_pair(server, tmp_path):
+    server.complete = lambda body, number: chat("Image 2")
+    with AnswersFile(tmp_path / "answers.db") as file:
+        server.faults += [BROKEN["no choice"], None, BROKEN["an error as the end"]]
+        assert label(server, file=file)[0].preference == 0.5  # it says so in both orders
+        server.faults += [BROKEN["no choice"]] * 3
+        with pytest.raises(RuntimeError, match="a broken completion"):
+            label(server, PAIRS, file)
+        assert len(file.records()) == 1
+        assert None not in [answer.preference for answer in label(server, PAIRS, file)]
+
+
+def test_what_was_withheld_is_no_answer(server, make):
+    server.complete = lambda body, number: chat("Yes", finish_reason="content_filter")
+    with pytest.warns(UserWarning, match="are none of no, yes"):
+        assert score(make()) == [0.0]
+
+
+@pytest.mark.parametrize("reason", ["length", "MAX_TOKENS"])
+def test_what_was_cut_off_is_said_to_be(server, reason, tmp_path):
+    server.complete = lambda body, number: chat("def reward", finish_reason=reason)
+    assert converse(server, tmp_path / "answers.db") == ("def reward", True)
+
+
+USAGES = [
+    None,
+    {},
+    "many",
+    {"prompt_tokens": -100, "completion_tokens": 10},
+    {"prompt_tokens": "100", "completion_tokens": "10"},
+    {"prompt_tokens": 10**30, "completion_tokens": 1},
+    {"prompt_tokens": math.inf, "completion_tokens": 1},
+    {"prompt_tokens": True, "completion_tokens": 1},
+    {"prompt_tokens": 0, "completion_tokens": 0},
+]
+
+
+@pytest.mark.parametrize("usage", USAGES)
+def test_a_budget_of_tokens_needs_numbers_that_can_be_true(server, make, usage):
+    """Without a budget they are not needed."""
+    server.complete = lambda body, number: chat("Yes", [("Yes", 0.7, YES_OR_NO)]) | {"usage": usage}
+    assert score(make()) == [pytest.approx(0.7)]
+    with pytest.raises(InputError, match="`token_budget` needs a server that counts tokens"):
+        score(make(token_budget=1000), 4)
+    assert server.requests == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "has_advice"),
+    [
+        (400, "this model takes no images", True),
+        (400, "messages[0].content must be a string", True),
+        (415, "no vision", True),
+        (401, "this key may ask about no images", False),
+        (400, "temperature must be at most 2", False),
+        (429, "image quota", False),
+    ],
+)
+def test_only_errors_about_content_advise_another_model(server, make, code, said, has_advice):
+    server.faults += [status(code, said)] * 3
+    with pytest.raises(InputError) as caught:
+        score(make())
+    assert f"answered {code}" in str(caught.value)
+    assert said in str(caught.value)
+    assert ("If its model takes no images" in str(caught.value)) == has_advice
+    assert ("Check the key" in str(caught.value)) == (code == 401)
+
+
+def test_two_servers_of_one_model_name_have_their_own_answers(server, make, tmp_path, monkeypatch):
+    """In one file, and by the environment's address as well."""
+    path = str(tmp_path / "scores.db")
+    with VLMServer() as other:
+        other.complete = lambda body, number: chat("No", [("No", 0.9, [("Yes", 0.1), ("No", 0.9)])])
+        for _ in range(2):
+            assert score(make(answers=path)) == [pytest.approx(0.7)]
+            assert score(make(answers=path, base_url=other.url)) == [pytest.approx(0.1)]
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{other.url}/")
+        assert score(make(answers=path, base_url=None)) == [pytest.approx(0.1)]
+        assert (server.requests, other.requests) == (1, 1)
+        identities = [EndpointLabeler("m", url).identity for url in (server.url, other.url, None)]
+        assert identities[0] != identities[1] == identities[2]
+
+
+def test_an_address_of_the_environment_has_no_password(make, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://me:secret@host/v1")
+    with pytest.raises(ValueError, match="`OPENAI_BASE_URL` must not have a key") as caught:
+        make(base_url=None).build()
+    assert "secret" not in str(caught.value)
+
+
+def test_fields_of_a_request_are_sent_as_they_are(server, make):
+    """Those of `extra_body`, too, as in the package openai."""
+    request = {"temperature": 0, "guided_choice": ["Yes", "No"], "extra_body": {"chat_template_kwargs": {"a": False}}}
+    score(make(request=request))
+    (sent,) = server.bodies
+    assert sent.items() >= {"temperature": 0, "guided_choice": ["Yes", "No"], "model": "m"}.items()
+    assert sent["chat_template_kwargs"] == {"a": False}
+    assert "extra_body" not in sent
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"extra_body": {"model": "dear"}}, "not have 'model'"),
+        ({"extra_body": {"n": 100}}, "not have 'n'"),
+        ({"extra_body": 3}, "Received {'extra_body': 3}"),
+        ({"timeout": 3}, "not have 'timeout'"),
+        ({"stop": object()}, "as JSON can hold them"),
+    ],
+)
+def test_fields_that_are_set_for_each_question_are_refused(make, request_, message):
+    with pytest.raises(ValueError, match=f"`request` must.*{message}"):
+        make(request=request_)
+
+
+def test_a_file_of_answers_without_a_name_is_refused(make):
+    with pytest.raises(ValueError, match=r"`answers` must be the path of a file, or None: in memory\. Received ''\."):
+        make(answers="")
+
+
+def test_the_key_is_in_no_error(server, make, monkeypatch):
+    """Not where a server repeats it as JSON may spell it, nor if no header can have it."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a/b-0123456789")
+    server.faults += [
+        lambda handler: send(handler, 400, b'{"error": "sk-a\\/b-0123456789 is \\u0073k-a/b-0123456789"}')
+    ]
+    with pytest.raises(InputError, match=r'answered 400: {"error": "\*\*\* is \*\*\*"}'):
+        score(make())
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a\x07b")
+    with pytest.raises(ValueError, match="has a character that no key has"):
+        make().build()
+
+
+@pytest.mark.parametrize("settings", [{"request": {"bogus": 1}}, {"request": {"extra_body": {"model": "dear"}}}])
+def test_files_may_ask_for_samples_and_nothing_else(settings, tmp_path):
+    from vlmrm_gym.rewards.specification import names_server
+
+    assert names_server("endpoint", settings)
+    assert not names_server("endpoint", {"request": {"temperature": 0, "max_completion_tokens": 9, "seed": 1}})
+    from vlmrm_gym.cli.score import score as score_file
+
+    (file := tmp_path / "reward.json").write_text(
+        json.dumps({"kind": "endpoint", "prompt": "a", "model": "m", **settings})
+    )
+    with pytest.raises(InputError, match=r"a `request` of more than temperature.* pass --trust-code"):
+        score_file(tmp_path / "none.mp4", reward=str(file))
+
+
+def test_no_warning_where_there_are_log_probabilities(make):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score(make(), 4)

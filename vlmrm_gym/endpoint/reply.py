@@ -1,0 +1,225 @@
+"""Reads what a chat completions server sent: exactly, or not at all."""
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from math import exp
+from typing import Any, NamedTuple
+
+from vlmrm_gym.terminal import printable
+from vlmrm_gym.validation import is_finite, truncate
+
+MAX_TOKENS = 10**8
+"""In a reply, as it counts them: no model has a longer context."""
+_MAX_PAUSE = 120.0
+"""Seconds of `Retry-After` that are waited for."""
+_TOLERANCE = 1e-3
+"""By which the logarithm of a probability may be above 0, as half precision rounds."""
+_CUT_OFF = ("length", "max_tokens", "model_length")
+_BROKEN = ("error", "abort")
+"""Reasons for the end of a text that a server gives for its own failure."""
+
+
+class Failure(Exception):
+    """No reply, or something else in its place.
+
+    Args:
+        said: What happened, as the end of a sentence that begins with the server.
+        status: The HTTP status; None: the server could not be reached, or did not answer in time.
+        again: Whether the next request may succeed.
+        pause: Seconds after which it may, as the server says.
+        words: What the server sent.
+    """
+
+    def __init__(
+        self,
+        said: str,
+        status: int | None = None,
+        *,
+        again: bool = False,
+        pause: float | None = None,
+        words: str = "",
+    ) -> None:
+        super().__init__(said)
+        self.status, self.again, self.pause, self.words = status, again, pause, words
+
+
+class Response(NamedTuple):
+    """What a server sent."""
+
+    status: int
+    headers: dict[str, str]
+    """By their names in lower case."""
+    body: bytes
+
+
+class Token(NamedTuple):
+    """A token of an answer, in plain text, its probability, and the most probable tokens in its place with theirs."""
+
+    text: str
+    probability: float
+    alternatives: Sequence[tuple[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What a model answered."""
+
+    text: str | None
+    """None: it refused, or said nothing."""
+    tokens: Sequence[Token] | None
+    """The text's tokens; None without log probabilities."""
+    truncated: bool
+    model: str
+    """As the server names it."""
+    input_tokens: int | None
+    """None: the server does not say, or nothing that can be true."""
+    output_tokens: int | None
+    calls: int = 1
+    """Requests that were sent, those that failed included."""
+    seconds: float = 0.0
+
+
+def read_reply(response: Response) -> Reply:
+    """Read a completion.
+
+    Raises:
+        Failure: The response is an error, no completion, or one that is broken.
+    """
+    try:
+        content = json.loads(response.body)
+    except (ValueError, RecursionError):
+        content = None
+    error = content.get("error") if isinstance(content, dict) else None
+    status = response.status
+    if status == 200 and error:  # as gateways answer, when the server behind them fails
+        code = str(error.get("code")) if isinstance(error, dict) else ""
+        status = int(code) if re.fullmatch(r"[45]\d\d", code) else 502
+    if status != 200:
+        raise _read_error(status, response)
+    if not isinstance(content, dict) or not isinstance(content.get("choices"), list):
+        torn = content is None and response.body.lstrip()[:1] in (b"", b"{")
+        raise Failure(f"answered 200 with what is no chat completion: {begin(response.body)}", 200, again=torn)
+    try:
+        return _read_completion(content)
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise Failure(f"answered 200 with a broken completion: {begin(response.body)}", 200, again=True) from None
+
+
+def words_of(body: bytes) -> str:
+    """What a server sent, as one line of text: what it writes as JSON in plain characters."""
+    try:
+        said = json.dumps(json.loads(body), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        said = body.decode("utf-8", "replace")
+    return " ".join(printable(said).split())
+
+
+def begin(body: bytes) -> str:
+    """The beginning of what a server sent, for a message."""
+    return truncate(words_of(body), 500) or "nothing"
+
+
+def _read_error(status: int, response: Response) -> Failure:
+    pause = _read_pause(response.headers.get("retry-after", ""))
+    again = status in (408, 409, 425, 429) or (status >= 500 and status != 501)
+    said = f"answered {status}: "
+    if 300 <= status < 400:
+        said += printable(f"a redirect to {response.headers.get('location')}, which is not followed. ")
+    return Failure(
+        said + begin(response.body),
+        status,
+        again=again and (pause or 0) <= _MAX_PAUSE,
+        pause=pause,
+        words=words_of(response.body[:10_000]),
+    )
+
+
+def _read_pause(text: str) -> float | None:
+    """Seconds that `Retry-After` says, as a number or a date."""
+    if re.fullmatch(r"\d{1,9}(\.\d*)?", text):
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+def _read_completion(content: dict[str, Any]) -> Reply:
+    """A completion; one of the errors of what is not there, or of another type, if it is broken."""
+    choice = content["choices"][0]
+    message, reason = choice["message"], choice.get("finish_reason")
+    if not isinstance(reason, str | None) or reason in _BROKEN or choice.get("error"):
+        raise ValueError(reason)
+    text = _read_text(message.get("content"))
+    usage = content.get("usage")
+    counts = (
+        [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
+    )
+    known = bool(counts and any(counts)) and all(type(count) is int and 0 <= count <= MAX_TOKENS for count in counts)
+    return Reply(
+        text=None if message.get("refusal") or reason == "content_filter" else text,
+        tokens=_read_tokens(choice.get("logprobs")),
+        truncated=str(reason).lower() in _CUT_OFF,
+        model=truncate(str(content.get("model") or "")),
+        input_tokens=counts[0] if known else None,
+        output_tokens=counts[1] if known else None,
+    )
+
+
+def _read_text(content: Any) -> str | None:
+    """A message's text, which may be in parts, beside others such as thoughts."""
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if part["type"] in ("text", "output_text")]
+        content = "".join(texts) if texts else None
+    if not isinstance(content, str | None):
+        raise TypeError(content)
+    return content
+
+
+def _read_tokens(logprobs: Any) -> list[Token] | None:
+    """The tokens; None if there are none, no alternatives, or one of the probabilities cannot be one."""
+    try:
+        tokens = [
+            Token(*_read_token(one), [_read_token(other) for other in one.get("top_logprobs") or ()])
+            for one in logprobs["content"]
+        ]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        return None
+    return tokens if any(token.alternatives for token in tokens) else None
+
+
+def _read_token(one: Any) -> tuple[str, float]:
+    logprob = one["logprob"]
+    if logprob != float("-inf") and not (is_finite(logprob) and logprob <= _TOLERANCE):
+        raise ValueError(logprob)
+    return spell(one["token"], one.get("bytes")), min(1.0, exp(logprob))
+
+
+def _byte_of_characters() -> dict[str, int]:
+    """The byte that each character stands for in vocabularies of byte-level BPE, as GPT-2's."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in shown]
+    return {chr(byte): byte for byte in shown} | {chr(256 + number): byte for number, byte in enumerate(others)}
+
+
+_BYTES = _byte_of_characters()
+
+
+def spell(token: str, encoded: Any = None) -> str:
+    r"""A token in plain text: by its bytes where there are any, else by the marks of its vocabulary.
+
+    >>> spell("ĠYes"), spell("▁Yes"), spell("<0x0A>"), spell("token_id:9642", [89, 101, 115])
+    (' Yes', ' Yes', '\n', 'Yes')
+    """
+    if isinstance(encoded, list) and encoded and all(type(byte) is int and 0 <= byte < 256 for byte in encoded):
+        token = bytes(encoded).decode("utf-8", "replace")
+    if byte := re.fullmatch(r"<0x([0-9A-Fa-f]{2})>", token):
+        return bytes.fromhex(byte[1]).decode("utf-8", "replace")
+    if any("Ā" <= character <= "Ń" for character in token):
+        spelled = (bytes([_BYTES[one]]) if one in _BYTES else one.encode("utf-8", "replace") for one in token)
+        token = b"".join(spelled).decode("utf-8", "replace")
+    return token.replace("▁", " ")

@@ -1,0 +1,207 @@
+"""Opens and reads the files of strangers: regular files, which take no more memory than their size.
+
+What is wrong with a file is an `InputError` that names it. An archive, a dataset and a video refer to nothing else.
+"""
+
+import io
+import json
+import math
+import os
+import stat
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.validation import short_repr, truncate
+
+MAX_JSON = 2**22
+"""Bytes of a JSON file, at most."""
+MAX_PIXELS = 2**25
+"""Of a picture, or of one of a video: 8K, and some 100 MB as RGB."""
+_MAX_DEPTH = 32
+"""Of nested lists and mappings."""
+_DEMUXERS = "mov,matroska,avi,gif,apng,mpeg,mpegts,mpegvideo,m4v,flv,asf,ogg,ivf,h264,hevc,webp,webp_pipe,yuv4mpegpipe"
+"""Formats of ffmpeg that hold a video in one file. Playlists and scripts, which name other files, are left out."""
+FFMPEG_LIMITS = ("-format_whitelist", _DEMUXERS, "-protocol_whitelist", "file", "-max_pixels", str(MAX_PIXELS))
+"""Options of ffmpeg, before the input."""
+
+
+@contextmanager
+def reading(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
+    """Raise the errors of a damaged file as an InputError: that it cannot be read, and the last line of the reason."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, ValueError, *errors) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        reason = f"it has no {reason}" if isinstance(error, KeyError) else reason
+        reason = next(iter(reversed(reason.strip().splitlines())), type(error).__name__)
+        raise InputError(f"{path} cannot be read: {truncate(reason)}") from error
+
+
+def check_file(path: str | Path, most: int | None = None) -> int:
+    """See that there is a regular file, and return its size in bytes. It is not opened.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have; None: any number.
+
+    Raises:
+        InputError: It is something else, larger, or not there.
+    """
+    with reading(path):
+        return _check(path, os.stat(path), most)
+
+
+def open_file(path: str | Path, most: int | None = None) -> BinaryIO:
+    """Open a regular file; see `check_file`. A pipe is not waited for."""
+    flags = os.O_BINARY if sys.platform == "win32" else os.O_NONBLOCK | os.O_NOCTTY
+    with reading(path):
+        descriptor = os.open(path, os.O_RDONLY | flags)
+        try:
+            _check(path, os.fstat(descriptor), most)
+        except InputError:
+            os.close(descriptor)
+            raise
+        return os.fdopen(descriptor, "rb")
+
+
+def _check(path: str | Path, found: os.stat_result, most: int | None) -> int:
+    if not stat.S_ISREG(found.st_mode):
+        kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(found.st_mode), "a device")
+        raise InputError(f"{path} must be a regular file. Received {kind}.")
+    if most is not None and found.st_size > most:
+        raise InputError(f"{path} must have at most {most:,} bytes. Received {found.st_size:,}.")
+    return found.st_size
+
+
+def read_file(path: str | Path, most: int) -> bytes:
+    """The content of a regular file of at most `most` bytes; see `check_file`."""
+    with open_file(path, most) as file, reading(path):
+        return file.read(most)
+
+
+def read_text(path: str | Path, most: int) -> str:
+    """The text of a regular file, in UTF-8, of at most `most` bytes; see `check_file`."""
+    content = read_file(path, most)
+    with reading(path):
+        return content.decode("utf-8-sig")  # spreadsheets write a byte-order mark
+
+
+def read_json(path: str | Path) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+        InputError: It is none, too large or nested too deeply; and as `check_file`.
+    """
+    content = read_file(path, MAX_JSON)
+    with reading(path):
+        return parse_json(content)
+
+
+def parse_json(content: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: It is none, or nested too deeply.
+    """
+    too_deep = ValueError(f"JSON may have at most {_MAX_DEPTH} levels of lists and mappings. Received more.")
+    try:
+        value = json.loads(content)
+    except RecursionError:
+        raise too_deep from None
+    waiting = [(value, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise too_deep
+        if isinstance(one, dict | list):
+            waiting += [(inner, depth + 1) for inner in (one.values() if isinstance(one, dict) else one)]
+    return value
+
+
+def check_archive(file: Path | IO[bytes], size: int) -> None:
+    """Raise a ValueError unless a zip file of `size` bytes is as we write it: it takes no more memory than that."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"its entries must not be compressed. Received {short_repr(entry.filename)}.")
+        if sum(entry.file_size for entry in entries) > size:
+            raise ValueError("its entries must not overlap. Received more bytes than the file has.")
+        for entry in entries:
+            if entry.filename.endswith((".pth", ".npz")):
+                with archive.open(entry) as inner:
+                    check_archive(inner, entry.file_size)
+
+
+def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an NPZ file by their names.
+
+    Raises:
+        InputError: It is damaged, compressed, has objects in it, or claims more than it has.
+    """
+    with open_file(path) as file, reading(path, zipfile.BadZipFile, NotImplementedError, EOFError):
+        check_archive(file, os.fstat(file.fileno()).st_size)
+        with zipfile.ZipFile(file) as archive:
+            return {name.removesuffix(".npy"): _read_array(archive.read(name)) for name in archive.namelist()}
+
+
+def _read_array(content: bytes) -> NDArray[Any]:
+    start = io.BytesIO(content)
+    version = np.lib.format.read_magic(start)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(start)
+    if math.prod(shape) * dtype.itemsize != len(content) - start.tell():
+        raise ValueError(f"an array's header says {dtype} {shape}, which is not what follows.")
+    return np.load(io.BytesIO(content), allow_pickle=False)
+
+
+def check_hdf5(path: str | Path) -> None:
+    """See that an HDF5 file is a tree of arrays and texts, all of them in it.
+
+    Raises:
+        InputError: It has links, external or virtual data, filters or objects in it, or claims more than it has; or it
+            is none.
+    """
+    import h5py
+    from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
+
+    size = check_file(path)
+    with reading(path, RuntimeError, KeyError), h5py.File(path, "r") as file:
+        waiting: list[Any] = [file]
+        while waiting:
+            group = waiting.pop()
+            for name in group:
+                link = group.get(name, getlink=True)
+                if not isinstance(link, h5py.HardLink) or h5o.get_info(one := group[name].id).rc != 1:
+                    raise ValueError(f"it must have no links. Received {short_repr(name)}.")
+                if isinstance(one, h5py.h5g.GroupID):
+                    waiting.append(group[name])
+                else:
+                    size -= _stored_size(group[name])
+                if size < 0:
+                    raise ValueError(f"its data must be in it. Received more in {short_repr(name)} than the file has.")
+
+
+def _stored_size(dataset: Any) -> int:
+    """Bytes of an HDF5 dataset, if it is stored in its file as it is. Raises a ValueError otherwise."""
+    import h5py
+
+    made, text = dataset.id.get_create_plist(), h5py.check_string_dtype(dataset.dtype)
+    if made.get_external_count() or dataset.is_virtual or made.get_nfilters():
+        raise ValueError(f"its data must be in it, without filters. Received {short_repr(dataset.name)}.")
+    if not dataset.dtype.hasobject:
+        return dataset.nbytes
+    if text is None or dataset.ndim != 1:
+        raise ValueError(f"it must have numbers and texts. Received {dataset.dtype} for {short_repr(dataset.name)}.")
+    return sum(16 + len(dataset[row]) for row in range(len(dataset)))  # texts may share their bytes
