@@ -7,8 +7,6 @@ import gymnasium as gym
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from vlmrm_gym.infos import SCENE_KEY
-from vlmrm_gym.rewards.clip_options import CLIPFields
-from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.terminal import say_once
 
 PUBLISHED = "ViT-B-32/laion2b_s34b_b79k"
@@ -40,7 +38,7 @@ def _is_known(base: Any) -> bool:
 
 def with_model(specification: Any, model: str) -> Any:
     """A reward's specification that names its model: this one, if it is of a model and names none."""
-    if not isinstance(specification, CLIPFields | Preference) or specification.model is not None:
+    if specification.kind not in ("clip", "preference") or specification.model is not None:
         return specification
     return replace(specification, model=announced(model))
 
