@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from processes import descendants
 from stubs import BuiltBy, DrawnAtHeight, DrawOnly, ReadyFrames
 
@@ -159,11 +160,9 @@ def record(args: Args, stand_in: MakeReward) -> tuple[Any, Any]:
     """The environments' renderer, and the states (B, ...) of one episode of each."""
     envs, actions = make_envs(args, stand_in)
     try:
-        scene = VectorCapture(envs.env, args.camera or args.task.camera)
-        states = []
-        for action in actions[:-1]:
-            _, _, terminations, truncations, infos = envs.env.step(action)
-            states.append(scene.capture(terminations | truncations, infos)[0].rows)
+        scene = VectorCapture(envs.env, AutoresetMode.NEXT_STEP, args.camera or args.task.camera)
+        stepped = np.full(args.num_envs, True)  # without the last action, which only resets
+        states = [scene.capture(stepped, envs.env.step(action)[4])[0].rows for action in actions[:-1]]
         return scene.make_renderer(stand_in().render_size), np.concatenate(states)
     finally:
         envs.close()

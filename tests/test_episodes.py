@@ -6,7 +6,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
+from vlmrm_gym.episodes import Episodes, EpisodeStatistics, finished_episodes, play_episodes
 
 
 class Counter(gym.Env):
@@ -46,6 +46,12 @@ def test_statistics_are_those_of_gymnasium_and_of_the_task(mode):
             assert episode["success_fraction"][i] == length // 2 / length
             seen += 1
     assert seen > 15
+
+
+def test_an_episode_succeeds_from_the_threshold_on():
+    """Half of the steps are enough for a threshold of a half."""
+    episodes = Episodes(np.zeros(4), np.zeros(4), np.array([0.25, 0.5, 0.5, 1.0]))
+    assert [episodes.means(threshold)["success"] for threshold in (0.5, 0.51, 1.0)] == [0.75, 0.25, 0.25]
 
 
 def test_a_reset_begins_statistics_anew():

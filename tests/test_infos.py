@@ -81,3 +81,34 @@ def test_keys_of_captured_states():
     assert {key for key in env.step(0)[4] if key.startswith("vlm_")} == {schema.STATE_KEY}
     assert env.metadata[schema.STATE_KEY]
     env.close()
+
+
+ALL, SOME = np.full(3, True), np.array([True, False, True])
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        ({}, [np.nan, np.nan, np.nan]),
+        ({"success": np.array([True, False, True])}, [1, 0, 1]),  # without a mask: of all
+        ({"success": [True, False, True], "_success": ALL}, [1, 0, 1]),
+        ({"success": np.array([1, 0, 0], dtype=np.uint8), "_success": SOME}, [1, np.nan, 0]),
+        ({"success": np.array([np.True_, None, np.False_], dtype=object), "_success": SOME}, [1, np.nan, 0]),
+        ({"success": np.array([1, 0, 0]), "_success": SOME.astype(np.uint8)}, [1, np.nan, 0]),
+        ({"final_info": {"success": np.array([True, True, False])}, "_final_info": SOME}, [1, np.nan, 0]),
+        ({"final_info": {"success": np.array([True, True, False])}}, [1, 1, 0]),
+        (
+            {
+                "success": np.array([False, False, False]),
+                "_success": ~SOME,
+                "final_info": {"success": np.array([True, True, False]), "_success": SOME},
+                "_final_info": SOME,
+            },
+            [1, 0, 0],
+        ),
+    ],
+    ids=["none", "no mask", "list", "uint8", "objects", "mask of numbers", "final", "final without masks", "both"],
+)
+def test_success_is_read_with_and_without_a_mask(infos, expected):
+    """Each environment's own report; that of the episode that ended where it was reset in the same step."""
+    np.testing.assert_array_equal(schema.read_success(infos, 3), expected)

@@ -197,3 +197,17 @@ def test_env_kwargs_that_are_set_elsewhere_are_named(name):
 def test_env_kwargs_are_a_mapping():
     with pytest.raises(TypeError, match=r"`env_kwargs` must be a mapping of names to values. Received \['g'\]"):
         make_env("Pendulum-v1", prompt=TASK_PROMPT, env_kwargs=["g"])
+
+
+@pytest.mark.parametrize("id", ["Ant-v5", "Pendulum-v1", "MountainCar-v0"])
+def test_an_id_of_gymnasium_with_this_namespace_says_to_wrap_it(id):
+    remedy = rf'Wrap {id}, .*vlmrm_gym.VLMReward\(gym.make\("{id}", render_mode="rgb_array"\), prompt="..."\)'
+    for make in (gym.make, partial(gym.make_vec, num_envs=2), partial(gym.make, prompt=TASK_PROMPT)):
+        with pytest.raises(gym.error.NameNotFound, match=remedy):
+            make(f"VLMRM/{id}")
+
+
+def test_hints_hide_no_version_of_a_task():
+    """Gymnasium calls an environment outdated if another version of its name is registered."""
+    names = [spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"]
+    assert len(set(names)) == len(names)

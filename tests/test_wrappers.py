@@ -3,7 +3,9 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from conftest import TASK_PROMPT
+from counting_env import Counting
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import ResetNeeded
 
@@ -155,4 +157,96 @@ def test_a_weighed_reward_that_float32_cannot_hold_is_refused():
     env.reset(seed=0)
     with pytest.raises(ValueError, match=r"`task_reward_weight` is 1e\+39, so .* Received 1\.0 from environment 0"):
         env.step(0)
+    env.close()
+
+
+class Paying(Counting):
+    """`Counting` whose own reward is what it is told."""
+
+    def __init__(self, reward):
+        super().__init__()
+        self.reward = reward
+
+    def step(self, action):
+        observation, _, *results = super().step(action)
+        return observation, self.reward, *results
+
+
+def one(env):
+    return vlmrm_gym.VLMReward(env, reward="reward_models:PixelReward")
+
+
+def several(env):
+    return vlmrm_gym.VLMRewardVectorEnv([lambda: env], reward="reward_models:PixelReward")
+
+
+@pytest.mark.parametrize("reward", [None, np.zeros(1), [0.5], "0.5", np.zeros((1, 1))], ids=repr)
+@pytest.mark.parametrize(("door", "action"), [(one, 0), (several, np.zeros(1, dtype=int))])
+def test_an_own_reward_that_is_not_one_number_is_refused(reward, door, action):
+    env = door(Paying(reward))
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=r"`env` must return one number as its own reward. Received .* from <Paying"):
+        env.step(action)
+    env.close()
+
+
+@pytest.mark.parametrize("reward", [3, 3.0, np.float32(3), np.array(3), np.int64(3), torch.tensor(3.0)], ids=repr)
+def test_an_own_reward_of_any_kind_of_number(reward):
+    env, envs = one(Paying(reward)), several(Paying(reward))
+    env.reset(seed=0), envs.reset(seed=0)
+    task_reward = env.step(0)[4]["task_reward"]
+    assert (type(task_reward), task_reward) == (float, 3.0)
+    assert envs.step(np.zeros(1, dtype=int))[4]["task_reward"].tolist() == [3.0]
+    env.close(), envs.close()
+
+
+class OldestFrame:
+    """The number that the oldest of the last 3 frames encodes."""
+
+    clip_length, clip_stride, batch_size = 3, 1, 4
+
+    def __call__(self, clips):
+        return clips[:, 0, 0, 0].astype(np.int64) @ (1, 256, 65536)
+
+    def render_size(self, height, width):
+        return height, width
+
+
+def test_an_environment_that_resets_itself_is_refused():
+    """Its clips would reach into the episode before, and the step that only resets would have a reward."""
+    for env in (gym.wrappers.Autoreset(Counting()), gym.wrappers.TimeLimit(gym.wrappers.Autoreset(Counting()), 5)):
+        with pytest.raises(ValueError, match=r"`env` must not reset itself: .*Autoreset\(VLMReward\(env\)\)"):
+            one(env)
+
+
+def oldest_frames(env, steps):
+    env.reset(seed=0)
+    return [env.step(0)[1] for _ in range(steps)]
+
+
+def test_autoreset_around_a_scored_environment():
+    """Episodes of 4 count 2 to 5 and 7 to 10: clips of 3 begin anew, and the step that only resets has no reward."""
+    env = gym.wrappers.Autoreset(vlmrm_gym.VLMReward(Counting([4]), reward=OldestFrame()))
+    assert oldest_frames(env, 9) == [2, 2, 2, 3, 0, 7, 7, 7, 8]
+    env.close()
+
+
+class ResetsItself(gym.Wrapper):
+    """Resets in the step after the end, and says so nowhere."""
+
+    ended = False
+
+    def step(self, action):
+        results = (*self.env.reset(), 0.0, False, False) if self.ended else self.env.step(action)
+        if self.ended:
+            observation, info, *results = results
+            results = (observation, *results, info)
+        self.ended = results[2] or results[3]
+        return results
+
+
+def test_clips_end_with_their_episode_even_where_nobody_calls_reset():
+    """The frame of the reset is 6: no later clip has one of the first episode's, 2 to 5."""
+    env = vlmrm_gym.VLMReward(ResetsItself(Counting([4])), reward=OldestFrame())
+    assert oldest_frames(env, 9) == [2, 2, 2, 3, 6, 6, 6, 7, 8]
     env.close()

@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.infos import read_success
+from vlmrm_gym.steps import VectorSteps, find_autoreset_mode
 
 
 class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -33,12 +34,16 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
 
     Args:
         env: A `VLMRewardVectorEnv`, or any other vector environment, whose own reward is then the task reward.
+        autoreset_mode: When an environment that has ended is reset: needed if the metadata of `env` do not say.
+
+    Raises:
+        ValueError: Nothing says when environments are reset.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], *, autoreset_mode: AutoresetMode | str | None = None) -> None:
         super().__init__(env)
-        self._skips_resets = AutoresetMode(env.metadata["autoreset_mode"]) == AutoresetMode.NEXT_STEP
-        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self._steps = VectorSteps("env", env, autoreset_mode)
+        self.metadata = {**env.metadata, "autoreset_mode": self._steps.mode}
         self._sums = np.zeros((4, self.num_envs))
         """Rewards, steps, task rewards and successes of the current episodes."""
 
@@ -53,31 +58,28 @@ class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those of `options={"reset_mask": ...}`; their statistics begin anew."""
-        mask = (options or {}).get("reset_mask")
-        mask = np.full(self.num_envs, True) if mask is None else mask
-        self._sums[:, mask], self._ended[mask] = 0, False
-        return self.env.reset(seed=seed, options=options)
+        observations, infos, mask = self._steps.reset(seed, options)
+        self._sums[:, mask] = 0
+        return observations, infos
 
     def step(
         self, actions: Any
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Step; see the class for the infos."""
-        observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        stepped = ~self._ended if self._skips_resets else np.full(self.num_envs, True)
-        success = read_success(infos, self.num_envs)
-        task_rewards = infos.get("task_reward", rewards)
-        self._sums += np.where(stepped, [rewards, np.ones(self.num_envs), task_rewards, success], 0)
-        self._ended = stepped & (terminations | truncations)
-        returns, steps, task_returns, successes = np.where(self._ended, self._sums, 0)
-        self._sums[:, self._ended] = 0
+        step = self._steps.step(actions)
+        success = read_success(step.infos, self.num_envs)
+        task_rewards = step.infos.get("task_reward", step.rewards)
+        self._sums += np.where(step.stepped, [step.rewards, np.ones(self.num_envs), task_rewards, success], 0)
+        returns, steps, task_returns, successes = np.where(step.ends, self._sums, 0)
+        self._sums[:, step.ends] = 0
         episode = {
             "r": returns,
             "l": steps.astype(np.int64),
             "task_return": task_returns,
             "success_fraction": successes / np.maximum(steps, 1),
         }
-        infos = {**infos, "episode": episode, "_episode": self._ended.copy()}
-        return observations, rewards, terminations, truncations, infos
+        infos = {**step.infos, "episode": episode, "_episode": step.ends}
+        return step.observations, step.rewards, step.terminations, step.truncations, infos
 
 
 def finished_episodes(infos: Mapping[str, Any]) -> list[dict[str, float]]:
@@ -127,21 +129,28 @@ class Episodes:
         return {**means, "success_fraction": float(self.success_fractions.mean())}
 
 
-def play_episodes(envs: VectorEnv[Any, Any, Any], policy: Callable[[Any], Any], *, seed: int) -> Episodes:
+def play_episodes(
+    envs: VectorEnv[Any, Any, Any],
+    policy: Callable[[Any], Any],
+    *,
+    seed: int,
+    autoreset_mode: AutoresetMode | str | None = None,
+) -> Episodes:
     """Play one episode in every environment.
 
     Args:
         envs: Without `overlap`, so that rewards are known when an episode ends, and with automatic resets.
         policy: Maps observations of all environments to their actions.
         seed: Of the first environment; the others' follow.
+        autoreset_mode: When an environment that has ended is reset: needed if the metadata of `envs` do not say.
 
     Raises:
         ValueError: The environments have `overlap`, or no automatic resets.
         Exception: An environment or scoring raised it.
     """
-    if AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.DISABLED:
+    if find_autoreset_mode("envs", envs, autoreset_mode) == AutoresetMode.DISABLED:
         raise ValueError("`envs` must reset themselves: episodes end at different steps. Received disabled autoreset.")
-    envs = EpisodeStatistics(envs)
+    envs = EpisodeStatistics(envs, autoreset_mode=autoreset_mode)
     observations, _ = envs.reset(seed=seed)
     results, running = np.zeros((3, envs.num_envs)), np.full(envs.num_envs, True)
     while running.any():

@@ -74,9 +74,11 @@ SCENE_UPDATE_KEY = "vlm_scene_update"
 
 
 def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:
-    """Whether each environment reports success, 0 or 1; NaN where it reports neither."""
+    """Whether each environment reports success, 0 or 1; NaN where it reports neither. Without a mask all report it."""
     success = np.full(num_envs, np.nan)
-    for reported in (infos, infos.get("final_info", {})):  # the latter where same-step autoreset has ended an episode
+    final = infos.get("final_info", {})  # where same-step autoreset has ended an episode
+    for reported, reporting in ((infos, True), (final, infos.get("_final_info", True))):
         if "success" in reported:
-            success = np.where(reported["_success"], reported["success"], success)
+            mask = np.full(num_envs, reported.get("_success", reporting), dtype=np.bool_)
+            success[mask] = np.asarray(reported["success"])[mask]
     return success

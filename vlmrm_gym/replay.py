@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, late_fields, unflatten_field
 from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns, find_featured
 from vlmrm_gym.rewards.heads import Head
+from vlmrm_gym.steps import as_flags, as_rewards, check_final_observations, find_autoreset_mode
 from vlmrm_gym.validation import (
     check_observation_space,
     check_positive_integer,
     check_reward_wrappers,
-    check_vector_env,
     is_array_space,
 )
 
@@ -69,10 +69,12 @@ class ReplayBuffer:
         device: Device of the storage and of the samples.
         seed: Seed of the sampling.
         features_dtype: How features are kept: "float32", or "float16" in half of the memory.
+        autoreset_mode: When an environment that has ended is reset: needed if the metadata of `envs` do not say.
 
     Raises:
         ValueError: The capacity is below 1, or too high for the memory that its features would take; `envs` is not a
-            vector environment, or has a wrapper that changes rewards which arrive later; or a space is of another kind.
+            vector environment, does not say when it resets, or has a wrapper that changes rewards which arrive later;
+            or a space is of another kind.
     """
 
     def __init__(
@@ -83,12 +85,12 @@ class ReplayBuffer:
         device: torch.device | str = "cpu",
         seed: int = 0,
         features_dtype: FeaturesDtype = "float32",
+        autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         check_positive_integer("capacity", capacity)
-        check_vector_env(envs)
+        self._same_step = find_autoreset_mode("envs", envs, autoreset_mode) == AutoresetMode.SAME_STEP
         check_reward_wrappers(envs)
         self.capacity, self.device = int(capacity), torch.device(device)
-        self._same_step = AutoresetMode(envs.metadata["autoreset_mode"]) == AutoresetMode.SAME_STEP
         observation_space, action_space = envs.single_observation_space, envs.single_action_space
         check_observation_space("envs.single_observation_space", observation_space)
         if not is_array_space(action_space):
@@ -144,25 +146,32 @@ class ReplayBuffer:
             infos: See `vlmrm_gym.infos`.
 
         Raises:
-            ValueError: `infos` was not returned by a `VLMRewardVectorEnv`; or as `add_rewards`.
+            ValueError: `infos` was not returned by a `VLMRewardVectorEnv`, or lacks the last observation of an episode
+                that ended; an array has not one element for each environment; or as `add_rewards`.
             RuntimeError: As `add_rewards`.
         """
         if "_task_reward" not in infos:
             raise ValueError(f"`infos` must be what a VLMRewardVectorEnv returned. Received the keys {list(infos)}.")
-        if self._same_step and not infos["_task_reward"].all():
+        if self._same_step and not np.all(infos["_task_reward"]):
             raise ValueError(
                 "`infos` must be what a VLMRewardVectorEnv returned. Received some without `task_reward`, as of a "
                 "vector of VLMReward. Put VLMRewardVectorEnv around a vector of unscored environments."
             )
+        num_envs = self._pending.num_envs
+        terminated, truncated = (
+            as_flags(f"`{name}`", flags, num_envs)
+            for name, flags in (("terminations", terminations), ("truncations", truncations))
+        )
         step = {
             **flatten_field("observations", observations),
             "actions": actions,
             **flatten_field("next_observations", next_observations),
-            "terminations": terminations,
+            "terminations": terminated,
         }
         step = {name: np.array(step[name]) for name in self._storage if name in step}
         if self._same_step:  # an ended environment returned the first observation of its next episode
-            for i in np.flatnonzero(terminations | truncations):
+            check_final_observations(infos, terminated | truncated)
+            for i in np.flatnonzero(terminated | truncated):
                 for name, values in flatten_field("next_observations", infos["final_obs"][i]).items():
                     step[name][i] = values
         transitions = list(zip(*step.values(), strict=True))
@@ -170,7 +179,8 @@ class ReplayBuffer:
             if "vlm_rewards" in infos:
                 self._pending.add(i, int(infos["vlm_step_index"][i]), transitions[i])
             else:
-                late = late_fields({**infos, "vlm_rewards": rewards[:, None]}, i)
+                own = as_rewards("`rewards`", rewards, num_envs)
+                late = late_fields({**infos, "vlm_rewards": own[:, None]}, i)
                 columns = self._late.arrive(late, f"environment {i}", stored=len(self))
                 self._store([(*transitions[i], *(column[0] for column in columns))])
         self.add_rewards(infos)

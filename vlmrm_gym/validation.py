@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -92,6 +92,14 @@ def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDAr
     return weighed
 
 
+def as_task_reward(env: gym.Env[Any, Any], reward: Any) -> float:
+    """An environment's own reward as a float. Raise a ValueError unless it is one number."""
+    number = np.asarray(reward)
+    if number.shape or number.dtype.kind not in "biuf":
+        raise ValueError(f"`env` must return one number as its own reward. Received {short_repr(reward)} from {env}.")
+    return float(number)
+
+
 def check_env(env: object) -> None:
     """Raise a TypeError unless a value is a single environment."""
     if isinstance(env, gym.Env):
@@ -102,13 +110,33 @@ def check_env(env: object) -> None:
     raise TypeError(f"`env` must be a gymnasium.Env. Received {short_repr(env)}. {remedy}")
 
 
+def check_no_autoreset(env: gym.Env[Any, Any]) -> None:
+    """Raise a ValueError if an environment's wrappers reset it in a step: no action led to the state of that step."""
+    if any(isinstance(one, gym.wrappers.Autoreset) for one in layers(env)):
+        raise ValueError(
+            f"`env` must not reset itself: the step that only resets has no reward. Received {env}. Put Autoreset "
+            "around the scored environment: Autoreset(VLMReward(env))."
+        )
+
+
 def find_time_limit(env: gym.Env[Any, Any]) -> int | None:
     """Steps after which an environment truncates an episode, as far as its spec or its `TimeLimit` wrappers say."""
     limits = [None if env.spec is None else env.spec.max_episode_steps]
-    while isinstance(env, gym.Wrapper):
-        limits.append(env._max_episode_steps if isinstance(env, gym.wrappers.TimeLimit) else None)
-        env = env.env
+    limits += [one._max_episode_steps for one in layers(env) if isinstance(one, gym.wrappers.TimeLimit)]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """An environment or a vector of such, the one that it wraps, and so on."""
+    yield env
+    while isinstance(env, gym.Wrapper | VectorWrapper):
+        env = env.env
+        yield env
+
+
+def find_metadata(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], key: str) -> Any:
+    """An entry of an environment's metadata, or of those of one that it wraps: wrappers may drop it. None without."""
+    return next((value for one in layers(env) if (value := one.metadata.get(key)) is not None), None)
 
 
 def as_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
@@ -122,38 +150,28 @@ def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
 
     Of a vector whose environments are in other processes, the metadata are those of the first.
     """
-    wrapped = env
-    while not (scored_by := wrapped.metadata.get(SCORED_KEY)) and isinstance(wrapped, gym.Wrapper | VectorWrapper):
-        wrapped = wrapped.env
-    if scored_by:
+    if scored_by := find_metadata(env, SCORED_KEY):
         raise ValueError(
             f"`env` must not be scored already. Received {env}, which has a {scored_by} in it. Pass the "
             f"{'vector environment' if isinstance(env, VectorEnv) else 'environment'} that this one was made of; or "
             "make it with another prompt or reward: gym.make(ID, prompt=...)."
         )
-    if isinstance(wrapped, SyncVectorEnv):
-        for single in wrapped.envs:
+    if isinstance(base := env.unwrapped, SyncVectorEnv):
+        for single in base.envs:
             check_unscored(single)
 
 
 def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
     """Raise a ValueError if a wrapper changes rewards that come later: it would change the NaN in their place."""
     changing: VectorEnv[Any, Any, Any] | None = None
-    while isinstance(envs, VectorWrapper):
-        if isinstance(envs, VectorRewardWrapper | gym.wrappers.vector.NormalizeReward):
-            changing = envs
-        if changing is not None and getattr(envs, "defers_rewards", False):
+    for one in layers(envs):
+        if isinstance(one, VectorRewardWrapper | gym.wrappers.vector.NormalizeReward):
+            changing = one
+        if changing is not None and getattr(one, "defers_rewards", False):
             raise ValueError(
                 "`envs` must have no wrapper that changes rewards: they arrive later, in the infos. Received "
                 f'{changing}. Change them in `reward=`, or make the environments with scoring="step".'
             )
-        envs = envs.env
-
-
-def check_vector_env(envs: object) -> None:
-    """Raise a ValueError unless a value is a vector environment."""
-    if not isinstance(envs, VectorEnv):
-        raise ValueError(f"`envs` must be a vector environment, such as `gym.make_vec` returns. Received {envs!r}.")
 
 
 def is_array_space(space: gym.Space[Any]) -> bool:
@@ -171,13 +189,13 @@ def check_observation_space(parameter: str, space: gym.Space[Any]) -> None:
         )
 
 
-def check_autoreset_mode(autoreset_mode: AutoresetMode | str) -> AutoresetMode:
+def check_autoreset_mode(autoreset_mode: AutoresetMode | str, parameter: str = "autoreset_mode") -> AutoresetMode:
     """Return the mode with this name. Raise a ValueError if there is none."""
     try:
         return AutoresetMode(autoreset_mode)
     except ValueError:
         names = ", ".join(repr(mode.value) for mode in AutoresetMode)
-        raise ValueError(f"`autoreset_mode` must be one of {names}. Received {short_repr(autoreset_mode)}.") from None
+        raise ValueError(f"`{parameter}` must be one of {names}. Received {short_repr(autoreset_mode)}.") from None
 
 
 class _ShortRepr(reprlib.Repr):

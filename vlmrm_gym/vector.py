@@ -26,6 +26,7 @@ from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.sparse import SparseScoring
+from vlmrm_gym.steps import VectorSteps
 from vlmrm_gym.validation import (
     SCORED_KEY,
     check_autoreset_mode,
@@ -100,7 +101,8 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             `{"load": 3600, "draw": 300, "encode": 900}`; None is no limit. Progress is the loaded model, 64 drawn
             frames, or the frames that the model encodes at once. With Ray also `"schedule": 600`: how long the first
             worker may wait for a place.
-        autoreset_mode: For a list of functions: when an environment that has ended is reset. None: next-step.
+        autoreset_mode: When an environment that has ended is reset: "NextStep", "SameStep" or "Disabled". None: as the
+            metadata of a vector environment say, which need it if they do not; for a list of functions next-step.
         options: The other fields of `CLIP`, short for `reward=CLIP(...)`; see `VLMReward`.
 
     Raises:
@@ -158,9 +160,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
             specification = with_model(specification, default_model(self.env))
+            self._steps = VectorSteps("env", self.env, mode)
             self.metadata = {
-                "autoreset_mode": AutoresetMode.NEXT_STEP,  # of environments that do not say
                 **self.env.metadata,
+                "autoreset_mode": self._steps.mode,
                 SCORED_KEY: "VLMRewardVectorEnv",
             }
             self.reward, self.episode_log = specification, episode_log
@@ -173,7 +176,7 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
             self._needs_reset = False
             """Whether an exception has left `step`, or a reset of all environments."""
             self._weight = float(task_reward_weight)
-            self._capture = VectorCapture(self.env, camera, quality)
+            self._capture = VectorCapture(self.env, self._steps.mode, camera, quality)
             num_views = self._capture.num_views
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
             share = max_pending_bytes // 2  # for the queue, and for states that have not been submitted
@@ -212,10 +215,10 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
 
         Unfinished episodes are scored: their rewards arrive as at the end of an episode.
         """
-        mask = (options or {}).get("reset_mask")
-        self._begin_call(self._delivery.is_interrupted and mask is not None)
-        needs_reset, self._needs_reset = self._needs_reset and mask is not None, True
-        observations, infos = self.env.reset(seed=seed, options=options)
+        of_some = (options or {}).get("reset_mask") is not None
+        self._begin_call(self._delivery.is_interrupted and of_some)
+        needs_reset, self._needs_reset = self._needs_reset and of_some, True
+        observations, infos, mask = self._steps.reset(seed, options)
         self._capture.reset(mask)
         self._delivery.reset(mask)
         if self.defers_rewards:
@@ -242,19 +245,17 @@ class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
         self._begin_call(self._delivery.is_interrupted or self._needs_reset)
         self._needs_reset = True
         self._capture.begin_step()
-        observations, task_rewards, terminations, truncations, infos = self.env.step(actions)
-        ends = terminations | truncations
-        states, stepped, infos = self._capture.capture(ends, infos)
-        task_rewards = np.asarray(task_rewards, dtype=np.float64)
-        infos = {**infos, "task_reward": task_rewards, "_task_reward": stepped}
-        offsets = weigh_task_rewards(self._weight, task_rewards)
+        step = self._steps.step(actions)
+        states, infos = self._capture.capture(step.stepped, step.infos)
+        infos = {**infos, "task_reward": step.rewards, "_task_reward": step.stepped}
+        offsets = weigh_task_rewards(self._weight, step.rewards)
         if self.defers_rewards:
-            rewards = np.where(stepped, np.nan, 0.0)
-            own = self._delivery.append(states, stepped, ends, offsets, infos)
+            rewards = np.where(step.stepped, np.nan, 0.0)
+            own = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
         else:
-            rewards, own = self._delivery.score(states, stepped, ends, offsets, infos)
+            rewards, own = self._delivery.score(states, step.stepped, step.ends, offsets, infos)
         self._needs_reset = False
-        return observations, rewards, terminations, truncations, infos | own
+        return step.observations, rewards, step.terminations, step.truncations, infos | own
 
     def flush(self) -> dict[str, Any]:
         """Score all pending states, those of unfinished episodes too, and wait: as learners on parts of episodes need.

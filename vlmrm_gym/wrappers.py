@@ -20,7 +20,9 @@ from vlmrm_gym.scoring.clips import EpisodeClips, check_clip_fits
 from vlmrm_gym.scoring.local import see
 from vlmrm_gym.validation import (
     SCORED_KEY,
+    as_task_reward,
     check_env,
+    check_no_autoreset,
     check_task_reward_weight,
     check_unscored,
     find_time_limit,
@@ -66,8 +68,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         options: The other fields of `CLIP`, such as `baseline`, `alpha` and `model`, short for `reward=CLIP(...)`.
 
     Raises:
-        ValueError: The environment does not render arrays or is scored already, or a parameter is out of range. The
-            message names it.
+        ValueError: The environment does not render arrays, is scored already or resets itself (`Autoreset`), or a
+            parameter is out of range. The message names it.
         DependencyNotInstalled: MuJoCo cannot draw without OpenGL. The message names the package to install.
         TypeError: `env` is not an environment, a prompt is not a text, or both a prompt and a reward were passed.
         FileNotFoundError: The checkpoint does not exist.
@@ -91,6 +93,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         from vlmrm_gym.rewards.devices import resolve_device  # deferred: importing the package loads no torch
 
         check_env(env)
+        check_no_autoreset(env)
         check_unscored(env)
         check_task_reward_weight(task_reward_weight)
         keywords = VLMReward.__init__.__kwdefaults__ or ()
@@ -128,13 +131,17 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
-        self._clips.begin_episode()
-        self._memory = None
+        self._begin_episode()
         return observation, info
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
-        """Step the environment, then score the frame of its new state."""
-        observation, task_reward, terminated, truncated, info = self.env.step(action)
+        """Step the environment, then score the frame of its new state.
+
+        Raises:
+            ValueError: The environment's own reward is not one number.
+        """
+        observation, own_reward, terminated, truncated, info = self.env.step(action)
+        task_reward = as_task_reward(self.env, own_reward)
         state, change = self._view.capture()
         states = self._clips.extend(States(state[None], [change]))
         frames = states.gather(see(states, self._renderer, self._score.info), slice(None))
@@ -142,9 +149,14 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
             rewards, self._memory = self._score.continue_episode(frames, self._memory)
         else:
             rewards = self._score(frames)
-        reward = float(rewards[0])
-        reward += float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward], dtype=np.float64))[0])
-        return observation, reward, terminated, truncated, {**info, "task_reward": float(task_reward)}
+        if terminated or truncated:  # also where `reset` is not called next: nothing later sees states of this episode
+            self._begin_episode()
+        reward = float(rewards[0]) + float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))[0])
+        return observation, reward, terminated, truncated, {**info, "task_reward": task_reward}
+
+    def _begin_episode(self) -> None:
+        self._clips.begin_episode()
+        self._memory = None
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:
         """Refuse to compute rewards from goals, as hindsight experience replay asks environments with goals to.

@@ -63,6 +63,16 @@ def test_frames_of_floats_are_an_error_of_the_environment():
         play_held(env, view, 0)
 
 
+@pytest.mark.parametrize("reward", [None, np.zeros(1)], ids=repr)
+def test_an_own_reward_that_is_not_one_number_is_an_error_of_the_environment(reward):
+    env = gym.make("CartPole-v1", render_mode="rgb_array", disable_env_checker=True)
+    env = gym.wrappers.TransformReward(env, lambda _: reward)
+    with pytest.raises(
+        InputError, match=r"`env` must return one number as its own reward. Received .* from <Transform"
+    ):
+        play(env, StateView(env), lambda _: 0, seed=0, steps=3, behaviour="constant")
+
+
 @pytest.mark.parametrize("around", [lambda env: env, lambda env: gym.wrappers.TransformReward(env, float)])
 def test_the_time_limit_of_a_function_is_that_of_its_wrappers(around):
     """`spec` is None for an environment that `gym.make` did not make."""

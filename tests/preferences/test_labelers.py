@@ -5,6 +5,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -181,6 +182,18 @@ def test_a_myopic_teacher_weighs_the_last_states_most():
     # -10 against -(15 * 0.09 + 15 * 0.3 + 5) = -10.85, and -(15 * 0.01 + 15 * 0.1 + 5) = -6.65
     assert preferences(GroundTruthLabeler(myopia=0.3), [pair]) == [0.0]
     assert preferences(GroundTruthLabeler(myopia=0.1), [pair]) == [1.0]
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+@pytest.mark.parametrize("name", ["task_rewards", "grades"])
+def test_a_pair_with_a_sum_that_is_nan_is_skipped(where, name):
+    """Neither segment is known to be better, whatever the teacher's faults."""
+    sides = {"first": make_side(1, grades=np.ones(1)), "second": make_side(60, grades=np.ones(1))}
+    if name == "task_rewards":
+        sides = {key: replace(side, grades=None) for key, side in sides.items()}
+    sides[where] = replace(sides[where], **{name: np.array([np.nan])})
+    for labeler in (GroundTruthLabeler(), GroundTruthLabeler(equal=100, temperature=1.0, mistakes=1.0)):
+        assert preferences(labeler, [Pair(**sides, prompt="")]) == [None]
 
 
 def test_mistakes_skips_and_temperature_have_their_rates():

@@ -35,7 +35,8 @@ ALLOWED = {
     **{name: set() for name in LEAVES},
     "untrusted": LEAVES,
     "database": LEAVES | {"untrusted"},
-    "episodes": BASE,
+    "steps": BASE,  # of vector environments
+    "episodes": BASE | {"steps"},
     "folders": BASE,
     "tiny": set(),
     "vlmrm_gym": BASE,  # __init__.py; what it offers lazily is imported when it is used
@@ -56,14 +57,15 @@ ALLOWED = {
         "rewards",
     },
     "wrappers": BASE | {"capture", "rendering", "rewards", "scoring"},
-    "vector": BASE | {"capture", "episode_log", "rendering", "rewards", "scoring"},
+    "vector": BASE | {"steps", "capture", "episode_log", "rendering", "rewards", "scoring"},
     "registration": BASE | {"envs", "rewards", "wrappers", "vector"},
     "pending": BASE,
     "relabeling": BASE | {"rewards"},
-    "replay": BASE | {"rewards", "pending", "relabeling"},
+    "replay": BASE | {"steps", "rewards", "pending", "relabeling"},
     "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "relabeling"},
     "sb3": BASE
     | {
+        "steps",
         "capture",
         "rewards",
         "wrappers",

@@ -10,6 +10,7 @@ import pytest
 from counting_env import Counting
 
 import vlmrm_gym
+from vlmrm_gym.episode_log import EpisodeLog
 
 NOTHING = np.zeros(2, dtype=int)
 
@@ -100,4 +101,31 @@ def test_exceptions_at_any_moment_change_no_reward_that_is_delivered(alarm, opti
             assert {index: reward for index, reward in rewards.items() if own.get(index, reward) != reward} == {}
             assert len(own.keys() & rewards.keys()) > 200
     assert raised > 50
+    envs.close()
+
+
+class Stutters(Counting):
+    """Reports a success that is no number, once."""
+
+    def step(self, action):
+        *results, info = super().step(action)
+        return *results, {**info, "success": "?" if self.steps == 3 else 0.0}
+
+
+def test_a_step_that_was_not_recorded_keeps_its_index():
+    """The environments have made it: the next one has an index of its own, in the infos and in the log."""
+    base, log = Stutters([5]), EpisodeLog(2**20)
+    envs = make([base], episode_log=log)
+    envs.reset(seed=0)
+    indices = [envs.step(NOTHING[:1])[4]["vlm_step_index"][0] for _ in range(2)]
+    with pytest.raises(ValueError, match="could not convert string"):
+        envs.step(NOTHING[:1])
+    envs.reset()
+    for _ in range(5):
+        infos = envs.step(NOTHING[:1])[4]
+        indices.append(infos["vlm_step_index"][0])
+    assert indices == [0, 1, 3, 4, 5, 6, 7]
+    assert infos["vlm_reward_start"][0] == 3
+    np.testing.assert_array_equal(infos["vlm_rewards"][0], base.expected_rewards[3:])
+    assert (log.episodes[-1].start, log.episodes[-1].rewards.tolist()) == (3, base.expected_rewards[3:])
     envs.close()

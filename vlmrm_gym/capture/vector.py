@@ -16,7 +16,7 @@ from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rendering.stored import FrameStore, check_frame
-from vlmrm_gym.validation import find_time_limit
+from vlmrm_gym.validation import find_metadata, find_time_limit
 
 Mask = NDArray[np.bool_]
 
@@ -35,6 +35,7 @@ class VectorCapture:
 
     Args:
         env: A vector environment, of environments made with `render_mode="rgb_array"`.
+        mode: When an environment that has ended is reset.
         camera: See `make_renderer`.
         quality: See `make_renderer`.
 
@@ -43,14 +44,16 @@ class VectorCapture:
             an episode cannot be read.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], camera: Any = None, quality: Quality = "fast") -> None:
+    def __init__(
+        self, env: VectorEnv[Any, Any, Any], mode: AutoresetMode, camera: Any = None, quality: Quality = "fast"
+    ) -> None:
         self._env: VectorEnv[Any, Any, Any] = env
         self._base: Any = env.unwrapped
         self._shared_view: StateView | None = None
         """The view of `HumanoidVectorEnv`, whose environments all have the same scene."""
         self._wrapped: list[CaptureState] = []
         """The environments of a `SyncVectorEnv`, wrapped."""
-        captures = env.metadata.get(STATE_KEY)
+        captures = find_metadata(env, STATE_KEY)
         if captures and hasattr(self._base, "single_env"):
             self._shared_view = StateView(self._base.single_env, camera, quality, pin=False)
         elif isinstance(self._base, SyncVectorEnv):
@@ -67,14 +70,11 @@ class VectorCapture:
                     "`env` must have all of its environments wrapped in `CaptureState`, or none. Received some."
                 )
         self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
-        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        if not self._captures and self._mode == AutoresetMode.SAME_STEP:
+        if not self._captures and mode == AutoresetMode.SAME_STEP:
             raise ValueError(
                 f"`autoreset_mode` cannot be same-step for {env}: what it renders after an episode's end is the next "
                 "episode's first frame. Use next-step, or wrap its environments in `vlmrm_gym.CaptureState`."
             )
-        self._awaiting_reset: Mask = np.zeros(env.num_envs, dtype=np.bool_)
-        """Where the next step only resets."""
         self._forget_scenes()
         self._in_step = False
         """Whether a step has begun whose states have not been read."""
@@ -128,16 +128,15 @@ class VectorCapture:
         if self._shared_view is not None:
             self._shared_view.pin_camera()
 
-    def reset(self, mask: Mask | None) -> None:
-        """Call this after every reset of all environments, or of those in a mask.
+    def reset(self, mask: Mask) -> None:
+        """Call this after every reset of the environments in a mask.
 
         Raises:
             ValueError: The environments render frames of different sizes.
         """
-        self._awaiting_reset[slice(None) if mask is None else mask] = False
         if self._shared_view is not None:
             self._shared_view.reset()
-        if self._check_frames and mask is None:
+        if self._check_frames and mask.all():
             shapes = [frame.shape for frame in self._frames()]
             if len(set(shapes)) > 1:
                 raise ValueError(f"`env` must have environments that render frames of one size. Received {shapes}.")
@@ -166,29 +165,21 @@ class VectorCapture:
         """How the scene of each environment differs from the renderer's."""
         self._num_updates = [0] * self._env.num_envs
 
-    def capture(self, ends: Mask, infos: dict[str, Any]) -> tuple[States, Mask, dict[str, Any]]:
+    def capture(self, expected: Mask, infos: dict[str, Any]) -> tuple[States, dict[str, Any]]:
         """Read the states that a step led to.
 
         Args:
-            ends: bool (num_envs,), where the step has ended an episode.
+            expected: bool (num_envs,), where there is one: not where the step only resets.
             infos: Returned by the step.
 
         Returns:
-            A state for each environment; bool (num_envs,), where it is valid: not where the step only resets; and the
-            infos without states.
+            A state for each environment, undefined where there is none; and the infos without states.
 
         Raises:
             RuntimeError: A wrapper dropped states or scene updates.
         """
-        expected = ~self._awaiting_reset
-        self._awaiting_reset = ends & (self._mode == AutoresetMode.NEXT_STEP)
         if not self._captures:
-            return States(np.stack(self._frames())), expected, infos
-        if not isinstance(infos, dict):
-            raise TypeError(
-                f"`env` must return infos as a dict. Received {type(infos).__name__}. Put the wrapper that converts "
-                "them around VLMRewardVectorEnv instead."
-            )
+            return States(np.stack(self._frames())), infos
         infos, states, stepped = self._take_states(infos)
         if "final_info" in infos:  # of environments that were reset in the same step
             infos["final_info"], final_states, final = self._take_states(infos["final_info"])
@@ -207,9 +198,9 @@ class VectorCapture:
             )
         self._in_step = False
         if self._shared_view is not None:
-            return States(states, self._shared_changes()), stepped, infos
+            return States(states, self._shared_changes()), infos
         changed = any(change is not None for change in self._changes)
-        return States(states, list(self._changes) if changed else None), stepped, infos
+        return States(states, list(self._changes) if changed else None), infos
 
     def _shared_changes(self) -> Sequence[SceneChange | None] | None:
         """How the shared scene differs from the renderer's, for each environment."""

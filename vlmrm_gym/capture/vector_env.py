@@ -19,17 +19,12 @@ def as_vector_env(
 
     Args:
         env: A vector environment, or functions that make environments.
-        mode: When an environment that has ended is reset; None: a vector environment's own, otherwise next-step.
+        mode: When an environment of such functions that has ended is reset; None: next-step.
 
     Raises:
-        ValueError: `env` is neither, has the same environment twice, or resets in another mode.
+        ValueError: `env` is neither, or has the same environment twice.
     """
     if isinstance(env, VectorEnv):
-        if mode is not None and mode != AutoresetMode(env.metadata.get("autoreset_mode", mode)):
-            raise ValueError(
-                f"`autoreset_mode` cannot change that of a vector environment. Received {mode.value!r}, but {env} has "
-                f"{env.metadata['autoreset_mode']!r}. Leave it out, or pass a list of functions."
-            )
         if isinstance(env.unwrapped, SyncVectorEnv):
             _check_distinct(env.unwrapped.envs)
         return env

@@ -1,5 +1,6 @@
 """The wrapper that puts an environment's states into its infos."""
 
+import copy
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ from vlmrm_gym.capture.state_view import StateView
 from vlmrm_gym.infos import SCENE_KEY, SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
+from vlmrm_gym.validation import as_task_reward
 
 
 class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
@@ -53,14 +55,20 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment, then read its state."""
+        """Step the environment, then read its state.
+
+        The observation is a copy: environments that reuse their array overwrite it in the next reset.
+
+        Raises:
+            ValueError: The environment's own reward is not one number.
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
         state, change = self._view.capture()
         info = {**info, STATE_KEY: state}
         if change is not self._sent:
             info[SCENE_UPDATE_KEY] = SceneUpdate.between(self._num_updates, self._sent, change)
             self._sent, self._num_updates = change, self._num_updates + 1
-        return observation, reward, terminated, truncated, info
+        return copy.deepcopy(observation), as_task_reward(self.env, reward), terminated, truncated, info
 
     @property
     def stores_frames(self) -> bool:

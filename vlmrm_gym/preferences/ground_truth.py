@@ -15,6 +15,8 @@ from vlmrm_gym.validation import check_fraction, check_integer, is_number
 class GroundTruthLabeler(LabelerSpec):
     """Prefers the segment with the higher sum of the task's grade, or of the environment's own rewards if it has none.
 
+    A pair with a sum that is NaN is skipped: nothing can be said of it.
+
     The faults are those of B-Pref's teachers (Lee et al., 2021, arXiv 2111.03026). A fault depends on `seed` and the
     pair alone: not on the order in which pairs are asked.
 
@@ -60,7 +62,7 @@ class GroundTruthLabeler(LabelerSpec):
         graded = pair.first.grades is not None and pair.second.grades is not None
         difference = self._sum(pair.second, graded) - self._sum(pair.first, graded)
         skip, choice, mistake = np.random.default_rng([self.seed, int(pair.key, 16)]).random(3)
-        if skip < self.skips:
+        if skip < self.skips or np.isnan(difference):
             return Answer(preference=None)
         if abs(difference) <= self.equal:
             return Answer(preference=0.5)

@@ -12,10 +12,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.validation import short_repr
+from vlmrm_gym.validation import as_task_reward, short_repr
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""
@@ -60,8 +60,8 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         behaviour: What chooses the actions.
 
     Raises:
-        InputError: The environment changed to a model or an appearance that its states cannot describe, or its frames
-            are not uint8 (H, W, 3).
+        InputError: The environment changed to a model or an appearance that its states cannot describe, its frames are
+            not uint8 (H, W, 3), or its own reward is not one number.
     """
     observation, _ = env.reset(seed=seed)
     view.reset()
@@ -76,7 +76,8 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         observations.append(copy.deepcopy(observation))  # the environment may reuse its arrays
         captured.append(capture_state(view))
         infos.append(info)
-        results.append((float(reward), bool(terminated), bool(truncated)))
+        with as_input_error():
+            results.append((as_task_reward(env, reward), bool(terminated), bool(truncated)))
         if terminated or truncated:
             break
     task_rewards, terminations, truncations = (np.array(column) for column in zip(*results, strict=True))

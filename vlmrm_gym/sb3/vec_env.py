@@ -18,7 +18,8 @@ from vlmrm_gym.pending import late_fields
 from vlmrm_gym.relabeling import find_featured
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
-from vlmrm_gym.validation import check_observation_space, check_reward_wrappers, check_vector_env, short_repr
+from vlmrm_gym.steps import VectorSteps
+from vlmrm_gym.validation import check_observation_space, check_reward_wrappers
 
 
 class VLMVecEnv(VecEnv):
@@ -35,19 +36,26 @@ class VLMVecEnv(VecEnv):
     Args:
         envs: A vector environment with same-step autoreset whose infos have `task_reward`.
         success_threshold: Fraction of an episode's steps that must be successes for `is_success`.
+        autoreset_mode: "SameStep": needed if the metadata of `envs` do not say when they reset.
 
     Raises:
-        ValueError: `envs` is not a vector environment, has another autoreset mode, or a wrapper that changes rewards
-            which arrive later; or its observation space is not a box or discrete space, or a flat Dict of such spaces.
+        ValueError: `envs` is not a vector environment, has another autoreset mode or does not say which, or has a
+            wrapper that changes rewards which arrive later; or its observation space is not a box or discrete space, or
+            a flat Dict of such spaces.
     """
 
-    def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], *, success_threshold: float = 0.5) -> None:
-        check_vector_env(envs)
-        mode = AutoresetMode(envs.metadata["autoreset_mode"])
-        if mode != AutoresetMode.SAME_STEP:
+    def __init__(
+        self,
+        envs: gym.vector.VectorEnv[Any, Any, Any],
+        *,
+        success_threshold: float = 0.5,
+        autoreset_mode: AutoresetMode | str | None = None,
+    ) -> None:
+        self._steps = VectorSteps("envs", envs, autoreset_mode)
+        if self._steps.mode != AutoresetMode.SAME_STEP:
             raise ValueError(
-                f"`envs` must reset in the same step, as Stable-Baselines3 does. Received {short_repr(mode.value)}. "
-                'Make them with autoreset_mode="SameStep".'
+                "`envs` must reset in the same step, as Stable-Baselines3 does. Received "
+                f'{self._steps.mode.value!r}. Make them with autoreset_mode="SameStep".'
             )
         check_reward_wrappers(envs)
         check_observation_space("envs.single_observation_space", envs.single_observation_space)
@@ -78,7 +86,7 @@ class VLMVecEnv(VecEnv):
         if any(options != self._options[0] for options in self._options):
             raise ValueError(f"`options` must be the same for all environments. Received {self._options}.")
         self._rollout_steps_left = 0
-        observations, infos = self.envs.reset(seed=seeds, options=self._options[0] or None)
+        observations, infos, _ = self._steps.reset(seeds, self._options[0] or None)
         self._reset_seeds()
         self._reset_options()
         self._add_rewards(infos)
@@ -103,7 +111,8 @@ class VLMVecEnv(VecEnv):
             ValueError: An algorithm trains on this with a buffer that does not wait for rewards, or `evaluate_policy`
                 evaluates it under a `VecMonitor` that does not.
         """
-        observations, rewards, terminations, truncations, infos = self.envs.step(self._actions)
+        step = self._steps.step(self._actions)
+        rewards, infos = step.rewards, step.infos
         if "task_reward" not in infos:
             raise RuntimeError(
                 f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
@@ -115,13 +124,14 @@ class VLMVecEnv(VecEnv):
         if callers.monitored:
             self._warn_of_missing_returns()
         self._skip_lost_steps(infos)
-        dones = terminations | truncations
+        dones = step.ends
         env_infos = [_select_env(infos, i) for i in range(self.num_envs)]
         for i, (info, tracker) in enumerate(zip(env_infos, self._trackers, strict=True)):
-            info["TimeLimit.truncated"] = bool(truncations[i] and not terminations[i])
+            info["TimeLimit.truncated"] = bool(step.truncations[i] and not step.terminations[i])
             if dones[i]:
-                info["terminal_observation"] = info.pop("final_obs")
-                info.update(info.pop("final_info"))
+                info["terminal_observation"] = step.infos["final_obs"][i]
+                info.pop("final_obs", None)
+                info.update(info.pop("final_info", {}))
             info |= {"vlm_step_index": tracker.num_steps, "vlm_env_uid": self._env_uid}
             success_fraction = tracker.step(info["task_reward"], info.get("success"))
             if dones[i]:
@@ -144,7 +154,7 @@ class VLMVecEnv(VecEnv):
         if self._rollout_steps_left:
             self._rollout_steps_left -= 1
             rewards = np.zeros(self.num_envs)
-        return observations, rewards.astype(np.float32), dones, env_infos
+        return step.observations, rewards.astype(np.float32), dones, env_infos
 
     def rollout_rewards(self, count: int) -> NDArray[np.float32]:
         """Score all pending states, and return the newest rewards of each environment: float32 (count, num_envs).

@@ -96,12 +96,12 @@ class RewardDelivery:
         yield
         self.is_interrupted = False
 
-    def reset(self, mask: Mask | None) -> None:
-        """Call this at every reset of all environments, or of those in a mask: it ends unfinished episodes."""
+    def reset(self, mask: Mask) -> None:
+        """Call this at every reset of the environments in a mask: it ends unfinished episodes."""
         if self.is_interrupted:
             self._begin_anew()
         with self._changing():
-            self._end_episodes(np.full(len(self._pending), True) if mask is None else mask)
+            self._end_episodes(mask)
 
     def _begin_anew(self) -> None:
         """Forget the states that have no rewards. What is delivered next says that these rewards will not come."""

@@ -1,10 +1,12 @@
 """Environments made from a configuration."""
 
+import copy
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.wrappers import TransformObservation
 
 from vlmrm_gym.registration import (
     make_base_vector_env,
@@ -21,7 +23,7 @@ class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step; `infos["task_reward"]` is the reward."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        own = {"task_reward": rewards, "_task_reward": np.full(self.num_envs, True)}
+        own = {"task_reward": np.array(rewards), "_task_reward": np.full(self.num_envs, True)}
         return observations, rewards, terminations, truncations, {**infos, **own}
 
 
@@ -76,7 +78,9 @@ def _make_unscored(
     assert length is not None
     if task is None:
         make = partial(make_external_env, config.id, length, config.env_kwargs)
-        return SyncVectorEnv([make] * num_envs, autoreset_mode=mode)
+        # Copies: environments that reuse their array would overwrite an episode's last observation.
+        copying = lambda: TransformObservation(make(), copy.deepcopy, None)  # noqa: E731
+        return SyncVectorEnv([copying] * num_envs, autoreset_mode=mode)
     env_kwargs = _look(config) | curriculum
     return make_base_vector_env(task, num_envs, episode_length=length, autoreset_mode=mode, **env_kwargs)
 

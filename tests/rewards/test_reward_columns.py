@@ -1,0 +1,105 @@
+"""RewardColumns: stored rewards are of one head, or a buffer is not sampled."""
+
+import numpy as np
+import pytest
+
+from vlmrm_gym.relabeling import RewardColumns
+
+
+def late(versions, number=1.0, reward=None):
+    """What arrives: features (T, 1, 2) of this number, and rewards of heads of these versions."""
+    count = len(versions)
+    return {
+        "vlm_rewards": np.full(count, number if reward is None else reward, dtype=np.float32),
+        "vlm_features": np.full((count, 1, 2), number, dtype=np.float32),
+        "vlm_task_rewards": np.full(count, 0.25, dtype=np.float32),
+        "vlm_reward_version": np.array(versions, dtype=np.int64),
+    }
+
+
+def columns(*arrivals):
+    made = RewardColumns(100, "capacity")
+    for versions in arrivals:
+        made.arrive(late(versions), "environment 0", stored=0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "is_settled"),
+    [
+        ([[1, 1], [1]], True),
+        ([[2], [2, 2]], True),
+        ([[1], [2]], False),  # a newer head's
+        ([[2], [1]], False),  # an older head's, late
+        ([[2], [2, 1, 2]], False),
+        ([[1, 2]], False),
+        ([[2, 1]], False),
+        ([[], [1]], True),
+    ],
+    ids=str,
+)
+def test_rewards_of_several_versions_are_not_settled(arrivals, is_settled):
+    assert columns(*arrivals).is_settled is is_settled
+
+
+def test_what_was_loaded_is_of_its_version():
+    """Environments that are made anew count their heads from 1: theirs are older."""
+    made = RewardColumns(100, "capacity")
+    made.restore({"reward_version": 2, "fingerprint": ""})
+    assert made.is_settled
+    made.arrive(late([1]), "environment 0", stored=0)
+    assert not made.is_settled
+
+
+def three_times(features):
+    return 3 * features[:, 0, 0]
+
+
+def test_after_a_relabel_what_arrives_is_made_anew():
+    """Of older heads too: 3 times the number, plus the weighted task reward."""
+    made = columns([2])
+    made.relabel(three_times, 0)
+    rewards, features, task_rewards = made.arrive(late([1, 1], number=2.0), "environment 0", stored=0)
+    assert rewards.tolist() == [6.25, 6.25]
+    assert (features.tolist(), task_rewards.tolist()) == ([[[2.0, 2.0]]] * 2, [0.25, 0.25])
+    assert made.is_settled
+
+
+def test_after_a_relabel_a_newer_head_s_rewards_stay_and_are_not_settled():
+    from vlmrm_gym.rewards.heads import NewestHead
+
+    made, head = columns([1]), NewestHead(three_times)
+    made.relabel(head, 0)
+    assert made.arrive(late([1], number=2.0), "environment 0", stored=0)[0].tolist() == [6.25]
+    assert made.is_settled
+    assert made.arrive(late([2], number=2.0), "environment 0", stored=0)[0].tolist() == [2.0]
+    assert not made.is_settled
+    head.replace(three_times)
+    made.relabel(head, 0)
+    assert made.is_settled
+    assert made.arrive(late([2], number=2.0), "environment 0", stored=0)[0].tolist() == [6.25]
+    assert made.is_settled
+
+
+def test_a_reward_that_is_not_known_is_not_settled():
+    made = columns([1])
+    made.arrive(late([1], reward=np.nan), "environment 0", stored=0)
+    made.arrive(late([1]), "environment 0", stored=0)
+    assert not made.is_settled
+
+
+def test_no_late_reward_changes_nothing():
+    made = columns([2])
+    assert [len(column) for column in made.arrive(late([]), "environment 0", stored=0)] == [0, 0, 0]
+    assert made.is_settled
+
+
+def test_the_version_is_saved_unless_a_relabel_made_the_rewards():
+    assert columns([2]).state["reward_version"] == 2
+    assert columns([2], [1]).state["reward_version"] == -1
+    made = columns([2])
+    made.relabel(three_times, 0)
+    assert made.state["reward_version"] == -1
+    again = RewardColumns(100, "capacity")
+    again.restore(made.state)
+    assert not again.is_settled

@@ -1,0 +1,114 @@
+"""VLMVecEnv: how ends of episodes, their last observations and successes reach Stable-Baselines3."""
+
+import numpy as np
+import pytest
+from counting_env import Counting
+from gymnasium.vector import SyncVectorEnv
+
+import vlmrm_gym
+from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
+from vlmrm_gym.training.environments import TaskRewardVectorEnv
+
+
+class Ending(Counting):
+    """Episodes of 3 steps, the last of which terminates or truncates, or both; successes as they are told."""
+
+    def __init__(self, terminates=True, truncates=False, successes=(), **options):
+        super().__init__([3], **options)
+        self.ends, self.successes = (terminates, truncates), successes
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            terminated, truncated = self.ends
+        if self.successes:
+            info = {"success": self.successes[self.step_of_episode - 1]}
+        return observation, reward, terminated, truncated, info
+
+
+def scored(*bases, **options):
+    options = {"reward": "reward_models:PixelReward", "autoreset_mode": "SameStep", **options}
+    return vlmrm_gym.VLMRewardVectorEnv([lambda base=base: base for base in bases], **options)
+
+
+def steps(envs, count):
+    envs.reset()
+    return [envs.step(np.zeros(envs.num_envs, dtype=int)) for _ in range(count)]
+
+
+ENDS = [(True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(("terminates", "truncates"), ENDS)
+@pytest.mark.parametrize("scoring", ["episode", "step"])
+def test_only_a_time_limit_that_does_not_terminate_is_bootstrapped(terminates, truncates, scoring):
+    """Stable-Baselines3's convention: an action that also terminates leads to no state with a value."""
+    envs = VLMVecEnv(scored(Ending(terminates, truncates), Ending(True, False, first=100), scoring=scoring))
+    results = steps(envs, 6)
+    assert [dones.tolist() for _, _, dones, _ in results] == [[False] * 2, [False] * 2, [True] * 2] * 2
+    truncated = [[info["TimeLimit.truncated"] for info in infos] for *_, infos in results]
+    assert truncated == [[False] * 2, [False] * 2, [truncates and not terminates, False]] * 2
+    lengths = [[info["episode"]["l"] for info in infos if "episode" in info] for *_, infos in results]
+    assert lengths == [[], [], [3, 3]] * 2
+    envs.close()
+
+
+@pytest.mark.parametrize(("terminates", "truncates"), ENDS)
+def test_the_buffer_keeps_which_ends_are_time_limits(terminates, truncates):
+    """Its samples' `dones` are 1 where the action terminated the episode only."""
+    envs = VLMVecEnv(scored(Ending(terminates, truncates)))
+    buffer = DeferredReplayBuffer(10, envs.observation_space, envs.action_space, "cpu")
+    observations = envs.reset()
+    for _ in range(6):
+        after, rewards, dones, infos = envs.step(np.zeros(1, dtype=int))
+        buffer.add(observations, after, np.zeros(1), rewards, dones, infos)
+        observations = after
+    assert buffer.size() == 6
+    samples = buffer._get_samples(np.arange(6))
+    assert samples.dones[:, 0].tolist() == [0, 0, float(terminates)] * 2
+    assert samples.rewards[:, 0].tolist() == [2, 3, 4, 6, 7, 8]
+    envs.close()
+
+
+def test_only_ends_have_a_last_observation():
+    envs = VLMVecEnv(scored(Ending()))
+    seen = [infos[0].get("terminal_observation") for *_, infos in steps(envs, 6)]
+    assert [None if own is None else own.tolist() for own in seen] == [None, None, [4], None, None, [8]]
+    assert not any(key in infos[0] for *_, infos in steps(envs, 3) for key in ("final_obs", "final_info"))
+    envs.close()
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(0.6, True), (2 / 3, True), (0.7, False)])
+def test_an_episode_succeeds_from_the_threshold_on(threshold, expected):
+    """2 of 3 steps; the last step's success counts, which is in `final_info`."""
+    envs = VLMVecEnv(scored(Ending(successes=[False, True, True])), success_threshold=threshold)
+    infos = [infos[0] for *_, infos in steps(envs, 3)]
+    assert [info.get("is_success") for info in infos] == [None, None, expected]
+    assert [info["success"] for info in infos] == [False, True, True]
+    assert infos[2]["episode"]["success"] == 2 / 3
+    envs.close()
+
+
+def test_step_indices_and_starts_follow_each_other():
+    """Those of each environment, for episodes that end at other times: a start is the number that arrived before."""
+    envs = VLMVecEnv(scored(Counting([2, 3]), Counting([4], first=100)))
+    arrived, indices = [0, 0], [[], []]
+    for *_, infos in steps(envs, 12):
+        for i, info in enumerate(infos):
+            indices[i].append(info["vlm_step_index"])
+            if "vlm_rewards" in info:
+                assert info["vlm_reward_start"] == arrived[i]
+                arrived[i] += len(info["vlm_rewards"])
+    assert indices == [list(range(12))] * 2
+    assert arrived == [12, 12]
+    envs.close()
+
+
+def test_task_rewards_as_the_reward_keep_the_last_observation():
+    """As training on the environment's own reward makes them."""
+    envs = VLMVecEnv(TaskRewardVectorEnv(SyncVectorEnv([Ending], autoreset_mode="SameStep")))
+    results = steps(envs, 3)
+    assert [rewards.tolist() for _, rewards, *_ in results] == [[0.5]] * 3
+    assert results[2][3][0]["terminal_observation"].tolist() == [4]
+    assert results[2][3][0]["episode"]["r"] == 1.5
+    envs.close()

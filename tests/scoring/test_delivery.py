@@ -1,0 +1,155 @@
+"""RewardDelivery: what says which transitions rewards belong to. The model is a list of each environment's own."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+from counting_env import Counting
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import vlmrm_gym
+from vlmrm_gym.rewards.base import ClipShape
+from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
+from vlmrm_gym.scoring.sparse import SparseScoring
+
+LENGTHS = [[2, 3], [4], [1, 5, 2]]
+
+
+class Paid(Counting):
+    """`Counting` whose own reward is the count modulo 7."""
+
+    def step(self, action):
+        observation, _, *results = super().step(action)
+        return observation, float(self.count % 7), *results
+
+
+def make(lengths, **options):
+    """Environments whose rewards are twice the count plus 1, plus a quarter of their own, and these environments."""
+    bases = [Paid(own, first=1_000 * number) for number, own in enumerate(lengths)]
+    options = {"reward": "reward_models:TwoFeatures", "task_reward_weight": 0.25, "return_features": True, **options}
+    return vlmrm_gym.VLMRewardVectorEnv([lambda base=base: base for base in bases], **options), bases
+
+
+def check(infos, bases, arrived):
+    """What has arrived belongs to the oldest transitions without rewards; `arrived` counts those with."""
+    for i in np.flatnonzero(infos["_vlm_rewards"]):
+        count, start = len(infos["vlm_rewards"][i]), arrived[i]
+        own = slice(start, start + count)
+        numbers = np.array(bases[i].expected_rewards[own])
+        assert infos["vlm_reward_start"][i] == start
+        assert infos["vlm_episode_index"][i] == len(set(bases[i].episodes[: start + 1])) - 1  # without empty ones
+        np.testing.assert_array_equal(infos["vlm_features"][i][:, 0, 0], numbers)
+        np.testing.assert_array_equal(infos["vlm_task_rewards"][i], 0.25 * (numbers % 7))
+        np.testing.assert_array_equal(infos["vlm_rewards"][i], 2 * numbers + 1 + 0.25 * (numbers % 7))
+        assert infos["vlm_reward_version"][i] == 1
+        arrived[i] += count
+    for name in ("vlm_reward_start", "vlm_episode_index", "vlm_features", "vlm_task_rewards", "vlm_reward_version"):
+        np.testing.assert_array_equal(infos[f"_{name}"], infos["_vlm_rewards"])
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    mode=st.sampled_from(["NextStep", "SameStep"]),
+    overlap=st.booleans(),
+    max_pending_bytes=st.sampled_from([1, 100, 2**30]),
+    calls=st.lists(st.sampled_from(["step"] * 8 + ["flush", "reset"]), min_size=1, max_size=40),
+)
+def test_starts_and_indices_say_which_transitions_rewards_belong_to(mode, overlap, max_pending_bytes, calls):
+    """Over episodes of different lengths, parts of episodes, flushes and resets: each once, in order, none left out."""
+    envs, bases = make(LENGTHS, autoreset_mode=mode, overlap=overlap, max_pending_bytes=max_pending_bytes)
+    envs.reset(seed=0)
+    arrived = [0] * 3
+    for call in calls:
+        if call == "step":
+            before = [len(base.expected_rewards) for base in bases]
+            infos = envs.step(np.zeros(3, dtype=int))[4]
+            stepped = [len(base.expected_rewards) > count for base, count in zip(bases, before, strict=True)]
+            assert infos["_vlm_step_index"].tolist() == stepped
+            assert infos["vlm_step_index"][stepped].tolist() == np.array(before)[stepped].tolist()
+        else:
+            infos = envs.flush() if call == "flush" else envs.reset()[1]
+        check(infos, bases, arrived)
+    check(envs.flush(), bases, arrived)
+    assert arrived == [len(base.expected_rewards) for base in bases]
+    envs.close()
+
+
+def test_rewards_of_every_step_have_the_same_features_and_parts():
+    envs, bases = make(LENGTHS, autoreset_mode="SameStep", scoring="step")
+    envs.reset(seed=0)
+    for step in range(9):
+        _, rewards, *_, infos = envs.step(np.zeros(3, dtype=int))
+        numbers = np.array([base.expected_rewards[step] for base in bases])
+        np.testing.assert_array_equal(rewards, 2 * numbers + 1 + 0.25 * (numbers % 7))
+        assert [features[0, 0, 0] for features in infos["vlm_features"]] == numbers.tolist()
+        assert [own.tolist() for own in infos["vlm_task_rewards"]] == [[0.25 * (number % 7)] for number in numbers]
+    envs.close()
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_which_rewards_are_interpolated_is_said(every):
+    """The first, every so manyth and the last state of each episode are scored."""
+    envs, _ = make([[5]], autoreset_mode="SameStep", score_every=every)
+    envs.reset(seed=0)
+    for _ in range(5):
+        infos = envs.step(np.zeros(1, dtype=int))[4]
+    assert infos["vlm_scored"][0].tolist() == [step % every == 0 or step == 4 for step in range(5)]
+    envs.close()
+
+
+def test_a_newer_head_makes_what_is_delivered_after_it():
+    envs, _ = make([[2]], autoreset_mode="SameStep", task_reward_weight=0.0)
+    envs.reset(seed=0)
+    versions = []
+    for step in range(6):
+        if step == 3:
+            envs.head.replace(lambda features: -features[:, 0, 0])
+        infos = envs.step(np.zeros(1, dtype=int))[4]
+        if infos["_vlm_rewards"][0]:
+            versions.append((int(infos["vlm_reward_version"][0]), infos["vlm_rewards"][0].tolist()))
+    assert versions == [(1, [5, 7]), (2, [-5, -6]), (2, [-8, -9])]
+    envs.close()
+
+
+def pend(*parts, **clip):
+    """The states of one environment, in parts of so many steps, which end an episode or do not."""
+    limits = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1)}
+    pending = PendingEpisodes(0, **limits, output="rewards", clip=ClipShape(**clip))
+    numbers = itertools.count()
+    for count, ends in parts:
+        for _ in range(count):
+            pending.append(np.array([float(next(numbers))]), None, 0.0)
+        pending.close_chunk()
+        if ends:
+            pending.end_episode()
+    return pending
+
+
+def test_rewards_that_are_held_are_said_over_the_parts_of_an_episode():
+    """A part does not begin to count anew, an episode does: of 4 + 3 and 2 states, 0, 3, 6 and 0 are scored."""
+    pending = pend((4, False), (3, True), (2, True), every=3)
+    exact = [chunk.exact.tolist() for episode in pending._episodes for chunk in episode.chunks]
+    assert exact == [[True, False, False, True], [False, False, True], [True, False]]
+    assert [request.keys.tolist() for request in pending.unsubmitted] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
+    held = [request.states.rows[request.states.clips, 0].tolist() for request in pending.unsubmitted]
+    assert held == [[0, 0, 0, 3], [3, 3, 6], [7, 7]]
+
+
+def test_the_newest_episodes_are_not_waited_for():
+    """Two with `overlap`: the one that has just ended and the next one; the one before those is waited for."""
+    pending = pend((4, True), (3, True), (2, False))
+    first = pending.unsubmitted[0]
+    pending.unsubmitted.clear()
+    collecting = threading.Thread(target=pending.collect, kwargs={"keep_newest": 2}, daemon=True)
+    collecting.start()
+    collecting.join(0.2)
+    assert collecting.is_alive(), "the first episode is not scored yet"
+    first.values = np.array([1, 2, 3, 4], dtype=np.float32)
+    first.end()
+    collecting.join(5)
+    assert not collecting.is_alive(), "the second is not waited for"
+    assert pending.peek_episode().values.tolist() == [1, 2, 3, 4]
+    pending.drop(4)
+    assert pending.peek_episode() is None
