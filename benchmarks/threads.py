@@ -16,6 +16,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium as gym
@@ -24,10 +25,11 @@ import tyro
 
 FRAMES = 1, 8, 64
 PROMPT = "pole vertically upright on top of the cart"
+OURS = "ours"
 WAYS: dict[str, dict[str, str]] = {
     "torch's default": {},
     "one thread": {"OMP_NUM_THREADS": "1"},
-    "ours": {},
+    OURS: {},
 }
 
 
@@ -39,6 +41,8 @@ class Args:
     """time of a turn"""
     rounds: int = 5
     """turns of each way"""
+    demo_steps: int = 600
+    """steps of the demo's training; 0: leave it out"""
 
 
 def serve(way: str, connection: Any) -> None:
@@ -46,7 +50,7 @@ def serve(way: str, connection: Any) -> None:
     import vlmrm_gym
     from vlmrm_gym.rewards import encoder
 
-    if way != "ours":
+    if way != OURS:
         encoder.share_cores = lambda: None
     reward = vlmrm_gym.CLIPReward(prompt=PROMPT, device="cpu")
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=PROMPT, device="cpu")
@@ -72,6 +76,27 @@ def serve(way: str, connection: Any) -> None:
     env.close()
 
 
+DEMO = """
+import os, runpy, sys, time
+import vlmrm_gym.cpu
+if sys.argv.pop(1) != "ours":
+    vlmrm_gym.cpu.share_cores = lambda: None
+begun = time.perf_counter()
+runpy.run_path("examples/dqn_cartpole.py", run_name="__main__")
+print(f"\\n{time.perf_counter() - begun}")
+"""
+
+
+def demo(way: str, steps: int) -> float:
+    """Steps per second of a short training of the demo, with its evaluation and files."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"} | WAYS[way]
+    with TemporaryDirectory() as folder:
+        arguments = ["--total-timesteps", str(steps), "--no-capture-video", "--runs-folder", folder]
+        command = [sys.executable, "-c", DEMO, way, *arguments]
+        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return steps / float(done.stdout.splitlines()[-1])
+
+
 def main(args: Args) -> None:
     connections, names = {}, []
     with ExitStack() as stack:
@@ -87,10 +112,13 @@ def main(args: Args) -> None:
             spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
             try:
                 print(f"\n{busy} other processes (load {os.getloadavg()[0]:.1f}); {', '.join(WAYS)}, ratio")
-                for what in names:
+                for what in [*names, *["steps of the demo"] * bool(args.demo_steps)]:
                     rates: dict[str, list[float]] = {way: [] for way in WAYS}
                     for _ in range(args.rounds):
                         for way, connection in connections.items():
+                            if what == "steps of the demo":
+                                rates[way].append(demo(way, args.demo_steps))
+                                continue
                             connection.send((what, args.seconds))
                             rates[way].append(connection.recv())
                     *others, ours = [statistics.median(own) for own in rates.values()]
