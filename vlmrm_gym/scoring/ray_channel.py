@@ -8,7 +8,6 @@ import pickle
 import signal
 import sys
 import time
-import weakref
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,12 +51,13 @@ class RayChannel:
         options: Mapping[str, Any],
         environment: Mapping[str, str],
         schedule: float | None,
-        siblings: "weakref.WeakSet[RayChannel]",
+        siblings: "set[RayChannel]",
     ) -> None:
         self._cluster, self._ray = cluster, cluster.ray
         self._runtime_env = options.get("runtime_env")
         self._schedule, self._siblings = schedule, siblings
-        self._killed, self._failure, self._checked = False, "", time.monotonic()
+        self._killed, self._failure = False, ""
+        self._checked = self._waiting_since = time.monotonic()
         if not cluster.is_connected:
             raise RuntimeError(
                 "The connection to the Ray cluster was closed by ray.shutdown(). Make environments again."
@@ -81,32 +81,34 @@ class RayChannel:
         return "A scoring actor" + ("" if place is None else f" on {place.host} (process {place.pid})")
 
     def wait_until_placed(self, timeout: float | None) -> bool:
-        """Whether the actor runs or has died; False while it waits for a place in the cluster.
-
-        Without a timeout, it has also failed once `schedule` is over, or the cluster has died: `get` says so.
-        """
+        """Whether the actor runs, has died, or never will; False while it waits for a place in the cluster."""
         until = math.inf if timeout is None else time.monotonic() + timeout
-        waited_since, warned = time.monotonic(), timeout is not None
+        warned = timeout is not None
         while not self._killed and self._cluster.is_connected and not self._has_failed():
             if self._has_place(min(TICK, max(0.0, until - time.monotonic()))):
                 return True
             now = time.monotonic()
             if now >= until:
                 return False
-            if not warned and now - waited_since > WARN_AFTER:
+            if not warned and now - self._waiting_since > WARN_AFTER:
                 warned = True
                 nodes = self._cluster.nodes()
                 logger.warning("The Ray cluster has no room for a scoring actor. Waiting for a node. %s", nodes)
-            if any(one._place is not None for one in self._siblings):
-                waited_since = now
-            elif timeout is None and self._schedule is not None and now - waited_since > self._schedule:
-                self._failure = no_room(self._cluster, self._schedule)
         return not self._killed  # without a connection, `get` says so
 
     def _has_failed(self) -> bool:
         """Whether no reply will come, because a cluster that we started has died, or had no place in time."""
-        if not self._failure and time.monotonic() - self._checked > CHECK_EVERY:
-            self._failure, self._checked = self._cluster.why_dead(), time.monotonic()
+        now = time.monotonic()
+        if any(one._place is not None for one in tuple(self._siblings)):
+            self._waiting_since = now
+        if not self._failure and self._schedule is not None and now - self._waiting_since > self._schedule:
+            self._failure = (
+                f"The Ray cluster had no room for a scoring actor for {self._schedule:g} seconds. "
+                f"{self._cluster.nodes()} Free resources, ask for less in `ray_options`, or pass "
+                'worker_timeouts={"schedule": seconds}.'
+            )
+        if not self._failure and now - self._checked > CHECK_EVERY:
+            self._failure, self._checked = self._cluster.why_dead(), now
         return bool(self._failure)
 
     def _has_place(self, timeout: float) -> bool:
@@ -187,14 +189,6 @@ def _explain(error: BaseException) -> str:
     if "No module named 'vlmrm_gym'" in text:
         text += "\nInstall vlmrm_gym on every node, from the same clone as on this machine."
     return text
-
-
-def no_room(cluster: Cluster, seconds: float) -> str:
-    """That no actor has had a place for too long."""
-    return (
-        f"The Ray cluster had no room for a scoring actor for {seconds:g} seconds. {cluster.nodes()} Free resources, "
-        'ask for less in `ray_options`, or pass worker_timeouts={"schedule": seconds}.'
-    )
 
 
 def actor_class(ray: Any, options: Mapping[str, Any]) -> Any:
