@@ -231,11 +231,12 @@ def compare_precisions(args: Args, do: Callable[..., Any], many: str) -> list[Ro
     }
     medians = in_turns(do, call)
     bf16, fp32 = medians.values()
-    largest, correlation = do("rewards in both precisions", difference, *ways)
+    largest, span, correlation = do("rewards in both precisions", difference, *ways)
     ratios = {
         f"bf16 / fp32: end to end, {many}": bf16 / fp32,
         "bf16 and fp32: largest difference of a reward, in 0.0001": 1e4 * largest,
-        "bf16 and fp32: correlation of the rewards": correlation,
+        "their range in fp32, in 0.0001": 1e4 * span,
+        "1 - their correlation, in 0.0001": 1e4 * (1 - correlation),
     }
     rows = {"frames/s": medians, "ratios": ratios}
     return [Row(section, name, value) for section, own in rows.items() for name, value in own.items()]

@@ -24,8 +24,8 @@ def has_bfloat16() -> bool:
     return any(capability.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def difference(first: Args, second: Args) -> tuple[float, float]:
-    """The largest difference and the correlation of the rewards of an episode's states in two precisions."""
+def difference(first: Args, second: Args) -> tuple[float, float, float]:
+    """Rewards of an episode's states in two precisions: their largest difference, range in the second, correlation."""
     score = first.reward(first.model, prompt=first.task.prompt, device=first.device)
     other = second.reward(second.model, prompt=second.task.prompt, device=second.device)
     renderer, states = record(first, partial(DrawOnly, score.render_size, score.batch_size))
@@ -33,7 +33,11 @@ def difference(first: Args, second: Args) -> tuple[float, float]:
     renderer.close()
     frames = frames.reshape(-1, *frames.shape[-3:])  # of all views
     rewards = [np.concatenate([one(frames[i : i + 64]) for i in range(0, len(frames), 64)]) for one in (score, other)]
-    return float(np.abs(rewards[0] - rewards[1]).max()), float(np.corrcoef(rewards[0], rewards[1])[0, 1])
+    return (
+        float(np.abs(rewards[0] - rewards[1]).max()),
+        float(np.ptp(rewards[1])),
+        float(np.corrcoef(rewards[0], rewards[1])[0, 1]),
+    )
 
 
 def machine(args: Args) -> dict[str, str]:
