@@ -18,18 +18,20 @@ def share_cores() -> None:
     once the pools of a process have more threads than there are cores, so one more pool sleeps in it from now on.
     `OMP_WAIT_POLICY` could say so as well, but only before torch is loaded.
     """
-    made = threading.Event()
-    threading.Thread(target=_keep_pool, args=(made,), name="vlmrm-pool", daemon=True).start()
-    made.wait()
-
-
-def _keep_pool(made: threading.Event) -> None:
     import torch  # deferred: who only counts cores need not load it
 
-    own = torch.get_num_threads()
+    own, made = torch.get_num_threads(), threading.Event()
     if own > 1:
-        torch.set_num_threads(usable_cores() + 1)
-        torch.ones(2**20)  # makes the pool: enough for all threads to take part
-        torch.set_num_threads(own)  # which threads to come will have
+        threading.Thread(target=_keep_pool, args=(own, made), name="vlmrm-pool", daemon=True).start()
+        made.wait()
+
+
+def _keep_pool(own: int, made: threading.Event) -> None:
+    import torch
+
+    torch.get_num_threads()  # before a thread has asked, setting it has no effect
+    torch.set_num_threads(usable_cores() + 1)
+    torch.ones(2**20)  # makes the pool: enough for all threads to take part
+    torch.set_num_threads(own)  # which threads to come will have
     made.set()
     threading.Event().wait()  # a pool ends with its thread
