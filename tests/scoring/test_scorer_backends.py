@@ -48,7 +48,7 @@ def workers():
 
 
 def threads():
-    """All threads but those of Ray's own, in which Python code has run, and the one that a process keeps for torch's."""
+    """All threads but those of Ray's own, in which Python code has run, and the one kept for torch's."""
     return {
         thread
         for thread in threading.enumerate()
