@@ -48,8 +48,12 @@ def workers():
 
 
 def threads():
-    """All threads but those of Ray's own, in which Python code has run."""
-    return {thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
+    """All threads but those of Ray's own, in which Python code has run, and the one kept for torch's."""
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not isinstance(thread, threading._DummyThread) and thread.name != "vlmrm-pool"
+    }
 
 
 @pytest.fixture(autouse=True)

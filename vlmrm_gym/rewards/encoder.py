@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from vlmrm_gym.cpu import share_cores
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model
@@ -40,6 +41,8 @@ class FrameEncoder:
         batch_size: int | None = None,
     ) -> None:
         self.model = models.load(model or announced(default_model()), device, precision)
+        if self.model.device.type == "cpu":
+            share_cores()
         self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
         self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"

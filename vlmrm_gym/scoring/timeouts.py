@@ -22,7 +22,7 @@ class Timeouts:
     encode: float | None = 900.0
     """Encoding one microbatch: a frame for a large model on a CPU, a batch on a GPU."""
     schedule: float | None = 600.0
-    """Ray only: placing the first worker. There is no limit if the cluster loses all nodes later."""
+    """Ray only: the time without any worker, until the first one has a place, or after a cluster has lost all."""
 
     @classmethod
     def of(cls, worker_timeouts: Mapping[str, float | None] | None) -> "Timeouts":
