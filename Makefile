@@ -2,13 +2,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# With the oldest versions: worlds, states and scoring, without Ray.
+OLDEST := tests/envs tests/rendering tests/capture tests/scoring tests/test_vector.py tests/test_wrappers.py \
+	--ignore-glob "tests/scoring/test_ray*"
 # One file at a time on each of at most four cores; the processes share the cores, so torch takes one in each.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 OPENGL := libegl1 libopengl0 libgl1-mesa-dri libosmesa6
 OPENGL_FILES := libEGL.so.1 libOpenGL.so.0 libOSMesa.so.8
 
 .DEFAULT_GOAL := help
-.PHONY: help install opengl demo test test-slow check format type docs docs-serve build tiny benchmark gpu-check clean
+.PHONY: help install opengl demo test test-slow test-oldest check format type docs docs-serve build tiny benchmark gpu-check clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +42,16 @@ test: opengl install  ## the tests, without the slow ones
 test-slow: opengl install  ## the slow tests
 	$(TEST) -m "slow and not gpu"
 
+test-oldest: opengl .venv-oldest/.installed  ## worlds, states and scoring with the oldest versions that we allow
+	$(subst $(VENV)/,.venv-oldest/,$(TEST)) -m "not slow and not gpu" $(OLDEST)
+
+.venv-oldest/.installed: requirements/oldest.txt $(VENV)/.installed-dev
+	rm -rf .venv-oldest && $(BIN)/python -m venv --without-pip .venv-oldest
+	cp -al $(VENV)/lib .venv-oldest  # hard links, three gigabytes in seconds; pip replaces files and changes none
+	.venv-oldest/bin/python -m pip uninstall -qy mujoco mujoco-core mujoco-studio  # MuJoCo 4 is three in one folder
+	.venv-oldest/bin/python -m pip install -q --no-deps -r requirements/oldest.txt
+	touch $@
+
 check: install  ## format, lint and types, changing nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -57,11 +70,12 @@ docs: $(VENV)/.installed-docs  ## the site, into build/docs; warnings are errors
 docs-serve: $(VENV)/.installed-docs  ## the site, on http://127.0.0.1:8000
 	$(BIN)/python docs/build.py --serve
 
-build: install  ## the wheel, and a smoke test of it in a fresh environment
+build: opengl install  ## the wheel, and a smoke test of it in a fresh environment
 	$(BIN)/python -m build --wheel
 	rm -rf build/smoke && $(PYTHON) -m venv build/smoke
 	build/smoke/bin/python -m pip install -q -c constraints.txt dist/*.whl
-	cd build && smoke/bin/python -c "import gymnasium as gym; env = gym.make('vlmrm_gym:VLMRM/CartPole-v1'); env.reset(seed=0); print(env.step(0)[1])"
+	cd build && for world in CartPole-v1 MountainCarContinuous-v0 Humanoid-stand-v0; do smoke/bin/python -c "import gymnasium as gym; \
+		env = gym.make('vlmrm_gym:VLMRM/$$world'); env.reset(seed=0); print(env.step(env.action_space.sample())[1])" || exit 1; done
 	rm -rf build/smoke
 
 tiny: install  ## train another bundled model from scratch, in place of vlmrm_gym/tiny
@@ -85,4 +99,4 @@ gpu-check: opengl install  ## the tests that need a GPU, then the speed on it
 		--no-reference --views off
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) build dist runs *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest build dist runs *.egg-info .pytest_cache .ruff_cache .hypothesis

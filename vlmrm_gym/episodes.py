@@ -12,7 +12,7 @@ from vlmrm_gym.infos import read_success
 from vlmrm_gym.steps import VectorSteps, find_autoreset_mode
 
 
-class EpisodeStatistics(VectorWrapper[Any, Any, Any, Any, Any]):
+class EpisodeStatistics(VectorWrapper):
     """Like Gymnasium's `RecordEpisodeStatistics`, but also sums task rewards and counts successes.
 
     Where episodes end, `infos["_episode"]`, bool (num_envs,), is true, and `infos["episode"]` has arrays (num_envs,):

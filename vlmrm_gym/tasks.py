@@ -6,6 +6,7 @@ yours.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pkgutil import resolve_name
 from typing import Any
 
@@ -177,6 +178,9 @@ HUMANOID_TRAINING: Mapping[str, Any] = {
 }
 """Defaults of trainings; benchmarks/RESULTS.md has their results."""
 
+_HUMANOIDS = "vlmrm_gym.envs.humanoid_vector:HumanoidVectorEnv" if int(version("mujoco").split(".")[0]) >= 4 else None
+"""It needs MuJoCo 4; with an older one humanoids are stepped one after another, in a `SyncVectorEnv`."""
+
 TASKS: tuple[Task, ...] = (
     Task(
         id="VLMRM/CartPole-v1",
@@ -203,7 +207,7 @@ TASKS: tuple[Task, ...] = (
         Task(
             id=f"VLMRM/Humanoid-{name}-v0" if name else "VLMRM/Humanoid-v0",
             env="vlmrm_gym.envs.humanoid:Humanoid",
-            vector_env="vlmrm_gym.envs.humanoid_vector:HumanoidVectorEnv",
+            vector_env=_HUMANOIDS,
             kwargs={"task": name, "textured": True, "start_near_goal": 0.0},
             camera=dict(PAPER_CAMERA),
             prompt=prompt,

@@ -42,7 +42,7 @@ from vlmrm_gym.validation import (
 ScoringMode = Literal["episode", "step"]
 
 
-class VLMRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+class VLMRewardVectorEnv(VectorWrapper):
     """Replaces the rewards of a vector environment: how well what it renders matches a sentence (VLM-RM).
 
     With `scoring="episode"` rewards are NaN until an episode ends. Then all of its states are drawn and scored, and

@@ -24,7 +24,6 @@ from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
 import vlmrm_gym
 from vlmrm_gym.capture import StateView, is_drawn_from_states
-from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rendering.env_viewers import find_cameras
 from vlmrm_gym.rendering.stored import FrameStore
@@ -217,6 +216,9 @@ def test_slack_tendons_and_slider_cranks_are_drawn_as_they_are_then(field, index
 
 def test_a_vector_with_one_viewer_refuses_to_score_what_it_shows():
     """The viewer of `HumanoidVectorEnv` has no data of its environments."""
+    pytest.importorskip("mujoco", minversion="4.0")  # its `mujoco.batch`
+    from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+
     envs = vlmrm_gym.VLMRewardVectorEnv(HumanoidVectorEnv(2), reward=brightness)
     envs.reset(seed=0)
     show_transparent(envs.unwrapped.single_env, 0)

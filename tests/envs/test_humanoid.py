@@ -1,9 +1,11 @@
 """The humanoid environment."""
 
 import gymnasium as gym
+import mujoco
 import numpy as np
 import pytest
 from gymnasium.utils.env_match import check_environments_match
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym.envs import Humanoid
@@ -143,3 +145,9 @@ def test_a_start_near_the_goal_needs_a_task():
 
 def test_every_task_is_registered():
     assert {f"VLMRM/Humanoid-{name}-v0" for name in SUCCESS_CRITERIA} | {"VLMRM/Humanoid-v0"} <= set(gym.registry)
+
+
+def test_before_mujoco_4_humanoids_are_stepped_one_after_another():
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 2)
+    assert isinstance(envs.unwrapped, SyncVectorEnv) == (int(mujoco.__version__.split(".")[0]) < 4)
+    envs.close()

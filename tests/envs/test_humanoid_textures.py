@@ -5,10 +5,23 @@ import numpy as np
 import pytest
 
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_textures import SKINS, textured_model
+from vlmrm_gym.envs.humanoid_textures import MATERIALS, textured_model
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
-SEEN = ("tex", "mat_", "light_", "geom_matid", "geom_rgba", "name", "ntex", "nmat", "nlight", "nnames", "nbuffer")
+SEEN = (
+    "tex",
+    "mat_",
+    "light_",
+    "geom_matid",
+    "geom_rgba",
+    "name",
+    "ntex",
+    "nmat",
+    "nlight",
+    "nnames",
+    "npaths",
+    "nbuffer",
+)
 CAMERA = {"distance": 3.5, "lookat": (0, 0, 1), "elevation": -10}
 
 
@@ -61,7 +74,7 @@ def test_every_field_of_the_model_that_does_not_affect_rendering_is_unchanged(te
 def test_every_geom_has_a_texture_and_the_floor_reflects_nothing(textured):
     assert textured.mat_reflectance[textured.geom("floor").matid] == 0
     materials = [textured.mat(textured.geom(index).matid.item()).name for index in range(textured.ngeom)]
-    assert set(materials) == {"floor", *SKINS}
+    assert set(materials) == {"floor", *MATERIALS}
 
 
 def test_the_sky_is_up(textured):

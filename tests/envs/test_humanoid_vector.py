@@ -10,8 +10,11 @@ from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym.envs import Humanoid
 from vlmrm_gym.envs.humanoid_success import succeeds
-from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 from vlmrm_gym.infos import STATE_KEY
+
+pytest.importorskip("mujoco", minversion="4.0")  # its `mujoco.batch`
+
+from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 
 N = 3
 ALL_BUT_FIRST = np.array([False, True, True])

@@ -88,7 +88,9 @@ def replace_the_renderer(env, step, renderer=Inverted):
 
 
 def replace_the_viewer(env, step):
-    env.mujoco_renderer._viewers["rgb_array"] = InvertedViewer(env.model, env.data, 48, 48)
+    viewer = InvertedViewer(env.model, env.data, 48, 48)
+    viewer.replaced = env.mujoco_renderer._viewers.get("rgb_array")  # collected, it would free the new one's objects
+    env.mujoco_renderer._viewers["rgb_array"] = viewer
 
 
 EVERY_STEP = {"marker": add_marker, "camera moved": move_camera, "camera chosen": choose_camera}

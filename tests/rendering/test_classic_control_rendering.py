@@ -8,7 +8,6 @@ import pygame
 import pytest
 
 from vlmrm_gym.envs.cartpole import CartPole
-from vlmrm_gym.rendering import mountain_background
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 
 KINDS = {
@@ -200,9 +199,3 @@ def test_the_flag_is_yellow_at_the_goal(size):
         assert 550 - 4 < columns.min() * 600 / size[1] < 560  # at the pole
         assert columns.max() * 600 / size[1] < 592
         assert rows.max() * 400 / size[0] < 45  # above a car at the goal
-
-
-def test_the_scene_is_deterministic():
-    first = mountain_background.background(64, 96)
-    mountain_background.background.cache_clear()
-    np.testing.assert_array_equal(mountain_background.background(64, 96), first)

@@ -42,6 +42,8 @@ ALL_THINGS = """
 def reference(model, data, height, width, camera):
     """What MuJoCo's own renderer shows after `mj_forward`."""
     mujoco.mj_forward(model, data)
+    if getattr(camera, "type", None) == mujoco.mjtCamera.mjCAMERA_TRACKING:
+        camera.lookat[:] = data.subtree_com[camera.trackbodyid]  # MuJoCo before 3.3.7 gets there over many frames
     with mujoco.Renderer(model, height, width) as renderer:
         renderer.update_scene(data, camera)
         return renderer.render()

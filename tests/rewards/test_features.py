@@ -7,6 +7,7 @@ import torch
 from reward_models import TwoFeatures
 
 import vlmrm_gym
+from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.heads import NewestHead, ViewsHead, apply_head
 from vlmrm_gym.rewards.regularization import GoalBaseline
@@ -129,7 +130,7 @@ def test_any_state_is_drawn_again_at_any_size_and_from_any_camera(num_workers):
     """The scorer draws what was scored, to the pixel; and other sizes and cameras as a renderer of those does."""
     envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", num_workers=num_workers)
     own = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera=["paper", {"azimuth": 45.0}])
-    states = States(np.array([*envs.unwrapped.single_env.init_qpos])[None].repeat(3, 0))
+    states = States(plain_model().qpos0[None].repeat(3, 0))
     states.rows[:, 2] += [0, 0.1, 0.2]
     seen = envs.scorer.frames(states)
     assert seen.shape[:2] == (3, 2)

@@ -114,6 +114,9 @@ def pin_camera(env: Any) -> None:
 def shows_dynamics(env: Any) -> bool:
     """Whether a `MujocoEnv` renders quantities that its state does not determine: forces, contacts, range finders."""
     shown = make_options(env.mujoco_renderer._vopt).flags
+    # Before MuJoCo 3.3.6 islands are shown by default, but found only where they are enabled.
+    if (enabled := getattr(mujoco.mjtEnableBit, "mjENBL_ISLAND", None)) and not env.model.opt.enableflags & enabled:
+        shown[mujoco.mjtVisFlag.mjVIS_ISLAND] = False
     has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in env.model.sensor_type
     return any(shown[flag] for flag in _DYNAMIC_FLAGS) or bool(
         has_rangefinders and shown[mujoco.mjtVisFlag.mjVIS_RANGEFINDER]

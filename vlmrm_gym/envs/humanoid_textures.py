@@ -1,268 +1,38 @@
 """Realistic textures for the MuJoCo humanoid: a sky with clouds, a tiled floor, robot skin. Dynamics are unchanged."""
 
-from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree
 
 import mujoco
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.envs.humanoid_body import XML
-from vlmrm_gym.smoothstep import smoothstep
 
-Picture = NDArray[np.uint8]
-Field = NDArray[np.floating]  # float32: twice as fast
-
-SKINS = {
+MATERIALS = {
+    "floor": ("floor",),
     "shell": ("torso1", "butt", "right_thigh1", "left_thigh1", "right_uarm1", "left_uarm1"),
     "limb": ("right_larm", "left_larm", "right_shin1", "left_shin1"),
     "joint": ("uwaist", "lwaist", "right_hand", "left_hand", "right_foot", "left_foot"),
     "head": ("head",),
 }
-"""The geoms of each skin. Limbs differ from the shell so that an arm in front of the torso is visible."""
+"""The geoms of each material. Limbs differ from the shell so that an arm in front of the torso is visible."""
 
-FLOOR = "floor"
-TILE, TILES = 0.75, 6  # a tile in metres; the floor's pattern repeats after TILES x TILES of them
-SUN = (-0.6, 0.4, -0.8)  # direction of its light
-
-WHITE, GRAPHITE, ORANGE = (0.87, 0.88, 0.89), (0.17, 0.18, 0.20), (0.90, 0.36, 0.07)
-STONE, GROUT = (0.61, 0.59, 0.56), (0.40, 0.39, 0.37)
-ZENITH, BLUE, HAZE = (0.16, 0.36, 0.70), (0.42, 0.62, 0.88), (0.86, 0.90, 0.94)
-LAND, MIST = (0.56, 0.64, 0.70), (0.70, 0.75, 0.78)
-CLOUDS_FROM = 0.077  # azimuth in turns; chooses the clouds behind a robot seen from the front
+_FOLDER = Path(__file__).parent / "textures"
 
 
 def textured_model() -> mujoco.MjModel:
-    """Gymnasium's humanoid with realistic textures; dynamics and cameras do not change.
-
-    The textures are procedural, deterministic and cached. The lights are replaced.
-    """
-    spec = mujoco.MjSpec.from_file(str(XML))
-    geoms = {geom.name: geom for geom in spec.geoms}
-    for old in (*spec.lights, *(texture for texture in spec.textures if texture.type == _SKYBOX)):
-        spec.delete(old)
-
-    _add_texture(spec, "sky", _SKYBOX, _sky())
-    stone = _add_material(spec, FLOOR, mujoco.mjtTexture.mjTEXTURE_2D, _floor(), specular=0.1, shininess=0.3)
-    stone.texuniform, stone.texrepeat = True, [1 / (TILE * TILES)] * 2  # per metre
-    for skin, picture in (("shell", _shell()), ("limb", _limb()), ("joint", _joint()), ("head", _head())):
-        _add_material(spec, skin, mujoco.mjtTexture.mjTEXTURE_CUBE, picture, specular=0.35, shininess=0.6)
-    for skin, names in {FLOOR: (FLOOR,), **SKINS}.items():
+    """Gymnasium's humanoid with realistic textures; dynamics and cameras do not change. Its lights are replaced."""
+    model = ElementTree.parse(XML).getroot()
+    scene = ElementTree.parse(_FOLDER / "scene.xml").getroot()
+    for section, old in (("asset", "texture[@type='skybox']"), ("worldbody", "light")):
+        for parent in model.findall(section):
+            for element in parent.findall(old):
+                parent.remove(element)
+    model.extend([*scene.findall("visual"), *scene.findall("asset")])
+    for torso in model.findall(".//body[@name='torso']"):
+        torso.extend(scene.findall("torso/light"))
+    for material, names in MATERIALS.items():
         for name in names:
-            geoms[name].material, geoms[name].rgba = skin, [1, 1, 1, 1]
-
-    _light(spec, geoms["torso1"].parent)
-    return spec.compile()
-
-
-_SKYBOX = mujoco.mjtTexture.mjTEXTURE_SKYBOX
-
-
-def _add_texture(spec: mujoco.MjSpec, name: str, kind: mujoco.mjtTexture, picture: Picture) -> None:
-    height, width, channels = picture.shape
-    texture = spec.add_texture(name=name, type=kind, width=width, height=height, nchannel=channels)
-    texture.data = picture.tobytes()
-
-
-def _add_material(
-    spec: mujoco.MjSpec, name: str, kind: mujoco.mjtTexture, picture: Picture, specular: float, shininess: float
-) -> mujoco.MjsMaterial:
-    _add_texture(spec, name, kind, picture)
-    material = spec.add_material(name=name, specular=specular, shininess=shininess, reflectance=0)
-    textures = material.textures
-    textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
-    material.textures = textures
-    return material
-
-
-def _light(spec: mujoco.MjSpec, torso: mujoco.MjsBody) -> None:
-    """A slanting sun for shape, a light from above for shadows, and ambient light.
-
-    Together they make the floor as bright as its texture, so that it joins the far floor in the sky's texture.
-    """
-    sun = {"dir": SUN, "diffuse": [0.42] * 3, "specular": [0.4] * 3, "castshadow": False}
-    # MuJoCo's shadows speckle the floor, those of a slanting light the most, unless they are kept to the robot's
-    # surroundings (in extents of the model): hence from above, and the lights follow the torso.
-    spec.visual.map.shadowclip = 0.5
-    above = {"dir": [0, 0, -1], "diffuse": [0.24] * 3, "specular": [0.0] * 3, "castshadow": True}
-    for light in (sun, above):
-        kind, mode = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, mujoco.mjtCamLight.mjCAMLIGHT_TRACK
-        torso.add_light(type=kind, mode=mode, pos=[0, 0, 4], **light)
-    headlight = spec.visual.headlight
-    headlight.ambient, headlight.diffuse, headlight.specular = [0.40] * 3, [0.24] * 3, [0.0] * 3
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Textures. Those of cubes are functions of the direction from the centre, so they have no seams between faces.
-
-
-@cache
-def _sky() -> Picture:
-    """Blue above haze, clouds that flatten towards the horizon, hills, and the floor's colour below the horizon."""
-    far_floor = _floor().mean(axis=(0, 1)) / 255
-    x, z, back = _cube_directions(512)
-    # In strips, which fit the processor's cache: nearly twice as fast.
-    strips = zip(*(np.split(axis, 24) for axis in (x, back, z)), strict=True)
-    return np.concatenate([_to_picture(_sky_at(x, back, z, far_floor)) for x, back, z in strips])
-
-
-def _sky_at(x: Field, back: Field, z: Field, far_floor: NDArray[np.float64]) -> Field:
-    azimuth = np.arctan2(-back, x) / np.float32(2 * np.pi) + np.float32(CLOUDS_FROM)
-    up = np.clip(z, 0, 1)
-    height = np.arctanh(np.minimum(up, 0.999)) / np.float32(2 * np.pi)  # Mercator's projection keeps clouds round
-
-    sky = _mix(_mix(HAZE, BLUE, 1 - np.exp(-up / 0.13)), ZENITH, up**0.8)
-    if z.max() > 0.01:
-        thickness = _lookup(_noise(), azimuth, 2.2 * height)
-        above = _lookup(_noise(), azimuth, 2.2 * height + np.float32(0.01))
-        cover = smoothstep(-0.3, 1.5, thickness) * smoothstep(0.01, 0.09, up) * (1 - smoothstep(0.75, 0.97, up))
-        cloud = _mix((0.70, 0.75, 0.82), (1.0, 1.0, 1.0), smoothstep(-0.9, 0.7, thickness - above))
-        sky = _mix(sky, cloud, 0.92 * cover)
-
-    ridge = 0.018 + 0.007 * _lookup(_noise(), azimuth, np.float32(0.37))
-    sky = _mix(sky, _mix(MIST, LAND, smoothstep(0.0, 0.02, z)), 1 - smoothstep(-0.002, 0.002, z - ridge))
-    return _mix(sky, far_floor, smoothstep(0.0, 0.06, -z))
-
-
-@cache
-def _floor() -> Picture:
-    """Stone tiles with random tint and grain, and grout between them."""
-    rng = np.random.default_rng(1)
-    return np.vstack([np.hstack([_tile(rng) for _ in range(TILES)]) for _ in range(TILES)])
-
-
-def _tile(rng: np.random.Generator) -> Picture:
-    size = 170
-    position = (np.arange(size, dtype=np.float32) + 0.5) / size * TILE
-    to_edge = np.minimum(position, TILE - position)
-    edge = np.minimum(to_edge[:, None], to_edge)
-    top, left = rng.integers(len(_noise()) - size, size=2)
-    grain = _noise()[top : top + size, left : left + size] + 0.6 * rng.standard_normal((size, size), dtype=np.float32)
-    tint = rng.normal(0, (0.007, 0.004, 0.009)) + rng.normal(0, 0.025)
-    worn = 0.9 + 0.1 * smoothstep(0.004, 0.03, edge)
-    stone = (STONE + tint).astype(np.float32) + 0.02 * grain[..., None]
-    return _to_picture(_mix(GROUT, stone * worn[..., None], smoothstep(0.003, 0.008, edge)))
-
-
-@cache
-def _shell() -> Picture:
-    """Brushed white metal in panels, with dark sockets at the ends of a capsule."""
-    around, along = _capsule_coordinates()
-    end = np.abs(along)
-    metal = np.asarray(WHITE, dtype=np.float32) + 0.018 * _brushed(around, along)[..., None]
-    seams = np.maximum(_line(end - 0.86, 0.03), _line(np.abs(around) - 0.25, 0.006) * (end < 0.86))
-    panel = _mix(metal, (0.42, 0.43, 0.45), 0.9 * seams)
-    return _to_picture(_mix(panel, GRAPHITE, smoothstep(1.35, 1.45, end)))
-
-
-@cache
-def _limb() -> Picture:
-    """Orange sleeves between dark joints."""
-    around, along = _capsule_coordinates()
-    end = np.abs(along)
-    sleeve = np.asarray(ORANGE, dtype=np.float32) + 0.02 * _brushed(around, along)[..., None]
-    sleeve = _mix(sleeve, (0.35, 0.13, 0.04), 0.9 * _line(end - 0.7, 0.03))
-    return _to_picture(_mix(sleeve, GRAPHITE, smoothstep(0.95, 1.0, end)))
-
-
-@cache
-def _joint() -> Picture:
-    """Graphite with ribs, like a rubber bellows."""
-    around, along = _capsule_coordinates()
-    ribs = 0.03 * np.cos(2 * np.pi * 4 * np.arctan(along)) + 0.012 * _brushed(around, along)
-    return _to_picture(np.asarray(GRAPHITE, dtype=np.float32) + ribs[..., None])
-
-
-@cache
-def _head() -> Picture:
-    """A white helmet with a dark visor in front (+x), ears and a neck."""
-    x, y, z = _cube_directions(128)
-    around, along = _capsule_coordinates()
-    helmet = np.asarray(WHITE, dtype=np.float32) + 0.018 * _brushed(around, along)[..., None]
-    helmet = _mix(helmet, (0.42, 0.43, 0.45), 0.9 * np.maximum(_line(y, 0.02), _line(z - 0.6, 0.02)))
-    ears = np.hypot(x + 0.05, z)
-    helmet = _mix(helmet, ORANGE, 1 - smoothstep(0.30, 0.34, ears))
-    helmet = _mix(helmet, GRAPHITE, np.maximum(1 - smoothstep(0.20, 0.24, ears), smoothstep(0.7, 0.76, -z)))
-    # A rounded rectangle, by its signed distance.
-    beside, over = np.abs(2 * np.pi * around) - 0.85, np.abs(np.arcsin(z) - 0.06) - 0.20
-    distance = np.hypot(np.maximum(beside, 0), np.maximum(over, 0)) + np.minimum(np.maximum(beside, over), 0) - 0.22
-    glass = _mix((0.03, 0.04, 0.06), (0.20, 0.30, 0.42), smoothstep(0.0, 0.45, z))
-    helmet = _mix(helmet, GRAPHITE, 1 - smoothstep(0.03, 0.06, distance))
-    return _to_picture(_mix(helmet, glass, 1 - smoothstep(-0.02, 0.02, distance)))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def _cube_directions(size: int) -> tuple[Field, Field, Field]:
-    """Unit vectors x, y, z of a cube map's texels, float32 (6 * size, size) each; faces and axes in OpenGL's order.
-
-    They are in a geom's frame. MuJoCo turns its skybox: there they are the world's x, -y and z as x, z, y.
-    """
-    at = (np.arange(size, dtype=np.float32) + 0.5) / size * 2 - 1
-    down, right = np.meshgrid(at, at, indexing="ij")
-    one = np.ones_like(right)
-    faces = (
-        (one, -down, -right),
-        (-one, -down, right),
-        (right, one, down),
-        (right, -one, -down),
-        (right, -down, one),
-        (-right, -down, -one),
-    )
-    x, y, z = (np.concatenate(parts) for parts in zip(*faces, strict=True))
-    length = np.sqrt(x * x + y * y + z * z)
-    return x / length, y / length, z / length
-
-
-@cache
-def _capsule_coordinates() -> tuple[Field, Field]:
-    """Angle around the axis in turns, [-1/2, 1/2], 0 in front; and position along it, [-1, 1] between the caps."""
-    x, y, z = _cube_directions(128)
-    return np.arctan2(y, x) / np.float32(2 * np.pi), z / np.hypot(x, y)
-
-
-@cache
-def _noise() -> Field:
-    """Periodic fractal noise with mean 0 and standard deviation 1."""
-    size, rng = 1024, np.random.default_rng(0)
-    frequency = np.hypot(np.fft.fftfreq(size, 1 / size)[:, None], np.fft.rfftfreq(size, 1 / size)).astype(np.float32)
-    largest = 5  # clouds per period; unbounded, one cloud would cover half of the sky
-    spectrum = np.fft.rfft2(rng.standard_normal((size, size), dtype=np.float32))
-    spectrum *= np.hypot(frequency, largest) ** -1.75
-    spectrum[0, 0] = 0
-    noise = np.fft.irfft2(spectrum, s=(size, size))
-    return (noise / noise.std()).astype(np.float32)
-
-
-def _brushed(around: Field, along: Field) -> Field:
-    """Noise stretched around the axis; its halves are mirrored, so there is no seam at the back."""
-    return _lookup(_noise(), np.abs(around) / 8, np.arctan(along))
-
-
-def _lookup(picture: Field, x: Field, y: Field | np.floating) -> Field:
-    """Bilinear lookup in a periodic picture; x and y are in periods."""
-    size = len(picture)
-    x, y = x * np.float32(size), y * np.float32(size)
-    left, top = np.floor(x), np.floor(y)
-    across, down = x - left, y - top
-    column, row = left.astype(np.int32), top.astype(np.int32)
-    columns, rows = (column % size, (column + 1) % size), (row % size, (row + 1) % size)
-    upper = picture[rows[0], columns[0]] * (1 - across) + picture[rows[0], columns[1]] * across
-    lower = picture[rows[1], columns[0]] * (1 - across) + picture[rows[1], columns[1]] * across
-    return upper * (1 - down) + lower * down
-
-
-def _line(distance: Field, width: float) -> Field:
-    """1 where the distance is 0, 0 beyond a width."""
-    return 1 - smoothstep(0.4 * width, width, np.abs(distance))
-
-
-def _mix(first: ArrayLike, second: ArrayLike, share: Field | float) -> Field:
-    """Linear interpolation of colours: `first` where the share is 0, `second` where it is 1."""
-    first, second = np.asarray(first, dtype=np.float32), np.asarray(second, dtype=np.float32)
-    return first + (second - first) * np.asarray(share, dtype=np.float32)[..., None]
-
-
-def _to_picture(colours: Field) -> Picture:
-    """Colours in [0, 1] as uint8."""
-    return np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8)
+            for geom in model.findall(f".//geom[@name='{name}']"):
+                geom.attrib |= {"material": material, "rgba": "1 1 1 1"}
+    pictures = {path.name: path.read_bytes() for path in _FOLDER.glob("*.png")}
+    return mujoco.MjModel.from_xml_string(ElementTree.tostring(model, encoding="unicode"), pictures)

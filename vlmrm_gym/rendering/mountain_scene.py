@@ -4,13 +4,20 @@ Coordinates are those of Gymnasium's drawing: x in [0, 600] to the right, y in [
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pygame
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.mountain_background import background
-from vlmrm_gym.rendering.mountain_car_sprite import AXLE_HEIGHT, CAR_SIZE, WHEEL_RADIUS, WHEELBASE, draw_car
+WHEELBASE, WHEEL_RADIUS = 33.0, 5.6
+CAR_SIZE = 64, 32
+"""Width and height of the car's picture; the car is centred horizontally."""
+AXLE_HEIGHT = 4 + WHEEL_RADIUS
+"""Height of the axles above the picture's lower edge."""
+
+PICTURES = Path(__file__).parent / "mountain"
+"""Painted by `python -m painting`."""
 
 
 class MountainScene:
@@ -18,12 +25,17 @@ class MountainScene:
 
     def __init__(self, scale: int) -> None:
         self._scale = scale
-        self._car = pygame.transform.flip(draw_car(scale), False, True)
+        car = pygame.image.load(PICTURES / "car.png")  # premultiplied alpha
+        self._car = pygame.transform.flip(
+            pygame.transform.smoothscale(car, [side * scale for side in CAR_SIZE]), False, True
+        )
 
     def background(self) -> pygame.Surface:
-        """Everything but the car."""
-        surface = pygame.Surface((600 * self._scale, 400 * self._scale), depth=32)
-        pygame.surfarray.blit_array(surface, background(400 * self._scale, 600 * self._scale)[::-1].swapaxes(0, 1))
+        """Everything but the car; above 1200x800, which is the picture's size, it is blurred."""
+        size = 600 * self._scale, 400 * self._scale
+        surface = pygame.Surface(size, depth=32)
+        picture = pygame.image.load(PICTURES / "background.png")
+        surface.blit(pygame.transform.flip(pygame.transform.smoothscale(picture, size), False, True), (0, 0))
         return surface
 
     def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:

@@ -195,6 +195,9 @@ class _Canvas:
 
     def _draw(self, camera: mujoco.MjvCamera, upside_down: NDArray[np.uint8]) -> None:
         """Draw the current pose into uint8 (H, W, 3), whose first row is the lowest."""
+        if camera.type == mujoco.mjtCamera.mjCAMERA_TRACKING:
+            # Before MuJoCo 3.3.7 the scene's update moves it there over many frames.
+            camera.lookat[:] = self._data.subtree_com[camera.trackbodyid]
         mujoco.mjv_updateScene(
             self._model, self._data, self._options, None, camera, mujoco.mjtCatBit.mjCAT_ALL, self._scene
         )

@@ -59,8 +59,13 @@ class OpenGLContext:
 @contextmanager
 def as_current(context: Any) -> Iterator[None]:
     """Make an OpenGL context of MuJoCo's current. Garbage collection is paused meanwhile; see `_collection_paused`."""
-    with _collection_paused(), _kept_current(), context.as_current():
-        yield
+    with _collection_paused(), _kept_current():
+        if hasattr(context, "as_current"):  # since MuJoCo 4, whose contexts remember which of them was current
+            with context.as_current():
+                yield
+        else:
+            context.make_current()
+            yield
 
 
 def make_context(width: int, height: int) -> OpenGLContext:
@@ -119,44 +124,62 @@ def _collection_paused() -> Iterator[None]:
 
 @contextmanager
 def _kept_current() -> Iterator[None]:
-    """Restore the current context afterwards."""
-    restore = {"egl": _egl_restorer, "osmesa": _osmesa_restorer}.get(backend(), lambda: None)()
+    """Restore the current context afterwards, or that there was none: a context is current in one thread at a time."""
+    restore = {"egl": _egl_restorer, "osmesa": _osmesa_restorer}.get(backend(), _window_restorer)()
     try:
         yield
     finally:
-        if restore is not None:
-            restore()
+        restore()
 
 
-def _egl_restorer() -> Callable[[], object] | None:
+def _egl_restorer() -> Callable[[], object]:
     from OpenGL import EGL
 
     EGL.eglBindAPI(EGL.EGL_OPENGL_API)  # else the current context of another API would be returned
     context = EGL.eglGetCurrentContext()
-    if not context:
-        return None
     surfaces = EGL.eglGetCurrentSurface(EGL.EGL_DRAW), EGL.eglGetCurrentSurface(EGL.EGL_READ)
     display = EGL.eglGetCurrentDisplay()
 
     def restore() -> None:
         EGL.eglBindAPI(EGL.EGL_OPENGL_API)
+        if not context:
+            _release_egl()
+            return
         try:
             EGL.eglMakeCurrent(display, *surfaces, context)
         except EGL.EGLError as error:
             if error.err != EGL.EGL_BAD_CONTEXT:
                 raise
-            # Its owner had destroyed it while it was current, as the viewer of a closed environment may do.
-            EGL.eglMakeCurrent(display, EGL.EGL_NO_SURFACE, EGL.EGL_NO_SURFACE, EGL.EGL_NO_CONTEXT)
+            _release_egl()  # its owner had destroyed it while it was current, as the viewer of a closed environment may
 
     return restore
 
 
-def _osmesa_restorer() -> Callable[[], object] | None:
-    from OpenGL import osmesa
+def _release_egl() -> None:
+    """Make no context current."""
+    from OpenGL import EGL
+
+    if display := EGL.eglGetCurrentDisplay():
+        EGL.eglMakeCurrent(display, EGL.EGL_NO_SURFACE, EGL.EGL_NO_SURFACE, EGL.EGL_NO_CONTEXT)
+
+
+def _osmesa_restorer() -> Callable[[], object]:
+    from OpenGL import GL, osmesa
 
     context = osmesa.OSMesaGetCurrentContext()
     if not context:
-        return None
+        return lambda: osmesa.OSMesaMakeCurrent(None, None, GL.GL_FLOAT, 0, 0)
     width, height, _, buffer = osmesa.OSMesaGetColorBuffer(context)
     number_type = osmesa.OSMesaGetIntegerv(osmesa.OSMESA_TYPE)
     return lambda: osmesa.OSMesaMakeCurrent(context, buffer, number_type, width, height)
+
+
+def _window_restorer() -> Callable[[], object]:
+    """Not on macOS, where MuJoCo's contexts are not GLFW's: MuJoCo before 4 restores none there."""
+    if sys.platform == "darwin":
+        return lambda: None
+    import glfw
+
+    glfw.init()
+    context = glfw.get_current_context()
+    return lambda: glfw.make_context_current(context)

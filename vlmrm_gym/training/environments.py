@@ -17,7 +17,7 @@ from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.constructing import constructing
 
 
-class TaskRewardVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
+class TaskRewardVectorEnv(VectorWrapper):
     """Environments with their own rewards, and with the infos that `VLMVecEnv` expects."""
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

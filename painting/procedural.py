@@ -15,6 +15,17 @@ def rgb(red: float, green: float, blue: float) -> Field:
     return np.array((red, green, blue), dtype=np.float32)
 
 
+def to_bytes(values: Field) -> NDArray[np.uint8]:
+    """Values from 0 to 1 as uint8."""
+    return np.clip(values * 255 + 0.5, 0, 255).astype(np.uint8)
+
+
+def smoothstep(low: float, high: float, value: Field) -> Field:
+    """Hermite interpolation 3t^2 - 2t^3: 0 below `low`, 1 above `high`."""
+    t = np.clip((value - low) / (high - low), 0, 1)
+    return t * t * (3 - 2 * t)
+
+
 def blend(a: Field, b: Field, share: Field | float) -> Field:
     """Linear interpolation: `a` where the share is 0, `b` where it is 1."""
     return a + (b - a) * share

@@ -6,19 +6,14 @@ import numpy as np
 import pygame
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.procedural import Field, blend, coverage, rgb, round_corners
-from vlmrm_gym.smoothstep import smoothstep
+from painting.procedural import Field, blend, coverage, rgb, round_corners, smoothstep, to_bytes
+from vlmrm_gym.rendering.mountain_scene import AXLE_HEIGHT, CAR_SIZE, WHEEL_RADIUS, WHEELBASE
 
 Point = tuple[float, float]
 
-WHEELBASE, WHEEL_RADIUS = 33.0, 5.6
-CAR_SIZE = 64, 32
-"""Width and height of the sprite; the car is centred horizontally."""
-AXLE_HEIGHT = 4 + WHEEL_RADIUS
-"""Height of the axles above the sprite's lower edge."""
 _GROUND = AXLE_HEIGHT - WHEEL_RADIUS
 _OVERSAMPLING = 8
-"""Pixels per unit while painting."""
+"""Pixels per unit; the scene draws the picture smaller."""
 
 _OUTLINE: list[Point] = [
     *((3.2, 8.2), (2.6, 12), (3.0, 16.5), (5.5, 19.2), (8, 19.8), (12.5, 24.8), (18, 27.6), (27, 28.3)),
@@ -31,8 +26,8 @@ _PANES: list[list[Point]] = [
 ]
 
 
-def draw_car(scale: float) -> pygame.Surface:
-    """The sprite: `CAR_SIZE` times `scale` pixels, with premultiplied alpha."""
+def car() -> NDArray[np.uint8]:
+    """The car with premultiplied alpha: uint8 (H, W, 4), `CAR_SIZE` times 8 pixels."""
     layers = _Layers()
     # The shadow on the ground, and the dark underbody.
     shadow = np.exp(-(((layers.x - 32) / 25) ** 6) - ((layers.y - _GROUND + 0.9) / 1.9) ** 2)
@@ -45,7 +40,7 @@ def draw_car(scale: float) -> pygame.Surface:
     _paint_details(layers, body)
     for wheel in (32 - WHEELBASE / 2, 32 + WHEELBASE / 2):
         _paint_wheel(layers, body, wheel)
-    return layers.to_surface(scale)
+    return layers.to_pixels()
 
 
 class _Layers:
@@ -70,12 +65,9 @@ class _Layers:
         pygame.draw.polygon(surface, (255, 255, 255), corners)
         return (pygame.surfarray.pixels3d(surface)[..., 0].T / 255.0).astype(np.float32)
 
-    def to_surface(self, scale: float) -> pygame.Surface:
-        """The image, scaled down."""
-        surface = pygame.Surface((self._width, self._height), pygame.SRCALPHA)
-        pygame.surfarray.pixels3d(surface)[...] = _to_bytes(self._color).swapaxes(0, 1)
-        pygame.surfarray.pixels_alpha(surface)[...] = _to_bytes(self._alpha).T
-        return pygame.transform.smoothscale(surface, [round(side * scale) for side in CAR_SIZE])
+    def to_pixels(self) -> NDArray[np.uint8]:
+        """The image: uint8 (H, W, 4)."""
+        return to_bytes(np.dstack([self._color, self._alpha]))
 
 
 def _paint_body(layers: _Layers, body: Field) -> None:
@@ -128,8 +120,3 @@ def _paint_wheel(layers: _Layers, body: Field, wheel: float) -> None:
     rim = blend(rgb(0.28, 0.29, 0.31), rgb(0.90, 0.91, 0.93), metal[..., None])
     layers.put(rim * (0.8 + 0.05 * (y - axle))[..., None], np.clip((3.8 - distance) * large, 0, 1))
     layers.put(rgb(0.5, 0.5, 0.52), np.clip((0.9 - distance) * large, 0, 1))
-
-
-def _to_bytes(values: Field) -> NDArray[np.uint8]:
-    """Values from 0 to 1 as uint8."""
-    return np.clip(values * 255 + 0.5, 0, 255).astype(np.uint8)

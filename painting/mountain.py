@@ -4,13 +4,10 @@ Coordinates are those of Gymnasium's drawing: x in [0, 600] to the right, y in [
 `y` float32 (H, 1), and `pixel` the size of a pixel in those units.
 """
 
-import functools
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.procedural import Field, blend, coverage, fractal_noise, hillshade, rgb
-from vlmrm_gym.smoothstep import smoothstep
+from painting.procedural import Field, blend, coverage, fractal_noise, hillshade, rgb, smoothstep, to_bytes
 
 
 def track_height(x: ArrayLike) -> NDArray[np.float64]:
@@ -18,9 +15,8 @@ def track_height(x: ArrayLike) -> NDArray[np.float64]:
     return (np.sin(3 * (np.asarray(x) * 0.003 - 1.2)) * 0.45 + 0.55) / 0.003
 
 
-@functools.lru_cache(maxsize=2)
 def background(height: int, width: int) -> NDArray[np.uint8]:
-    """The scene without the car: uint8 (height, width, 3), read-only, stretched if the size is not 3:2."""
+    """The scene without the car: uint8 (height, width, 3), stretched if the size is not 3:2."""
     x = ((np.arange(width, dtype=np.float32) + 0.5) * (600 / width))[None, :]
     y = (400 - (np.arange(height, dtype=np.float32) + 0.5) * (400 / height))[:, None]
     pixel = max(600 / width, 400 / height)
@@ -31,9 +27,7 @@ def background(height: int, width: int) -> NDArray[np.uint8]:
     picture = _forest(picture, x, y, pixel)
     picture = _foreground(picture, x, y, pixel)
     picture = _flag(picture, x, y, pixel)
-    pixels = np.clip(picture * 255 + 0.5, 0, 255).astype(np.uint8)
-    pixels.flags.writeable = False  # cached, so shared by all callers
-    return pixels
+    return to_bytes(picture)
 
 
 def _sky(x: Field, y: Field) -> Field:

@@ -1,0 +1,1 @@
+"""Paints the pictures of the worlds, which are files of the package: `python -m painting`. Not installed."""
