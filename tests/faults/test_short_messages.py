@@ -36,8 +36,8 @@ def names(door):
 
 CLIP_NAMES = [one.name for one in fields(vlmrm_gym.CLIP) if one.init]
 DOORS = [
-    *((wrap, name) for name in {*names(vlmrm_gym.VLMReward), *CLIP_NAMES}),
-    *((vector, name) for name in {*names(vlmrm_gym.VLMRewardVectorEnv), *CLIP_NAMES}),
+    *((wrap, name) for name in sorted({*names(vlmrm_gym.VLMReward), *CLIP_NAMES})),
+    *((vector, name) for name in sorted({*names(vlmrm_gym.VLMRewardVectorEnv), *CLIP_NAMES})),
     *((vlmrm_gym.CLIP, name) for name in CLIP_NAMES),
     *((vlmrm_gym.Preference, name) for name in names(vlmrm_gym.Preference)),
     *((vlmrm_gym.VLMReward, name) for name in ("env",)),
