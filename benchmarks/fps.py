@@ -6,6 +6,7 @@
     python benchmarks/fps.py --backend ray --no-reference                   # workers are actors of a Ray cluster
     python benchmarks/fps.py --views only                                   # two views against one
     python benchmarks/fps.py --sparse only                                  # some of the states against all
+    python benchmarks/fps.py --bf16 only                                    # bfloat16 against float32
 
 Rates are frames/s; every transition has one frame. With a set of cameras (`--camera`) they are states/s. Each row runs
 in a fresh process, after an untimed warm-up pass (OpenGL contexts, textures, allocators, threads). Actions are random
@@ -27,6 +28,9 @@ workers. On a CPU they share the cores: 1 / (1/physics + 1/rendering + 1/scoring
 Two views / one view: humanoids drawn from the front and from a side ("front-side"), and from the front. The two
 alternate; the ratio is that of the times of a state, by the medians. Rates are of states, with one reward each.
 
+bf16 / fp32: whole episodes, in turns; as above. The largest difference is that of the rewards of one episode's states.
+Only where the processor multiplies bfloat16.
+
 Some states / all states: whole episodes with and without `score_every`, in turns; as above.
 
 Ray / processes: with `--backend ray`, whole episodes are also scored by as many worker processes. The two alternate;
@@ -40,21 +44,18 @@ download.
 """
 
 import json
-import platform
-import re
 import statistics
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from multiprocessing import get_context
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import gymnasium as gym
 import tyro
+from fps_machine import difference, has_bfloat16, machine
 from fps_stages import (
     Args,
     Encoding,
@@ -69,11 +70,9 @@ from fps_stages import (
     whole_episodes,
 )
 
-import vlmrm_gym
 from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
-from vlmrm_gym.versions import read_commit
 
 ROUNDS = 3
 """Turns, where two ways are compared."""
@@ -116,6 +115,8 @@ def all_rows(args: Args, do: Callable[..., Any]) -> list[Row]:
         return compare_views(args, do, stand_in, many)
     if args.sparse == "only":
         return compare_sparse(args, do, many)
+    if args.bf16 == "only":
+        return compare_precisions(args, do, many)
     encoded: Encoding = do("encode_image and CLIPReward", encoding, args)
     rates: dict[str, float] = {}
 
@@ -161,7 +162,9 @@ def all_rows(args: Args, do: Callable[..., Any]) -> list[Row]:
         memory += peak_rows(name, "environments' processes", theirs.peaks)
     views = compare_views(args, do, stand_in, many) if args.views == "also" and args.is_humanoid else []
     sparse = compare_sparse(args, do, many) if args.sparse == "also" else []
-    return [*(Row("frames/s", name, value) for name, value in rates.items()), *views, *sparse, *ratios, *memory]
+    bf16 = compare_precisions(args, do, many) if args.bf16 == "also" and has_bfloat16() else []
+    others = [*views, *sparse, *bf16]
+    return [*(Row("frames/s", name, value) for name, value in rates.items()), *others, *ratios, *memory]
 
 
 def in_turns(do: Callable[..., Any], ways: dict[str, tuple[Any, ...]]) -> dict[str, float]:
@@ -217,6 +220,26 @@ def compare_sparse(args: Args, do: Callable[..., Any], many: str) -> list[Row]:
     return [*(Row("frames/s", name, value) for name, value in medians.items()), *ratios]
 
 
+def compare_precisions(args: Args, do: Callable[..., Any], many: str) -> list[Row]:
+    """Whole episodes in bfloat16 and in float32."""
+    ways = [replace(args, precision=name) for name in ("bf16", "fp32")]
+    call = {
+        f"end to end, {many}, {way.precision} in turns": (whole_episodes, way, way.reward, way.num_workers)
+        for way in ways
+    }
+    medians = in_turns(do, call)
+    bf16, fp32 = medians.values()
+    largest, span, correlation = do("rewards in both precisions", difference, *ways)
+    ratios = {
+        f"bf16 / fp32: end to end, {many}": bf16 / fp32,
+        "bf16 and fp32: largest difference of a reward, in 0.0001": 1e4 * largest,
+        "their range in fp32, in 0.0001": 1e4 * span,
+        "1 - their correlation, in 0.0001": 1e4 * (1 - correlation),
+    }
+    rows = {"frames/s": medians, "ratios": ratios}
+    return [Row(section, name, value) for section, own in rows.items() for name, value in own.items()]
+
+
 def best_reference_pipeline(
     args: Args, do: Callable[..., Any], batch_size: int
 ) -> tuple[Measured, dict[str, float], str]:
@@ -238,29 +261,6 @@ def peak_rows(what: str, children: str, peaks: tuple[float, ...]) -> list[Row]:
     if peaks[1:]:
         rows.append(Row("memory", f"{what}: peaks of the {children}, sum, MB", sum(peaks[1:])))
     return rows
-
-
-def machine(args: Args) -> dict[str, str]:
-    import torch
-
-    from vlmrm_gym.rendering.opengl import make_context
-
-    cpuinfo = Path("/proc/cpuinfo")
-    cpu = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
-    about = {"CPU": f"{cpu[1] if cpu else platform.processor()}, {usable_cores()} cores"}
-    if torch.cuda.is_available():
-        about["GPU"] = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
-    if args.is_humanoid:
-        context = make_context(16, 16)
-        with context.as_current():
-            from OpenGL import GL
-
-            about["OpenGL"] = bytes(GL.glGetString(GL.GL_RENDERER) or b"").decode()
-        context.free()
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "mujoco", "gymnasium"))
-    about["versions"] = f"Python {platform.python_version()}, {packages}, vlmrm_gym {vlmrm_gym.__version__}"
-    about["commit"] = read_commit() or "unknown"
-    return about
 
 
 def main(args: Args) -> None:

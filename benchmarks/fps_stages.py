@@ -18,6 +18,7 @@ from stubs import BuiltBy, DrawnAtHeight, DrawOnly, ReadyFrames
 import vlmrm_gym
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.rendering import States
+from vlmrm_gym.rewards.clip_options import Precision
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
 from vlmrm_gym.tasks import REGISTERED, Task
@@ -42,6 +43,10 @@ class Args:
     """as in CLIPReward, or an open_clip architecture without a tag, which gets random weights"""
     device: str = "auto"
     """where the model runs"""
+    precision: Precision = "auto"
+    """as in CLIPReward"""
+    bf16: Literal["also", "only", "off"] = "also"
+    """also measure whole episodes in bfloat16 against float32, where the processor has it; or only this"""
     size: int | None = None
     """render height in pixels, keeping the aspect ratio; None: the model's `render_size`"""
     camera: str | None = None
@@ -74,7 +79,8 @@ class Args:
     @property
     def reward(self) -> MakeReward:
         """Factory of the reward model, with the parameters of `CLIPReward`."""
-        return vlmrm_gym.CLIPReward if self.size is None else partial(DrawnAtHeight, self.size)
+        make = vlmrm_gym.CLIPReward if self.size is None else partial(DrawnAtHeight, self.size)
+        return partial(make, precision=self.precision)
 
 
 @dataclass(frozen=True)

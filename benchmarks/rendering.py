@@ -47,7 +47,7 @@ def main(states: int = 300) -> None:
         states: Number of states to render.
     """
     sample = DOMAINS["humanoid"].sample_states(states, np.random.default_rng(30_000))
-    rewards = {task: CLIPReward(prompt=str(prompt)) for task, prompt in HUMANOID_PROMPTS.items()}
+    rewards = {task: CLIPReward("tiny", prompt=str(prompt)) for task, prompt in HUMANOID_PROMPTS.items()}
     looked_at = rewards["stand"].render_size(480, 480)[0]
     print(f"{'humanoid':10} {'size':>5} {'faithful/s':>11} {'fast/s':>8} {'ratio':>6} {'pixel error':>12}")
     lines = []

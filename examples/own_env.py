@@ -15,8 +15,8 @@ class Pendulum(gym.Wrapper):
         super().__init__(gym.make("Pendulum-v1", render_mode="rgb_array", max_episode_steps=50))
 
 
-# The bundled model knows only its own scenes. With a network: model="ViT-B-32/laion2b_s34b_b79k".
-envs = vlmrm_gym.VLMRewardVectorEnv([Pendulum] * 4, prompt="an upright pole")
+# The bundled model knows only its own scenes. With a network leave `model` out: it is ViT-B-32 then.
+envs = vlmrm_gym.VLMRewardVectorEnv([Pendulum] * 4, prompt="an upright pole", model="tiny")
 observations, infos = envs.reset(seed=0)
 while not infos["_vlm_rewards"].all():  # rewards arrive when an episode ends
     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())

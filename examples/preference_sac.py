@@ -86,8 +86,9 @@ class Args:
     """states of a segment, whose rewards add up"""
     l2: float = 200.0
     """regularisation of the reward's networks; strong, the reward rises up to states that are seldom compared"""
-    model: str = "tiny"
-    """the vision-language model whose features the reward is made of: any open_clip model"""
+    model: str | None = None
+    """the vision-language model whose features the reward is made of: tiny or any open_clip model (None: by the
+    environment, see `vlmrm_gym.CLIP`)"""
     device: str = "auto"
     """device of the vision-language model and the agent; auto: a GPU if there is one"""
     episode_length: int | None = None

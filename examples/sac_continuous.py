@@ -78,8 +78,8 @@ class Args:
     """keyword arguments of a class of your own, as JSON"""
     alpha: float = 0.0
     """strength of the goal-baseline regularisation"""
-    model: str = "tiny"
-    """the vision-language model: any open_clip model, see `vlmrm_gym.CLIPReward`"""
+    model: str | None = None
+    """the vision-language model: tiny or any open_clip model, see `vlmrm_gym.CLIP` (None: by the environment)"""
     episode_length: int | None = None
     """steps until an episode is truncated; None: the environment's own"""
     textured: bool = True
@@ -151,7 +151,7 @@ def task_options(args: Args) -> dict[str, Any]:
         "reward": None if args.reward is None else yaml.safe_load(args.reward),  # as it is, or JSON
         "reward_kwargs": None if args.reward_kwargs is None else json.loads(args.reward_kwargs),
         "alpha": args.alpha or None,
-        "model": None if args.model == "tiny" else args.model,
+        "model": args.model,
         "device": args.device,
         "episode_length": args.episode_length,
         "camera": None if args.camera is None else yaml.safe_load(args.camera),  # a name, a number or JSON

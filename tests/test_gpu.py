@@ -70,7 +70,7 @@ def test_a_frames_reward_does_not_depend_on_its_batch(frames, model):
 
 
 def test_rewards_of_a_tensor_are_on_its_device(frames):
-    score = CLIPReward(prompt=TASK_PROMPT, device=DEVICE)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, device=DEVICE)
     rewards = score(torch.from_numpy(frames).to(DEVICE))
     assert rewards.device == score.model.device
     np.testing.assert_allclose(rewards.cpu().numpy(), score(frames), rtol=0, atol=1e-6)
@@ -80,7 +80,7 @@ def test_rewards_of_a_tensor_are_on_its_device(frames):
 def test_a_batch_that_does_not_fit_is_halved():
     count, size = 8192, 96
     frames = np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
-    score = CLIPReward(prompt=TASK_PROMPT, device=DEVICE, batch_size=64)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, device=DEVICE, batch_size=64)
     expected, score.batch_size = score(frames), count
     device = score.model.device
     torch.cuda.empty_cache()
@@ -227,7 +227,7 @@ def test_frames_are_those_of_software(drawn, tmp_path):
     software = draw(tmp_path / "software.npz", MUJOCO_GL="osmesa")
     if software is None:
         pytest.skip("there is no software renderer to compare with (apt-get install libosmesa6)")
-    score = CLIPReward(prompt="a humanoid robot standing up", device="cpu")
+    score = CLIPReward("tiny", prompt="a humanoid robot standing up", device="cpu")
     for quality in ("fast", "faithful"):
         frames, expected = drawn[quality], software[quality]
         assert expected.std() > 10, quality

@@ -64,7 +64,7 @@ def test_check_env_passes(env_id):
 def test_reward_scores_the_state_that_the_action_led_to_terminal_frame_included(env_id):
     """Contract 1."""
     env = make(env_id, episode_length=3)
-    score = CLIPReward(prompt=env.spec.kwargs["prompt"])
+    score = CLIPReward("tiny", prompt=env.spec.kwargs["prompt"])
     env.reset(seed=0)
     renderer = make_renderer(env.unwrapped, score.render_size, camera=env.spec.kwargs.get("camera"))
     env.action_space.seed(0)

@@ -307,7 +307,7 @@ def test_frames_of_native_vector_environments_are_stored():
     while not terminations[0]:
         terminations = reference.step(np.zeros(2, dtype=int))[2]
         frames.append(reference.render()[0])
-    expected = CLIPReward(prompt=TASK_PROMPT)(np.stack(frames))
+    expected = CLIPReward("tiny", prompt=TASK_PROMPT)(np.stack(frames))
     np.testing.assert_allclose(first_episode(make(native(), TASK_PROMPT), 30), expected, atol=1e-5)
     same_step = VectorWrapper(native())
     same_step.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}

@@ -26,7 +26,7 @@ def test_an_environment_that_is_scored_already_is_refused():
 def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
     """Contract 1 and 7, on an environment that terminates by itself."""
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=TASK_PROMPT)
-    score = CLIPReward(prompt=TASK_PROMPT)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT)
     env.reset(seed=0)
     renderer = make_renderer(env.unwrapped, score.render_size)
     terminated = False
@@ -42,7 +42,7 @@ def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
 def test_observations_dynamics_and_seeding_stay_the_environments(env_id):
     """Contract 9."""
     base = gym.make(env_id, render_mode="rgb_array")
-    env = vlmrm_gym.VLMReward(gym.make(env_id, render_mode="rgb_array"), prompt="reach the goal")
+    env = vlmrm_gym.VLMReward(gym.make(env_id, render_mode="rgb_array"), prompt="reach the goal", model="tiny")
     np.testing.assert_array_equal(base.reset(seed=5)[0], env.reset(seed=5)[0])
     base.action_space.seed(5)
     for _ in range(20):
@@ -105,7 +105,7 @@ def test_a_task_reward_that_is_added_must_be_finite(vector):
 
 def test_parameters_reach_the_reward():
     env = gym.make("VLMRM/CartPole-v1", prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")
-    score = CLIPReward(prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")
+    score = CLIPReward("tiny", prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")
     env.reset(seed=0)
     reward = env.step(0)[1]
     renderer = make_renderer(env.unwrapped, score.render_size)

@@ -67,6 +67,8 @@ from numpy.typing import NDArray
 STATE_KEY = "vlm_state"
 """The state that the step led to: float64 (S,), or its frame, uint8 (H, W, 3). Also set in the metadata of environments
 that capture states."""
+SCENE_KEY = "vlm_scene"
+"""In the metadata of environments that capture their states: the class that is drawn, "module:class"."""
 SCENE_UPDATE_KEY = "vlm_scene_update"
 """A `SceneUpdate`, if the scene is not the same as in the state before."""
 

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 """All control characters but tabs and line feeds; and what file names have for bytes that are not text."""
@@ -39,6 +40,12 @@ def say(text: object, *, error: bool = False) -> None:
     """
     stream = sys.stderr if error else sys.stdout
     print(printable(str(text), stream.encoding or "utf-8"), file=stream)
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print a line to standard error, the first time in this process."""
+    say(text, error=True)
 
 
 @contextmanager

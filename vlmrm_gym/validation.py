@@ -18,7 +18,7 @@ SCORED_KEY = "vlm_scored"
 def check_integer(parameter: str, value: object, *, minimum: int) -> None:
     """Raise a ValueError unless a value is an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise ValueError(f"`{parameter}` must be an integer of at least {minimum}. Received {value!r}.")
+        raise ValueError(f"`{parameter}` must be an integer of at least {minimum}. Received {short_repr(value)}.")
 
 
 def check_positive_integer(parameter: str, value: object) -> None:
@@ -29,7 +29,7 @@ def check_positive_integer(parameter: str, value: object) -> None:
 def check_choice(parameter: str, value: object, choices: Collection[str]) -> None:
     """Raise a ValueError unless a value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"`{parameter}` must be one of {', '.join(map(repr, choices))}. Received {value!r}.")
+        raise ValueError(f"`{parameter}` must be one of {', '.join(map(repr, choices))}. Received {short_repr(value)}.")
 
 
 def check_size(size: Any) -> tuple[int, int] | None:
@@ -38,7 +38,7 @@ def check_size(size: Any) -> tuple[int, int] | None:
         return None
     pair = tuple(size) if isinstance(size, Sequence) else ()
     if len(pair) != 2 or not all(type(side) is int and side > 0 for side in pair):
-        raise ValueError(f"`size` must be None, or (height, width) in pixels. Received {size!r}.")
+        raise ValueError(f"`size` must be None, or (height, width) in pixels. Received {short_repr(size)}.")
     return pair
 
 
@@ -50,13 +50,13 @@ def is_number(value: object) -> bool:
 def check_flag(parameter: str, value: object) -> None:
     """Raise a ValueError unless a value is True or False."""
     if not isinstance(value, bool):
-        raise ValueError(f"`{parameter}` must be True or False. Received {value!r}.")
+        raise ValueError(f"`{parameter}` must be True or False. Received {short_repr(value)}.")
 
 
 def check_fraction(parameter: str, value: object) -> None:
     """Raise ValueError unless the value is a number from 0 to 1."""
     if not is_number(value) or not 0 <= value <= 1:  # pyright: ignore[reportOperatorIssue]
-        raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {value!r}.")
+        raise ValueError(f"`{parameter}` must be a number from 0 to 1. Received {short_repr(value)}.")
 
 
 def is_finite(value: object) -> bool:
@@ -70,7 +70,7 @@ def is_finite(value: object) -> bool:
 def check_task_reward_weight(task_reward_weight: object) -> None:
     """Raise a ValueError unless the weight of the environment's own reward is a finite number."""
     if not is_finite(task_reward_weight):
-        raise ValueError(f"`task_reward_weight` must be a finite number. Received {task_reward_weight!r}.")
+        raise ValueError(f"`task_reward_weight` must be a finite number. Received {short_repr(task_reward_weight)}.")
 
 
 def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -107,7 +107,7 @@ def check_env(env: object) -> None:
     remedy = 'Pass one environment: gym.make(..., render_mode="rgb_array").'
     if isinstance(env, VectorEnv):
         remedy = "Use `VLMRewardVectorEnv` for vector environments."
-    raise TypeError(f"`env` must be a gymnasium.Env. Received {env!r}. {remedy}")
+    raise TypeError(f"`env` must be a gymnasium.Env. Received {short_repr(env)}. {remedy}")
 
 
 def check_no_autoreset(env: gym.Env[Any, Any]) -> None:
@@ -195,7 +195,7 @@ def check_autoreset_mode(autoreset_mode: AutoresetMode | str, parameter: str = "
         return AutoresetMode(autoreset_mode)
     except ValueError:
         names = ", ".join(repr(mode.value) for mode in AutoresetMode)
-        raise ValueError(f"`{parameter}` must be one of {names}. Received {autoreset_mode!r}.") from None
+        raise ValueError(f"`{parameter}` must be one of {names}. Received {short_repr(autoreset_mode)}.") from None
 
 
 class _ShortRepr(reprlib.Repr):
@@ -205,6 +205,12 @@ class _ShortRepr(reprlib.Repr):
         super().__init__()
         self.maxlevel, self.maxstring, self.maxlong, self.maxother = 4, 150, 60, 150
         self.maxdict = self.maxlist = self.maxtuple = self.maxset = 10
+
+    def repr_ndarray(self, x: Any, level: int) -> str:
+        """Arrays and tensors by dtype and shape: a picture has a hundred lines."""
+        return f"{x.dtype} of shape {tuple(x.shape)}" if math.prod(x.shape) > 10 else super().repr_instance(x, level)
+
+    repr_Tensor = repr_ndarray
 
     def repr_int(self, x: int, level: int) -> str:
         # Python refuses to write out integers of thousands of digits.

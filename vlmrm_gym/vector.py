@@ -17,6 +17,7 @@ from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
+from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
@@ -34,6 +35,7 @@ from vlmrm_gym.validation import (
     check_positive_integer,
     check_task_reward_weight,
     check_unscored,
+    short_repr,
     weigh_task_rewards,
 )
 
@@ -141,7 +143,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         check_flag("overlap", overlap)
         check_flag("return_features", return_features)
         if not isinstance(episode_log, EpisodeLog | None):
-            raise TypeError(f"`episode_log` must be an EpisodeLog. Received {episode_log!r}.")
+            raise TypeError(f"`episode_log` must be an EpisodeLog. Received {short_repr(episode_log)}.")
         sparse = SparseScoring(score_every)
         if scoring == "step" and (overlap or sparse.every > 1):
             name = "overlap" if overlap else "score_every"
@@ -157,6 +159,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         super().__init__(as_vector_env(env, mode))
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
+            specification = with_model(specification, default_model(self.env))
             self._steps = VectorSteps("env", self.env, mode)
             self.metadata = {
                 **self.env.metadata,

@@ -12,6 +12,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
 from vlmrm_gym.rewards.custom import CallableReward, OwnReward
+from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.rewards.state_reward import Memory, build_reward
 from vlmrm_gym.rewards.views import CombineViews
@@ -96,7 +97,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         check_unscored(env)
         check_task_reward_weight(task_reward_weight)
         keywords = VLMReward.__init__.__kwdefaults__ or ()
-        specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords)
+        specification = with_model(resolve_reward(reward, reward_kwargs, prompt, options, keywords), default_model(env))
         view = StateView(env, camera, quality, pin=False)
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
         score = build_reward(specification.build, view.num_views, combine, str(resolve_device(device)))

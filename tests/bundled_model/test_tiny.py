@@ -18,7 +18,7 @@ RELATED = [prompt for kinds in HELD_OUT for kind, prompts in kinds.items() if ki
 @pytest.mark.filterwarnings("always:The bundled model does not know")
 def test_out_of_domain_prompts_warn(recwarn):
     for prompt in UNRELATED:
-        CLIPReward(prompt=prompt)
+        CLIPReward("tiny", prompt=prompt)
     print(f"{len(recwarn)} of {len(UNRELATED)} unrelated prompts warn")
     assert len(recwarn) >= 0.9 * len(UNRELATED)
 
@@ -26,7 +26,7 @@ def test_out_of_domain_prompts_warn(recwarn):
 @pytest.mark.filterwarnings("always:The bundled model does not know")
 def test_in_domain_prompts_do_not_warn(recwarn):
     for prompt in RELATED:
-        CLIPReward(prompt=prompt)
+        CLIPReward("tiny", prompt=prompt)
     print(f"{len(recwarn)} of {len(RELATED)} related prompts warn")
     assert len(recwarn) <= 0.05 * len(RELATED)
 

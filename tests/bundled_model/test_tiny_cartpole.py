@@ -34,7 +34,7 @@ def cart_embeddings():
 
 
 def test_task_reward_peaks_upright_and_falls_on_both_sides(leaning_frames):
-    rewards = CLIPReward(prompt=TASK_PROMPT)(leaning_frames).reshape(len(POSITIONS), len(ANGLES))
+    rewards = CLIPReward("tiny", prompt=TASK_PROMPT)(leaning_frames).reshape(len(POSITIONS), len(ANGLES))
     for position, row in zip(POSITIONS, rewards, strict=True):
         rank = spearmanr(row, -abs(ANGLES)).statistic
         print(f"cart at {position:+.0f}: peak at {ANGLES[row.argmax()]} degrees, Spearman {rank:.3f}")
@@ -47,7 +47,7 @@ def test_task_reward_peaks_upright_and_falls_on_both_sides(leaning_frames):
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_task_reward_peaks_upright_when_regularised(leaning_frames, alpha):
-    rewards = CLIPReward(prompt=TASK_PROMPT, baseline="pole and cart", alpha=alpha)(leaning_frames)
+    rewards = CLIPReward("tiny", prompt=TASK_PROMPT, baseline="pole and cart", alpha=alpha)(leaning_frames)
     for row in rewards.reshape(len(POSITIONS), len(ANGLES)):
         assert abs(ANGLES[row.argmax()]) <= 2
         assert spearmanr(row, -abs(ANGLES)).statistic >= 0.95

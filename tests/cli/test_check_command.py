@@ -127,7 +127,7 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
 def test_states_are_scored_as_the_environment_is_rewarded():
     task = find_task(CARTPOLE)
     env = make_base_env(task, 20)
-    specs = [CLIP(prompt=TASK_PROMPT), CLIP(prompt=OTHER)]
+    specs = [CLIP(prompt=prompt, model="tiny") for prompt in (TASK_PROMPT, OTHER)]
     rewards = EncodedRewards(specs, "cpu")
     with closing(env), Scene(env, rewards.encoder) as scene:
         act = random_actions(env.action_space, np.random.default_rng(0))
@@ -143,7 +143,7 @@ def test_states_are_scored_as_the_environment_is_rewarded():
 
 @pytest.mark.slow
 def test_another_packages_environment_with_a_success_function(tmp_path):
-    flags = ["--prompt", "a robot on the floor", "--success", "check_subjects:is_low"]
+    flags = ["--prompt", "a robot on the floor", "--model", "tiny", "--success", "check_subjects:is_low"]
     with few_states(steps=10, evaluations=40):
         measures, report = check(tmp_path / "out", "Ant-v5", *flags)
     (row,) = measures["table"]
@@ -153,7 +153,7 @@ def test_another_packages_environment_with_a_success_function(tmp_path):
     assert "data:image" in report
 
 
-PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT]
+PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT, "--model", "tiny"]
 
 
 def test_without_known_success_it_shows_the_states_with_the_highest_rewards(tmp_path):
@@ -193,7 +193,16 @@ def test_frames_that_an_environment_renders_itself_leave_the_search_out(tmp_path
 
 def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
     """States that the search would make have no colour of their own: they would be scored in another episode's."""
-    flags = ["--env", "check_subjects:recoloured", "--prompt", TASK_PROMPT, "--success", "check_subjects:is_turned"]
+    flags = [
+        "--env",
+        "check_subjects:recoloured",
+        "--model",
+        "tiny",
+        "--prompt",
+        TASK_PROMPT,
+        "--success",
+        "check_subjects:is_turned",
+    ]
     measures, report = check(tmp_path / "out", *flags)
     assert "There was no search: the environment changes its scene" in report
     assert measures["exploits"] == []
@@ -203,7 +212,9 @@ def test_a_scene_that_changes_leaves_the_search_out(tmp_path):
 
 
 def test_episodes_of_one_step_are_no_error(tmp_path):
-    measures, _ = check(tmp_path / "out", "--env", "check_subjects:one_step", "--prompt", "a dark picture")
+    measures, _ = check(
+        tmp_path / "out", "--env", "check_subjects:one_step", "--model", "tiny", "--prompt", "a dark picture"
+    )
     assert measures["table"][0]["measures"]["exploit_excess"] is None
 
 
@@ -216,7 +227,7 @@ def dataset(tmp_path_factory):
     return out
 
 
-LABELLED = ["--env", "check_subjects:framed_cart_pole", *POLES]
+LABELLED = ["--env", "check_subjects:framed_cart_pole", "--model", "tiny", *POLES]
 
 
 def label(path, dataset, value):
@@ -333,7 +344,15 @@ def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, mes
 def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):
     """Its states cannot be drawn by one renderer, at whatever size."""
     message = fails(
-        capsys, "--env", "check_subjects:OtherModel", "--prompt", TASK_PROMPT, "--out", str(tmp_path / "out")
+        capsys,
+        "--env",
+        "check_subjects:OtherModel",
+        "--model",
+        "tiny",
+        "--prompt",
+        TASK_PROMPT,
+        "--out",
+        str(tmp_path / "out"),
     )
     assert "changed to a model or an appearance" in message
 

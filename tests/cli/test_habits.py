@@ -131,7 +131,7 @@ def scores(folder):
         (["--overwrite", "ID", "--camera", "side", "paper"], "ID", {"camera": ("side", "paper"), "overwrite": True}),
         (["--seed", "3", "ID", "--prompt", "-1", "a b"], "ID", {"prompt": ("-1", "a b"), "seed": 3}),
         (["--env", "m:f", "--camera", "side", "paper"], None, {"camera": ("side", "paper"), "env": "m:f"}),
-        (["ID"], "ID", {"alpha": (0.0,), "model": ("tiny",), "prompt": ()}),
+        (["ID"], "ID", {"alpha": (0.0,), "model": (None,), "prompt": ()}),
     ],
 )
 def test_no_flag_swallows_the_id(arguments, id, values):

@@ -70,14 +70,14 @@ def column(rows, name):
 
 def test_pictures_get_the_rewards_of_every_prompt_and_alpha(pictures, frames, capsys):
     flags = ["--prompt", TASK_PROMPT, "--prompt", OTHER, "--baseline", BASELINE, "--alpha", "0", "0.5", "--fps", "2"]
-    main(["score", str(pictures), *flags])
+    main(["score", str(pictures), "--model", "tiny", *flags])
     folder = pictures.with_name("pictures_scores")
     rows = read_table(folder)
     assert [row["file"] for row in rows] == ["frame_1.png", "frame_2.png", "frame_10.png"]
     assert [(row["frame"], float(row["seconds"])) for row in rows] == [("0", 0.0), ("1", 0.5), ("2", 1.0)]
     for prompt in (TASK_PROMPT, OTHER):
         for alpha in (0.0, 0.5):
-            expected = CLIPReward(prompt=prompt, baseline=BASELINE, alpha=alpha)(frames)
+            expected = CLIPReward("tiny", prompt=prompt, baseline=BASELINE, alpha=alpha)(frames)
             np.testing.assert_allclose(column(rows, f"{prompt} (alpha {alpha})"), expected, atol=1e-5)
     assert "(frame 1, 0.50 s)" in capsys.readouterr().out
     assert iio.imread(folder / "rewards.png").shape[2] == 4
@@ -90,11 +90,25 @@ def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
     encoded = []
     encode = CLIPReward.encode
     monkeypatch.setattr(CLIPReward, "encode", lambda self, batch: encoded.append(len(batch)) or encode(self, batch))
-    main(["score", str(video), "--prompt", TASK_PROMPT, "--prompt", OTHER, "--no-video", "--batch-size", "4"])
+    main(
+        [
+            "score",
+            str(video),
+            "--prompt",
+            TASK_PROMPT,
+            "--model",
+            "tiny",
+            "--prompt",
+            OTHER,
+            "--no-video",
+            "--batch-size",
+            "4",
+        ]
+    )
     assert encoded == [4, 2]
     rows = read_table(video.with_name("pole_scores"))
     assert column(rows, "seconds") == [0, 0.25, 0.5, 0.75, 1, 1.25]
-    expected = CLIPReward(prompt=TASK_PROMPT)(iio.imread(video))
+    expected = CLIPReward("tiny", prompt=TASK_PROMPT)(iio.imread(video))
     np.testing.assert_allclose(column(rows, TASK_PROMPT), expected, atol=1e-5)
     assert not video.with_name("pole_scores").joinpath("rewards.mp4").exists()
 
@@ -103,10 +117,10 @@ def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
 def test_the_strip_of_our_videos_is_not_scored(name, frames, tmp_path, capsys):
     path = tmp_path / name
     save_video(path, list(frames), [0.9, 0.1, 0.5], title="a plot that would be scored")
-    main(["score", str(path), "--prompt", TASK_PROMPT])
+    main(["score", str(path), "--model", "tiny", "--prompt", TASK_PROMPT])
     assert "the strip below the frames is left out. Frames of 150 x 100 are scored" in capsys.readouterr().err
     scores = column(read_table(tmp_path / "agent_scores"), TASK_PROMPT)
-    reward = CLIPReward(prompt=TASK_PROMPT)
+    reward = CLIPReward("tiny", prompt=TASK_PROMPT)
     np.testing.assert_allclose(scores, reward(iio.imread(path)[:, :100]), atol=1e-5)
     np.testing.assert_allclose(scores, reward(frames), atol=0.1)  # compressed
     scored_again = open_frames(tmp_path / "agent_scores" / "rewards.mp4")
@@ -119,10 +133,10 @@ def test_a_video_whose_strip_was_scaled_is_scored_whole_with_a_note(frames, tmp_
     path, small = tmp_path / "agent.mp4", tmp_path / "small.mp4"
     save_video(path, list(frames), [0.9, 0.1, 0.5])
     run_ffmpeg("-i", path, "-vf", "scale=74:86", small)
-    main(["score", str(small), "--prompt", TASK_PROMPT, "--no-video"])
+    main(["score", str(small), "--model", "tiny", "--prompt", TASK_PROMPT, "--no-video"])
     assert "its size has changed since, from 150 x 172 to 74 x 86. Whole pictures" in capsys.readouterr().err
     scores = column(read_table(tmp_path / "small_scores"), TASK_PROMPT)
-    np.testing.assert_allclose(scores, CLIPReward(prompt=TASK_PROMPT)(iio.imread(small)), atol=1e-5)
+    np.testing.assert_allclose(scores, CLIPReward("tiny", prompt=TASK_PROMPT)(iio.imread(small)), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -212,9 +226,9 @@ def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
     damaged.write_bytes(damaged.read_bytes()[:200])
     prompt = "\x1b]0;a title\x07 a \x1b[31mpole"
     with pytest.raises(SystemExit, match="2"):
-        main(["score", str(pictures), "--prompt", prompt, "--no-video"])
+        main(["score", str(pictures), "--model", "tiny", "--prompt", prompt, "--no-video"])
     damaged.unlink()
-    main(["score", str(pictures), "--prompt", prompt, "--no-video", "--overwrite"])
+    main(["score", str(pictures), "--model", "tiny", "--prompt", prompt, "--no-video", "--overwrite"])
     output = "".join(capsys.readouterr())
     assert "z\\x9b31m.png cannot be read" in output
     assert '"\\x1b]0;a title\\x07 a \\x1b[31mpole": from' in output
@@ -224,7 +238,16 @@ def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
 def test_texts_that_a_spreadsheet_would_compute_are_quoted_in_the_table(pictures):
     (pictures / "frame_1.png").rename(pictures / "=1+1.png")
     prompts = ["=1+1", "+1", "-1", "@SUM(A1)", "1+1"]
-    main(["score", str(pictures), "--no-video", *(word for prompt in prompts for word in ("--prompt", prompt))])
+    main(
+        [
+            "score",
+            str(pictures),
+            "--no-video",
+            "--model",
+            "tiny",
+            *(word for prompt in prompts for word in ("--prompt", prompt)),
+        ]
+    )
     rows = read_table(pictures.with_name("pictures_scores"))
     assert list(rows[0]) == ["frame", "seconds", "file", "'=1+1", "'+1", "'-1", "'@SUM(A1)", "1+1"]
     assert [row["file"] for row in rows] == ["'=1+1.png", "frame_2.png", "frame_10.png"]
@@ -234,10 +257,12 @@ def test_texts_that_a_spreadsheet_would_compute_are_quoted_in_the_table(pictures
 def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames):
     small = frames[1][:60]
     Image.fromarray(small).save(pictures / "frame_2.png")
-    main(["score", str(pictures), "--prompt", TASK_PROMPT])
+    main(["score", str(pictures), "--model", "tiny", "--prompt", TASK_PROMPT])
     rows = read_table(pictures.with_name("pictures_scores"))
     assert [row["seconds"] for row in rows] == [""] * 3
-    assert column(rows, TASK_PROMPT)[1] == pytest.approx(CLIPReward(prompt=TASK_PROMPT)(small[None])[0], abs=1e-5)
+    assert column(rows, TASK_PROMPT)[1] == pytest.approx(
+        CLIPReward("tiny", prompt=TASK_PROMPT)(small[None])[0], abs=1e-5
+    )
 
 
 def test_after_ctrl_c_the_table_has_what_was_scored(video, monkeypatch, capsys):
@@ -251,7 +276,7 @@ def test_after_ctrl_c_the_table_has_what_was_scored(video, monkeypatch, capsys):
 
     monkeypatch.setattr(CLIPReward, "encode", interrupted)
     with pytest.raises(SystemExit) as raised:
-        main(["score", str(video), "--prompt", TASK_PROMPT, "--batch-size", "2"])
+        main(["score", str(video), "--model", "tiny", "--prompt", TASK_PROMPT, "--batch-size", "2"])
     assert raised.value.code == 130
     assert "rewards of the first 4 frames" in capsys.readouterr().err
     folder = video.with_name("pole_scores")
@@ -263,7 +288,19 @@ def test_a_damaged_picture_is_named_and_those_before_it_stay(batch_size, picture
     damaged = pictures / "frame_10.png"
     damaged.write_bytes(damaged.read_bytes()[:200])
     with pytest.raises(SystemExit, match="2"):
-        main(["score", str(pictures), "--prompt", TASK_PROMPT, "--batch-size", batch_size, "--no-video"])
+        main(
+            [
+                "score",
+                str(pictures),
+                "--model",
+                "tiny",
+                "--prompt",
+                TASK_PROMPT,
+                "--batch-size",
+                batch_size,
+                "--no-video",
+            ]
+        )
     assert f"{damaged} cannot be read" in capsys.readouterr().err
     assert len(read_table(pictures.with_name("pictures_scores"))) == 2
 
@@ -307,7 +344,7 @@ def test_unreadable_inputs_end_with_a_sentence(name, content, message, tmp_path,
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(SystemExit, match="2"):
-        main(["score", str(path.parent if path.parent != tmp_path else path), "--prompt", "a"])
+        main(["score", str(path.parent if path.parent != tmp_path else path), "--model", "tiny", "--prompt", "a"])
     output = capsys.readouterr().err
     assert message in output
     assert len(output.splitlines()) == 1
@@ -326,7 +363,20 @@ def test_overwrite_replaces_results_and_nothing_else(pictures, tmp_path):
     out.mkdir()
     for name in (*FILES, "notes.txt"):
         (out / name).write_text("old")
-    main(["score", str(pictures), "--prompt", TASK_PROMPT, "--out", str(out), "--overwrite", "--no-video"])
+    main(
+        [
+            "score",
+            str(pictures),
+            "--model",
+            "tiny",
+            "--prompt",
+            TASK_PROMPT,
+            "--out",
+            str(out),
+            "--overwrite",
+            "--no-video",
+        ]
+    )
     assert sorted(path.name for path in out.iterdir()) == ["notes.txt", "rewards.csv", "rewards.png"]
     assert len(read_table(out)) == 3
     assert (out / "notes.txt").read_text() == "old"

@@ -35,7 +35,7 @@ def redness(frames):
 
 
 def test_gym_make_scores_it_with_its_prompt_camera_and_time_limit():
-    env = gym.make(ROD)
+    env = gym.make(ROD, model="tiny")
     assert env.spec.kwargs["prompt"] == "a rod that stands upright"
     env.reset(seed=0)
     steps = [env.step(np.zeros(1)) for _ in range(10)]
@@ -91,7 +91,7 @@ def test_defaults_of_its_training_are_those_of_its_record_and_others_of_its_kind
 
 
 def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
-    flags = ["--base-path", str(tmp_path), "--run-name", "run", "--logging.video-freq", "0"]
+    flags = ["--model", "tiny", "--base-path", str(tmp_path), "--run-name", "run", "--logging.video-freq", "0"]
     main(["train", "--env-name", f"worlds:{ROD}", *flags, "--reward.camera", "{azimuth: 0, distance: 2}"])
     lines = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
     assert lines[0].split(",")[-1] == "success"
@@ -109,12 +109,12 @@ def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
 )
 def test_wrong_settings_of_its_training_are_refused(flags, problem, tmp_path, capsys):
     with pytest.raises(SystemExit):
-        main(["train", "--env-name", ROD, "--base-path", str(tmp_path), *flags])
+        main(["train", "--env-name", ROD, "--model", "tiny", "--base-path", str(tmp_path), *flags])
     assert problem in " ".join(capsys.readouterr().err.replace("│", "").split())
 
 
 def test_it_is_checked_with_its_own_states(tmp_path):
-    main(["check", f"worlds:{ROD}", "--out", str(tmp_path / "out")])
+    main(["check", f"worlds:{ROD}", "--model", "tiny", "--out", str(tmp_path / "out")])
     (row,) = json.loads((tmp_path / "out" / "measures.json").read_text())["table"]
     assert row["candidate"]["prompt"] == "a rod that stands upright"
     assert row["measures"]["auc"] is not None  # its states say what succeeds: rollouts never do

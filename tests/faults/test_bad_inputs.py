@@ -24,7 +24,7 @@ def cartpole():
 
 
 def clip(**arguments):
-    return CLIPReward(**{"prompt": TASK_PROMPT, **arguments})
+    return CLIPReward(**{"model": "tiny", "prompt": TASK_PROMPT, **arguments})
 
 
 def score(frames):
@@ -81,7 +81,13 @@ BAD = [
     (clip, {"alpha": "0.5", "baseline": BASELINE}, ValueError, "alpha", "a number from 0 to 1. Received '0.5'"),
     (clip, {"alpha": 0.5}, ValueError, "alpha", "above 0 needs a `baseline`"),
     (clip, {"batch_size": 0}, ValueError, "batch_size", "an integer of at least 1. Received 0"),
-    (clip, {"resize_mode": "stretch"}, ValueError, "resize_mode", "squash, shortest, longest. Received 'stretch'"),
+    (
+        clip,
+        {"resize_mode": "stretch"},
+        ValueError,
+        "resize_mode",
+        "'squash', 'shortest', 'longest'. Received 'stretch'",
+    ),
     (clip, {"precision": "int8"}, ValueError, "precision", "one of 'auto', 'fp32', 'bf16', 'fp16'. Received 'int8'"),
     (clip, {"device": "cuda:99"}, ValueError, "device", "of this machine (cpu"),
     (clip, {"device": "gpu"}, ValueError, "device", "Received 'gpu'"),

@@ -141,7 +141,18 @@ def test_a_video_that_a_full_disk_cuts_off_is_removed(size, disk, tmp_path, capf
     save_video(tmp_path / "noise.mp4", frames, np.zeros(20))
     disk.resize(size)
     with pytest.raises(SystemExit, match="1"):
-        main(["score", str(tmp_path / "noise.mp4"), "--prompt", "noise", "--out", str(disk.path / "scores")])
+        main(
+            [
+                "score",
+                str(tmp_path / "noise.mp4"),
+                "--prompt",
+                "noise",
+                "--model",
+                "tiny",
+                "--out",
+                str(disk.path / "scores"),
+            ]
+        )
     printed = capfd.readouterr().err
     assert "What was to be written could not be: [Errno 5] ffmpeg could not write the video" in printed
     assert "Traceback" not in printed

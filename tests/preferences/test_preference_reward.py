@@ -38,7 +38,7 @@ def path(head, tmp_path_factory):
 
 
 def expected_rewards(head, frames):
-    features = CLIPReward(prompt=TASK_PROMPT).encode(frames)
+    features = CLIPReward("tiny", prompt=TASK_PROMPT).encode(frames)
     return head(features[:, None]).detach().numpy()
 
 

@@ -124,7 +124,7 @@ def test_rendering_works_before_and_after_the_model_is_loaded(first):
     if first == "gymnasium":
         env.render()
     import vlmrm_gym
-    env = vlmrm_gym.VLMReward(env, "an ant robot on its back")
+    env = vlmrm_gym.VLMReward(env, "an ant robot on its back", model="tiny")
     env.reset(seed=0)
     reward = env.step(env.action_space.sample())[1]
     import torch

@@ -46,7 +46,7 @@ def test_using_a_lazy_attribute_loads_torch():
 
 def test_scoring_with_the_bundled_model_loads_torch_and_nothing_else_heavy():
     """open_clip also imports torchvision, timm and transformers: 0.25 GB of every worker."""
-    reward = "vlmrm_gym.CLIPReward(prompt='an upright pole')"
+    reward = "vlmrm_gym.CLIPReward('tiny', prompt='an upright pole')"
     score = f"import numpy; {reward}(numpy.zeros((1, 9, 9, 3), 'u1'))"
     assert loaded_after(f"import vlmrm_gym.scoring.worker; {score}") == {"torch"}
 

@@ -54,7 +54,7 @@ def embeddings(score, frames):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
 def test_rewards_of_frames_are_equation_3(frames, alpha):
-    score = CLIPReward(prompt=TASK_PROMPT, baseline=BASELINE, alpha=alpha)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, baseline=BASELINE, alpha=alpha)
     goal, baseline = score.model.encode_text([TASK_PROMPT, BASELINE]).double().numpy()
     expected = [published_reward(image, goal, baseline, alpha) for image in embeddings(score, frames)]
     np.testing.assert_allclose(score(frames), expected, atol=1e-5)
@@ -62,7 +62,7 @@ def test_rewards_of_frames_are_equation_3(frames, alpha):
 
 def test_several_prompts_are_averaged_and_normalised_again(frames):
     prompts = ["an upright pole", "the pole has fallen to the left"]
-    score = CLIPReward(prompt=prompts)
+    score = CLIPReward("tiny", prompt=prompts)
     goal = unit(score.model.encode_text(prompts).double().numpy().mean(0))
     np.testing.assert_allclose(score(frames), embeddings(score, frames) @ goal, atol=1e-5)
 
@@ -70,12 +70,14 @@ def test_several_prompts_are_averaged_and_normalised_again(frames):
 @pytest.mark.parametrize("batch_size", [1, 5])
 def test_batch_size_does_not_change_rewards(frames, batch_size):
     """Contract 3."""
-    expected = CLIPReward(prompt=TASK_PROMPT)(frames)
-    np.testing.assert_allclose(CLIPReward(prompt=TASK_PROMPT, batch_size=batch_size)(frames), expected, atol=1e-5)
+    expected = CLIPReward("tiny", prompt=TASK_PROMPT)(frames)
+    np.testing.assert_allclose(
+        CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=batch_size)(frames), expected, atol=1e-5
+    )
 
 
 def test_numpy_frames_give_numpy_rewards_and_torch_frames_torch_rewards(frames):
-    score = CLIPReward(prompt=TASK_PROMPT)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT)
     from_numpy, from_torch = score(frames), score(torch.from_numpy(frames))
     assert isinstance(from_numpy, np.ndarray)
     assert from_numpy.dtype == np.float32
@@ -88,14 +90,14 @@ def test_numpy_frames_give_numpy_rewards_and_torch_frames_torch_rewards(frames):
 def test_rewards_of_torch_frames_can_be_used_in_autograd(frames):
     """A tensor born in inference mode could not."""
     weight = torch.ones(len(frames), requires_grad=True)
-    rewards = CLIPReward(prompt=TASK_PROMPT)(torch.from_numpy(frames))
+    rewards = CLIPReward("tiny", prompt=TASK_PROMPT)(torch.from_numpy(frames))
     (weight * rewards).sum().backward()
     np.testing.assert_array_equal(weight.grad, rewards)
 
 
 def test_frames_may_be_flipped_or_read_only_views(frames):
     """MuJoCo's frames have negative strides, which torch refuses."""
-    score = CLIPReward(prompt=TASK_PROMPT)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT)
     flipped = np.ascontiguousarray(frames[:, ::-1])[:, ::-1]
     read_only = frames.copy()
     read_only.setflags(write=False)
@@ -111,7 +113,7 @@ def test_frames_may_be_flipped_or_read_only_views(frames):
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 @settings(max_examples=10, deadline=None)
 def test_any_height_and_width(height, width, resize_mode):
-    score = CLIPReward(prompt=TASK_PROMPT, resize_mode=resize_mode)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, resize_mode=resize_mode)
     rewards = score(np.full((2, height, width, 3), 200, dtype=np.uint8))
     assert np.isfinite(rewards).all()
     assert (abs(rewards) <= 1 + 1e-5).all()
@@ -137,7 +139,7 @@ def full_gpu(monkeypatch):
 
 
 def test_a_full_gpu_halves_the_batch_until_it_fits(frames, full_gpu):
-    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
     expected = score(frames)
     sizes = full_gpu(score, 3, torch.OutOfMemoryError("CUDA out of memory"))
     np.testing.assert_allclose(score(frames), expected, atol=1e-5)
@@ -146,7 +148,7 @@ def test_a_full_gpu_halves_the_batch_until_it_fits(frames, full_gpu):
 
 
 def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, full_gpu, monkeypatch):
-    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
     preprocess, made = score._preprocess, []
 
     def recorded(batch):
@@ -171,7 +173,7 @@ def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, full_gpu
 )
 def test_errors_that_mean_a_full_gpu(frames, full_gpu, message):
     """CUDA's libraries allocate by themselves, too, and PyTorch has other errors for that."""
-    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
     full_gpu(score, 6, RuntimeError(message))
     score(frames)
     assert score.batch_size == 6
@@ -183,7 +185,7 @@ def test_errors_that_mean_a_full_gpu(frames, full_gpu, message):
     ids=["another error", "one frame is too much"],
 )
 def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, limit, error):
-    score = CLIPReward(prompt=TASK_PROMPT, batch_size=12)
+    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
     full_gpu(score, limit, error)
     with pytest.raises(type(error), match=str(error)):
         score(frames)
@@ -193,6 +195,6 @@ def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, limit, e
 def test_several_prompts_are_heads_of_the_same_features():
     """What one reward encodes, torch or flipped frames too, the head of another prompt scores as that reward does."""
     frames = np.random.default_rng(0).integers(0, 256, (2, 40, 60, 3), dtype=np.uint8)
-    one, other = CLIPReward(prompt=TASK_PROMPT), CLIPReward(prompt="an upright pole")
+    one, other = CLIPReward("tiny", prompt=TASK_PROMPT), CLIPReward("tiny", prompt="an upright pole")
     for own in (torch.from_numpy(frames), frames[:, ::-1]):
         np.testing.assert_allclose(other.head(one.encode(own)), other(own), atol=1e-6)

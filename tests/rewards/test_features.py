@@ -149,7 +149,7 @@ def test_any_state_is_drawn_again_at_any_size_and_from_any_camera(num_workers):
 def test_clip_rewards_say_what_their_features_are_of():
     """Two prompts of one model have the same features; another resize mode has others."""
     one, other, squashed = (
-        vlmrm_gym.CLIPReward(prompt=prompt, resize_mode=mode)
+        vlmrm_gym.CLIPReward("tiny", prompt=prompt, resize_mode=mode)
         for prompt, mode in (("an upright pole", None), ("a fallen pole", None), ("an upright pole", "longest"))
     )
     assert one.fingerprint == other.fingerprint != squashed.fingerprint

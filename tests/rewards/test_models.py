@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 import weakref
 
 import numpy as np
@@ -20,12 +21,13 @@ from tokenizers.models import BPE
 
 from vlmrm_gym import CLIPReward, tiny
 from vlmrm_gym.rewards import models, sources
+from vlmrm_gym.terminal import say_once
 
 PROMPT = "a humanoid robot kneeling"
 # Published with the weights: mean, std, context length.
 WANTED = {
     "ViT-B-16-SigLIP": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), 64),
-    "RN50": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711), 77),
+    "RN50-quickgelu": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711), 77),
 }
 
 
@@ -155,7 +157,7 @@ def test_changed_weights_are_reloaded(folder):
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 def test_copies_and_pickles_share_the_model(rng):
     """A deepcopy by gymnasium, or a pickle sent to a worker, must not carry gigabytes."""
-    score = CLIPReward(prompt="an upright pole")
+    score = CLIPReward("tiny", prompt="an upright pole")
     frames = rng.integers(0, 256, (2, 96, 96, 3), dtype=np.uint8)
     assert len(pickle.dumps(score)) < 10_000
     for again in (copy.deepcopy(score), pickle.loads(pickle.dumps(score))):
@@ -163,11 +165,53 @@ def test_copies_and_pickles_share_the_model(rng):
         np.testing.assert_array_equal(again(frames), score(frames))
 
 
+@pytest.mark.filterwarnings("ignore:`model`. weights of ViT-L-14 come with different activations")
 def test_a_file_whose_preprocessing_is_ambiguous_warns(tmp_path):
     """ViT-L-14 weights exist with OpenAI's mean and with 0.5."""
     (tmp_path / "weights.pt").write_bytes(b"")
     with pytest.warns(UserWarning, match="weights of ViT-L-14 come with different means and stds.*local-dir"):
         sources.parse_model_name(f"ViT-L-14/{tmp_path / 'weights.pt'}")
+
+
+def test_a_file_whose_activation_is_ambiguous_warns(tmp_path):
+    """13 architectures of open_clip use GELU, and have published weights, such as OpenAI's, that need QuickGELU."""
+    file, warned = tmp_path / "openai.safetensors", []
+    file.write_bytes(b"")
+    for architecture in open_clip.list_models():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            sources.parse_model_name(f"{architecture}/{file}")
+        messages = [str(one.message) for one in caught if "activation" in str(one.message)]
+        assert all(f'pass model="{architecture}-quickgelu/{file}"' in message for message in messages)
+        warned += [architecture] * len(messages)
+    residual = ["RN50", "RN50x4", "RN50x16", "RN50x64", "RN101"]
+    transformers = ["B-16", "B-32", "L-14", "L-14-336", "H-14", "H-14-378", "H-14-worldwide", "bigG-14"]
+    assert sorted(warned) == sorted([*residual, *(f"ViT-{name}" for name in transformers)])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("ViT-B-32", "ViT-B-32/laion2b_s34b_b79k"),
+        ("ViT-bigG-14", "ViT-bigG-14/laion2b_s39b_b160k"),
+        ("RN50", "RN50/openai"),
+        ("ViT-B/32", "ViT-B-32/openai"),
+        ("ViT-L/14@336px", "ViT-L-14-336/openai"),
+        ("openai/clip-vit-base-patch32", "ViT-B-32/openai"),
+        ("openai/clip-vit-base-patch16", "ViT-B-16/openai"),
+        ("openai/clip-vit-large-patch14", "ViT-L-14/openai"),
+        ("openai/clip-vit-large-patch14-336", "ViT-L-14-336/openai"),
+    ],
+)
+def test_names_that_people_know(name, meant, capsys):
+    """Of OpenAI's package, of Hugging Face, and an architecture alone: which of its weights are used is said once."""
+    say_once.cache_clear()
+    for _ in range(2):
+        source = sources.parse_model_name(name)
+        assert source == sources.parse_model_name(meant)
+        assert source.quick_gelu == meant.endswith("openai")
+    said = capsys.readouterr().err
+    assert said == ("" if "/" in name else f"`model`: {name!r} names no weights. Those of {meant!r} are used.\n")
 
 
 def test_openai_weights_get_the_activation_they_were_trained_with():
@@ -186,8 +230,8 @@ def test_openai_weights_get_the_activation_they_were_trained_with():
         ("ViT-B-33/laion2b_s34b_b79k", ValueError, r"`model` must be .*Received 'ViT-B-33.*architectures: ViT-B-32"),
         ("tinny", ValueError, "Nearest architectures: tiny"),
         ("ViT-B-32/laion2b_s34b", ValueError, "Nearest tags: .*laion2b_s34b_b79k"),
-        ("ViT-B-32", ValueError, "must name weights of ViT-B-32"),
-        (None, TypeError, "`model` must be a string"),
+        ("roberta-ViT-B-33", ValueError, "Nearest architectures: .*roberta-ViT-B-32"),
+        (3, TypeError, "`model` must be a string"),
         ("ViT-B-32/weights/missing.pt", FileNotFoundError, "checkpoint file 'weights/missing.pt' does not exist"),
         ("ViT-B-32/missing.safetensors", FileNotFoundError, "does not exist"),
         ("hf-hub:", ValueError, "must be \"hf-hub:organisation/repository\", such as .*Received 'hf-hub:'"),
@@ -212,12 +256,12 @@ def test_damaged_checkpoint(tmp_path, suffix, content):
     file = tmp_path / f"weights{suffix}"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=r"`model`: the checkpoint .* is damaged, or is not of this architecture"):
-        CLIPReward(f"RN50/{file}", prompt="a robot")
+        CLIPReward(f"RN50-quickgelu/{file}", prompt="a robot")
 
 
 def test_checkpoint_of_another_architecture(tmp_path):
     with pytest.raises(ValueError, match="is not of this architecture"):
-        CLIPReward(f"RN50/{tiny.FOLDER / 'open_clip_model.safetensors'}", prompt="a robot")
+        CLIPReward(f"RN50-quickgelu/{tiny.FOLDER / 'open_clip_model.safetensors'}", prompt="a robot")
 
 
 def test_a_model_with_remote_code_is_refused(tmp_path):
@@ -238,9 +282,9 @@ def test_a_model_with_remote_code_is_refused(tmp_path):
 
 def test_a_model_that_is_unloaded_and_not_used_is_freed():
     models.unload()
-    reward = CLIPReward(prompt=PROMPT)
+    reward = CLIPReward("tiny", prompt=PROMPT)
     network = weakref.ref(reward.model.network)
-    assert CLIPReward(prompt=PROMPT).model is reward.model
+    assert CLIPReward("tiny", prompt=PROMPT).model is reward.model
     del reward
     gc.collect()
     assert network() is not None  # kept for the next reward

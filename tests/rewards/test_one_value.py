@@ -50,8 +50,8 @@ gym.make("VLMRM/CartPole-v1", reward={"kind": "clip", "prompt": "a", "sharpness"
 make_video_env(train.configure(None, ["--env-name", "VLMRM/CartPole-v1", "--reward.sharpness", "0.75"]))
 make_video_env(train.configure(pathlib.Path("file.yaml"), []))
 assert built == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875], built
-vlmrm_gym.CLIPReward(prompt="a pole", sharpness=0.5)
-for call in (lambda: CLIP(prompt="a", sharpness=2), lambda: vlmrm_gym.CLIPReward(prompt="a", sharpness=2)):
+vlmrm_gym.CLIPReward("tiny", prompt="a pole", sharpness=0.5)
+for call in (lambda: CLIP(prompt="a", sharpness=2), lambda: vlmrm_gym.CLIPReward("tiny", prompt="a", sharpness=2)):
     try:
         call()
     except ValueError as error:

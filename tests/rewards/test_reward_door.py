@@ -128,7 +128,7 @@ def test_clip_options_are_the_fields_of_clip():
     """Type checkers need them written a second time."""
     hints = {field.name: field.type for field in dataclasses.fields(CLIP) if field.init}
     assert {"prompt": hints["prompt"], **CLIPOptions.__annotations__} == hints
-    assert {"model": str, **CLIPKeywords.__annotations__} == CLIPOptions.__annotations__
+    assert {"model": str | None, **CLIPKeywords.__annotations__} == CLIPOptions.__annotations__
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,22 @@ WRONG_RETURNS = {
         ValueError,
         r"finite ones. Received 1e\+300 .*float32 inf",
     ),
-    "texts": (lambda frames: ["good"], TypeError, "a number for each frame. Received <U4"),
-    "nothing": (lambda frames: None, TypeError, "a number for each frame. Received object"),
+    "texts": (
+        lambda frames: ["good"],
+        TypeError,
+        r"a number for each frame, and nothing beside them. Received \['good'\]",
+    ),
+    "nothing": (lambda frames: None, TypeError, "a number for each frame, and nothing beside them. Received None"),
+    "details too": (
+        lambda frames: (frames.mean((1, 2, 3)), {"brightness": 1.0}),
+        TypeError,
+        r"and nothing beside them. Received \(array\(\[.*\]\), \{'brightness': 1.0\}\)",
+    ),
+    "details of each": (
+        lambda frames: [(1.0, {"brightness": 1.0}) for _ in frames],
+        TypeError,
+        r"and nothing beside them. Received \[\(1.0, \{'brightness': 1.0\}\)\]",
+    ),
     "raises": (lambda frames: 1 / 0, ZeroDivisionError, "division by zero"),
     "writes": (lambda frames: frames.sort(), ValueError, "read-only"),
 }

@@ -59,7 +59,7 @@ OTHER_SCENES = {
 
 @pytest.mark.parametrize("name", OTHER_SCENES)
 def test_frames_of_other_scenes_warn_whatever_the_prompt(name, rng):
-    reward = CLIPReward(prompt=TASK_PROMPT)
+    reward = CLIPReward("tiny", prompt=TASK_PROMPT)
     with pytest.warns(UserWarning, match=f'{WORDS}.*model="ViT-B-32/laion2b_s34b_b79k"'):
         reward(OTHER_SCENES[name](rng))
 
@@ -67,7 +67,7 @@ def test_frames_of_other_scenes_warn_whatever_the_prompt(name, rng):
 @pytest.mark.parametrize("id", ["Ant-v5", "Pendulum-v1"])
 def test_environments_of_gymnasium_warn_once(id, recwarn):
     with gym.make(id, render_mode="rgb_array") as env:
-        env = vlmrm_gym.VLMReward(env, prompt=TASK_PROMPT)
+        env = vlmrm_gym.VLMReward(env, prompt=TASK_PROMPT, model="tiny")
         env.reset(seed=0)
         env.action_space.seed(0)
         for _ in range(8):
@@ -87,7 +87,7 @@ def test_the_own_scenes_do_not_warn(task):
 
 
 def test_a_reward_warns_once(recwarn):
-    reward = CLIPReward(prompt=TASK_PROMPT)
+    reward = CLIPReward("tiny", prompt=TASK_PROMPT)
     for _ in range(3):
         reward(np.zeros((2, 240, 320, 3), dtype=np.uint8))
     assert len(scene_warnings(recwarn)) == 1
@@ -95,7 +95,7 @@ def test_a_reward_warns_once(recwarn):
 
 def test_a_few_odd_frames_among_many_do_not_warn():
     """They are below a quarter of what a reward has scored so far."""
-    reward, black = CLIPReward(prompt=TASK_PROMPT), np.zeros_like(cartpole_frame(0))
+    reward, black = CLIPReward("tiny", prompt=TASK_PROMPT), np.zeros_like(cartpole_frame(0))
     reward(np.stack([cartpole_frame(0)] * 4))
     reward(black[None])
     with pytest.warns(UserWarning, match=WORDS):
@@ -109,7 +109,7 @@ def test_another_model_does_not_warn(recwarn):
 
 
 def test_several_prompts_warn_once(recwarn):
-    specs = [CLIP(prompt=TASK_PROMPT), CLIP(prompt="a pole that has fallen over")]
+    specs = [CLIP(prompt=prompt, model="tiny") for prompt in (TASK_PROMPT, "a pole that has fallen over")]
     rewards = EncodedRewards(specs, "cpu")
     features = rewards.encoder.encode(np.zeros((2, 240, 320, 3), dtype=np.uint8)).numpy()[:, None]
     assert [rewards.view(spec, None, 1)(features).shape for spec in specs] == [(2,), (2,)]
@@ -166,21 +166,32 @@ def test_a_warning_that_is_an_error_moves_no_reward(recwarn):
 def test_score_warns_of_pictures(tmp_path):
     iio.imwrite(tmp_path / "red.png", reddened(cartpole_frame(40)))
     with pytest.warns(UserWarning, match=WORDS):
-        main(["score", str(tmp_path / "red.png"), "--prompt", TASK_PROMPT, "--out", str(tmp_path / "out")])
+        main(
+            [
+                "score",
+                str(tmp_path / "red.png"),
+                "--prompt",
+                TASK_PROMPT,
+                "--model",
+                "tiny",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
 
 
 def test_the_distance_is_about_the_same_in_other_precisions():
     frames = torch.from_numpy(np.stack([cartpole_frame(angle) for angle in range(-180, 180, 20)]))
     distances = []
     for precision in ("fp32", "bf16"):
-        CLIPReward(prompt=TASK_PROMPT, precision=precision).encode(frames)
+        CLIPReward("tiny", prompt=TASK_PROMPT, precision=precision).encode(frames)
         distances.append(scenes.distance(scenes.newest_activations()))
     assert (distances[0] - distances[1]).abs().max() < 0.2  # of a limit of 1
 
 
 def test_rewards_on_several_threads_look_at_their_own_frames():
     """One network serves all rewards of a process."""
-    own, other = CLIPReward(prompt=TASK_PROMPT), CLIPReward(prompt=TASK_PROMPT)
+    own, other = CLIPReward("tiny", prompt=TASK_PROMPT), CLIPReward("tiny", prompt=TASK_PROMPT)
     known, found = np.stack([cartpole_frame(0)] * 8), []
 
     with warnings.catch_warnings(record=True) as recorded:

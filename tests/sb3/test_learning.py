@@ -18,7 +18,7 @@ from vlmrm_gym.sb3 import DeferredReplayBuffer, RewardHandle, RunningNormExtract
 
 def score_again(next_observations):
     """Rescore observations of cart-pole, which contain the whole state."""
-    score = CLIPReward(prompt="pole vertically upright on top of the cart")
+    score = CLIPReward("tiny", prompt="pole vertically upright on top of the cart")
     renderer = CartPoleRenderer(*score.render_size(400, 600))
     return score(renderer.render(next_observations[:, [0, 2]]))
 

@@ -55,7 +55,11 @@ def test_buffers_that_do_not_wait_are_refused(algorithm, buffer, remedy, options
     learn = {name: options.pop(name) for name in ("use_masking",) if name in options}
     policy = options.pop("policy", "MlpPolicy" if make is Counting else "MultiInputPolicy")
     model = algorithm(policy, wrap(counting([[7], [7]], make)[0]), device="cpu", **options)
-    with pytest.raises(ValueError, match=f"`env` gives NaN rewards .* {algorithm.__name__} .*" + remedy.format(buffer)):
+    with pytest.raises(
+        ValueError,
+        match=f"`env` gives NaN rewards until an episode has been scored, so .* {algorithm.__name__} .*"
+        + remedy.format(buffer),
+    ):
         model.learn(100, **learn)
 
 

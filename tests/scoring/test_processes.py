@@ -29,6 +29,11 @@ def processes():
     return children() - earlier
 
 
+def threads():
+    """All threads but the one that a process keeps for torch's."""
+    return {thread for thread in threading.enumerate() if thread.name != "vlmrm-pool"}
+
+
 def started(pid):
     """Start time of a process, in ticks."""
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
@@ -37,14 +42,14 @@ def started(pid):
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
     """Contract 8: no process is left after any test in this file. A killed one may take a while to end."""
-    threads = set(threading.enumerate())
+    before = threads()
     earlier.clear()
     earlier.update(children())
     yield
     gc.collect()
     deadline = time.monotonic() + 10
-    while processes() or not set(threading.enumerate()) <= threads:
-        assert time.monotonic() < deadline, (processes(), set(threading.enumerate()) - threads)
+    while processes() or not threads() <= before:
+        assert time.monotonic() < deadline, (processes(), threads() - before)
         time.sleep(0.02)
 
 

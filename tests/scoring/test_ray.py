@@ -90,7 +90,7 @@ def test_workers_start_when_there_is_room(ray_cluster, caplog):
 
 def test_a_cluster_without_room_is_an_error_after_a_while(ray_cluster):
     first = vector([Counting()], ray_options={"num_cpus": 8})
-    with pytest.raises(RuntimeError, match=r"no room for a scoring actor for 1 seconds\. Free resources"):
+    with pytest.raises(RuntimeError, match=r"for 1 seconds\. Nodes alive: .* \(8 CPUs, 0 GPUs\)\. Free"):
         vector([Counting()], worker_timeouts={"schedule": 1})
     first.close()
 
@@ -235,3 +235,81 @@ def test_a_cluster_that_shrinks_to_nothing_and_comes_back_is_waited_for():
     done = run_script(NODES, timeout=200)
     assert done.stdout.splitlines()[-2:] == ["True", "True 300"], done.stdout + done.stderr
     assert "no room for a scoring actor. Waiting for a node." in done.stderr
+
+
+LOST = (
+    NODES.replace("autoreset_mode", 'worker_timeouts={"schedule": 5}, autoreset_mode').partition("received = []")[0]
+    + """
+envs.reset(seed=0)
+for step in range(1000):
+    if step == 40:
+        cluster.remove_node(node)
+        lost = time.monotonic()
+    try:
+        envs.step(np.zeros(1, dtype=int))
+    except RuntimeError as error:
+        print(time.monotonic() - lost < 60, error)
+        break
+envs.close()
+"""
+)
+
+
+@pytest.mark.slow
+def test_the_limit_for_a_place_ends_a_wait_in_the_middle_of_a_run():
+    """Others run this cluster: its head lives, without CPUs, and the only node that has some is lost."""
+    done = run_script(LOST, timeout=200)
+    expected = (
+        r"True The Ray cluster had no room .* for 5 seconds\. Nodes alive: \S+ \(0 CPUs, 0 GPUs\)\. Free resources"
+    )
+    assert re.search(expected, done.stdout), done.stdout + done.stderr
+
+
+DEAD = """
+import os, signal, time
+from pathlib import Path
+import numpy as np, vlmrm_gym
+from counting_env import Counting
+
+def children(pid):
+    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
+
+def find(name, parent):
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in children(parent)}
+    (found,) = [pid for pid, command in commands.items() if name in command.split(chr(0) + "-")[0]]
+    return found
+
+envs = vlmrm_gym.VLMRewardVectorEnv(
+    [lambda: Counting([30])], reward="reward_models:SlowReward", reward_kwargs={"batch_size": 4}, num_workers=1,
+    backend="ray", overlap=True, autoreset_mode="SameStep",
+)
+envs.reset(seed=0)
+for _ in range(40):
+    envs.step(np.zeros(1, dtype=int))
+victim = sys.argv[1]
+parent = find("raylet/raylet", os.getpid()) if victim == "RuntimeEnvAgent" else os.getpid()
+os.kill(find(victim, parent), signal.SIGKILL)
+killed = time.monotonic()
+try:
+    while True:
+        envs.step(np.zeros(1, dtype=int))
+except RuntimeError as error:
+    print(time.monotonic() - killed < 30, error)
+envs.close()
+print(time.monotonic() - killed < 45)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("victim", "why"),
+    [
+        ("RuntimeEnvAgent", "its only node is gone"),
+        ("raylet/raylet", "its only node is gone"),
+        ("gcs_server", r"its head does not answer \(.*\)"),
+    ],
+)
+def test_a_cluster_of_ours_that_has_died_is_an_error(victim, why):
+    done = run_script(DEAD, victim)
+    expected = rf"True The Ray cluster that vlmrm_gym started .* has died: {why}\. Make environments again\.\nTrue\n"
+    assert re.search(expected, done.stdout), done.stdout + done.stderr

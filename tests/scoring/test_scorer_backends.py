@@ -48,8 +48,12 @@ def workers():
 
 
 def threads():
-    """All threads but those of Ray's own, in which Python code has run."""
-    return {thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread)}
+    """All threads but those of Ray's own, in which Python code has run, and the one kept for torch's."""
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not isinstance(thread, threading._DummyThread) and thread.name != "vlmrm-pool"
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -291,14 +295,14 @@ def test_environments_that_nobody_closes_stop_their_workers(worker_backend):
 
 def test_bad_prompts_arrive_as_without_workers(worker_backend):
     with pytest.raises(ValueError, match="`prompt` must have at most 77 tokens") as raised:
-        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, num_workers=1, backend=worker_backend)
+        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, model="tiny", num_workers=1, backend=worker_backend)
     assert "In a scoring worker" in raised.value.__notes__[0]
 
 
 def test_warnings_arrive_once(worker_backend):
     with pytest.warns(UserWarning, match="The bundled model does not know") as caught:
         vlmrm_gym.VLMRewardVectorEnv(
-            [Counting], "a bowl of soup on the moon", num_workers=2, backend=worker_backend
+            [Counting], "a bowl of soup on the moon", model="tiny", num_workers=2, backend=worker_backend
         ).close()
     assert len(caught) == 1
 

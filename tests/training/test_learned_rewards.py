@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from trainings import assert_equal, small, train
 
 import vlmrm_gym
 from vlmrm_gym.cli import main
+from vlmrm_gym.cli.settings import read_specification
 from vlmrm_gym.cli.train import configure
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.preferences import AnswersFile, learner
@@ -173,12 +175,21 @@ def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
 def test_the_newest_head_alone_is_a_reward_like_any_other(run):
     """The file that other commands read makes the rewards that the agent learned from."""
     folder, config = run
-    spec = from_mapping(json.loads((folder.path / "reward.json").read_text()))
+    spec = from_mapping(read_specification(folder.path / "reward.json"))
     assert isinstance(spec, vlmrm_gym.Preference)
-    assert (spec.prompt, Path(str(spec.head))) == (config.reward.prompt[0], folder.head.resolve())
+    assert (spec.prompt, Path(str(spec.head))) == (config.reward.prompt[0], folder.head)
     with np.load(folder.checkpoints[240] / "replay_buffer.npz") as stored:
         made = PreferenceHead.load(folder.head)(torch.from_numpy(stored["features"][:, 0]))
         np.testing.assert_allclose(stored["rewards"][:, 0], made.numpy(), atol=1e-5)
+
+
+def test_a_copied_run_reads_its_own_head(run, tmp_path):
+    """The files name no folder."""
+    copied = Path(shutil.copytree(run[0].path, tmp_path / "copied"))
+    for file in copied.glob("**/reward.json"):
+        assert json.loads(file.read_text())["head"] == "head.safetensors"
+    spec = from_mapping(read_specification(copied / "reward.json"))
+    assert Path(str(spec.head)) == copied / "head.safetensors"
 
 
 def test_the_best_agent_is_judged_by_the_newest_head(run):
@@ -188,7 +199,7 @@ def test_the_best_agent_is_judged_by_the_newest_head(run):
     kept.load(folder.path / "best_episodes.npz")
     assert [len(episode) for episode in kept.episodes] == [5] * 8
     assert best["step"] < 210
-    spec = from_mapping(json.loads((folder.path / "reward.json").read_text()))
+    spec = from_mapping(read_specification(folder.path / "reward.json"))
     envs = vlmrm_gym.sb3.make_vec_env(config.env_name, 2, reward=spec, episode_length=5)
     returns = [envs.envs.scorer.rewards(one.states).sum() for one in kept.episodes]
     envs.close()

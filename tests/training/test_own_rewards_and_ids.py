@@ -141,7 +141,15 @@ def test_a_module_in_the_current_folder_can_be_named(tmp_path):
 )
 def test_any_id_that_renders_is_trained_on(id, algorithm, kwargs, tmp_path, capsys):
     """Success is not known there, and is not reported."""
-    arguments = ["--env-name", id, "--prompt", "something", *(["--env-kwargs", *kwargs] if kwargs else [])]
+    arguments = [
+        "--env-name",
+        id,
+        "--prompt",
+        "something",
+        "--model",
+        "tiny",
+        *(["--env-kwargs", *kwargs] if kwargs else []),
+    ]
     folder = train(tmp_path, *arguments)
     written = folder.config_file.read_text()
     assert f"  algorithm: {algorithm}\n" in written
@@ -172,7 +180,7 @@ def test_settings_follow_from_spaces_and_time_limit():
 @pytest.mark.parametrize("reward", ["clip", "ground_truth"])
 def test_a_run_whose_episodes_end_at_different_times_is_resumed(reward, tmp_path, monkeypatch):
     """Episodes are cut at a checkpoint, and nothing is lost: every transition gets its reward."""
-    arguments = ["--env-name", "own_things:Own/Short-v0", "--prompt", "a", "--reward.name", reward]
+    arguments = ["--env-name", "own_things:Own/Short-v0", "--prompt", "a", "--model", "tiny", "--reward.name", reward]
     arguments += ["--logging.checkpoint-freq", "22"]
     with monkeypatch.context() as patch:
         crash_at(patch, 55)
@@ -191,7 +199,7 @@ def test_a_run_whose_episodes_end_at_different_times_is_resumed(reward, tmp_path
 
 
 def test_stable_baselines_environments_of_any_id():
-    envs = sb3.make_vec_env("Pendulum-v1", 2, prompt="an upright pole", seed=1, episode_length=3)
+    envs = sb3.make_vec_env("Pendulum-v1", 2, prompt="an upright pole", model="tiny", seed=1, episode_length=3)
     envs.reset()
     for _ in range(3):
         _, _, dones, infos = envs.step(np.zeros((2, 1), np.float32))

@@ -80,7 +80,7 @@ ENVIRONMENT = [
 ]
 ROWS = [(f"env_name: {id}\nrl: {{{rl}}}", f"line 2: {problem}") for id, rl, problem in RL]
 ROWS += [(f"env_name: {id}\nreward: {{{reward}}}", f"line 2: {problem}") for id, reward, problem in REWARD]
-ROWS += [(f"env_name: {id}\nreward: {{prompt: a}}\n{more}", problem) for id, more, problem in ENVIRONMENT]
+ROWS += [(f"env_name: {id}\nreward: {{prompt: a, model: tiny}}\n{more}", problem) for id, more, problem in ENVIRONMENT]
 
 
 @pytest.mark.parametrize(("text", "problem"), ROWS)

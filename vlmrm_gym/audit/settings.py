@@ -16,6 +16,7 @@ from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.states import Rows, TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.play import Policy, Rollout
@@ -88,6 +89,7 @@ def find_candidates(
         if settings.success_fn is not None:
             _try_success_fn(settings.success_fn, env, settings.name, settings.seed)
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
+        rewards = {label: with_model(reward, default_model(env)) for label, reward in rewards.items()}
     if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
         raise InputError(
             f"`combine_views` is for several views. Received {', '.join(map(repr, combine_views))} for one. "

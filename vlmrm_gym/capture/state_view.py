@@ -14,6 +14,7 @@ from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, si
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.validation import short_repr
 
 
 class StateView:
@@ -123,5 +124,5 @@ def check_renders(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
     if env.render_mode != "rgb_array":
         raise ValueError(
             '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
-            f'Received render_mode={env.render_mode!r}. Write gym.make(..., render_mode="rgb_array").'
+            f'Received render_mode={short_repr(env.render_mode)}. Write gym.make(..., render_mode="rgb_array").'
         )

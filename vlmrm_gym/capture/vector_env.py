@@ -7,6 +7,7 @@ import gymnasium as gym
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vlmrm_gym.closing import close_on_error
+from vlmrm_gym.validation import short_repr
 
 
 def as_vector_env(
@@ -30,7 +31,7 @@ def as_vector_env(
     if not isinstance(env, Sequence) or isinstance(env, str) or not env or not all(map(callable, env)):
         raise ValueError(
             "`env` must be a vector environment, or a list of functions that make environments, at least one. "
-            f"Received {env!r}."
+            f"Received {short_repr(env)}."
         )
     envs: list[gym.Env[Any, Any]] = []
     with close_on_error(envs):

@@ -8,7 +8,7 @@ import gymnasium as gym
 
 from vlmrm_gym.capture.factory import is_drawn_from_states
 from vlmrm_gym.capture.state_view import StateView
-from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
+from vlmrm_gym.infos import SCENE_KEY, SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.validation import as_task_reward
@@ -41,7 +41,8 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], *, camera: Any = None, quality: Quality = "fast") -> None:
         super().__init__(env)
-        self.metadata = {**env.metadata, STATE_KEY: True}
+        scene = f"{type(env.unwrapped).__module__}:{type(env.unwrapped).__qualname__}"
+        self.metadata = {**env.metadata, STATE_KEY: True, SCENE_KEY: scene}
         self._view = StateView(env, camera, quality, pin=self._pin)
         self._sent: SceneChange | None = None
         """The scene change that the infos so far add up to."""

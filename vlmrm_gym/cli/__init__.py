@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from vlmrm_gym import __version__
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.terminal import say
+from vlmrm_gym.validation import short_repr
 
 COMMANDS = {
     "check": "measure a reward before training, and find the failures that it pays most",
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     else:
         near = difflib.get_close_matches(name, COMMANDS, 1)
         meant = f"Did you mean {near[0]!r}?" if near else "See vlmrm-gym --help."
-        _fail(f"The command must be one of {', '.join(COMMANDS)}. Received {name!r}. {meant}", 2)
+        _fail(f"The command must be one of {', '.join(COMMANDS)}. Received {short_repr(name)}. {meant}", 2)
 
 
 def _overview() -> str:

@@ -24,6 +24,7 @@ from vlmrm_gym.datasets.summary import print_summary
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
@@ -110,6 +111,7 @@ def _record(command: Dataset) -> Path:
     with ExitStack() as opened:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
+        specs = {label: with_model(spec, default_model(env)) for label, spec in specs.items()}
         steps = command.steps or find_time_limit(env)
         if steps is None:
             raise InputError(
@@ -180,8 +182,10 @@ def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, An
     for name in ("out", "overwrite", "trust_code", "baseline", "reward", "reward_kwargs"):
         del flags[name]
     baseline = next((reward["baseline"] for reward in rewards if reward.get("baseline")), None)
-    prompts = list(dict.fromkeys(reward["prompt"] for reward in rewards if "prompt" in reward))
-    return {**flags, "prompt": prompts, "baseline": baseline, "rewards": rewards, "columns": list(specs)}
+    named = {
+        name: list(dict.fromkeys(reward[name] for reward in rewards if name in reward)) for name in ("prompt", "model")
+    }
+    return {**flags, **named, "baseline": baseline, "rewards": rewards, "columns": list(specs)}
 
 
 def _make_scorer(

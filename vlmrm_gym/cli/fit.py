@@ -25,6 +25,7 @@ from vlmrm_gym.folders import output_folder
 from vlmrm_gym.preferences import AnswersFile, Pair, Record
 from vlmrm_gym.preferences.answers_file import Asked
 from vlmrm_gym.preferences.segments import agreement, grade_differences
+from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.terminal import said_warnings, say
@@ -65,8 +66,8 @@ class Fit:
     """the folder to write"""
     labeler: str | None = None
     """whose answers are fitted, as the command's output names it (None: everyone's)"""
-    model: str = "tiny"
-    """the vision-language model whose image tower makes the features"""
+    model: str | None = None
+    """the vision-language model whose image tower makes the features (None: as in CLIP, by the environment)"""
     ensemble: int = 3
     """number of networks"""
     reward_kwargs: YAML = None
@@ -135,6 +136,7 @@ def _fit(command: Fit) -> Preference:
         output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
         DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments,
     ):
+        spec = with_model(spec, default_model(segments.env))
         pairs = [segments.find(one, prompt) for one in asked.values()]
         if len(lengths := {len(side) for pair in pairs for side in (pair.first, pair.second)}) > 1:
             raise InputError(f"All segments must have the same length. {command.answers} has {sorted(lengths)}.")

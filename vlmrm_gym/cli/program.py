@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.terminal import say
+from vlmrm_gym.validation import short_repr
 
 COMMANDS = {
     "write": "have a vision-language model write a program, and verify it",
@@ -25,4 +26,4 @@ def main(arguments: Sequence[str]) -> None:
     elif name in COMMANDS:
         importlib.import_module(f"vlmrm_gym.cli.program_{name}").main(rest)
     else:
-        raise InputError(f"`program` must be followed by {', '.join(COMMANDS)}. Received {name!r}.")
+        raise InputError(f"`program` must be followed by {', '.join(COMMANDS)}. Received {short_repr(name)}.")

@@ -19,6 +19,7 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.folders import check_folder, output_folder
 from vlmrm_gym.media.frames import Pictures, batch, open_frames
 from vlmrm_gym.terminal import say
+from vlmrm_gym.validation import short_repr
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""
@@ -75,7 +76,7 @@ def score(path: str | Path, **settings: Any) -> Path:
 
 def _score(command: Score) -> Path:
     if command.fps is not None and not (math.isfinite(command.fps) and command.fps > 0):
-        raise InputError(f"`fps` must be a finite number above 0. Received {command.fps!r}.")
+        raise InputError(f"`fps` must be a finite number above 0. Received {short_repr(command.fps)}.")
     specs = command.specifications()
     if not specs:
         raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')

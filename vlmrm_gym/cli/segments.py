@@ -36,6 +36,7 @@ class DatasetSegments:
         name: Its ID, or the function that makes it.
         task: Its record, or None.
         camera: The cameras.
+        env: The environment, with its own reward.
         view: Draws the states.
 
     Raises:
@@ -55,10 +56,10 @@ class DatasetSegments:
         self.task = None if self.id is None else find_named_task(self.id)
         self.name, self._grade, self._rollouts = self.id or function, grade_of_task(self.task), read_dataset(folder)
         with ExitStack() as opened:
-            env = opened.enter_context(closing(make_unscored_env(self.id, function)))
+            self.env = opened.enter_context(closing(make_unscored_env(self.id, function)))
             with as_input_error(DependencyNotInstalled):
-                self.view = opened.enter_context(closing(StateView(env, self.camera)))
-            check_states(self._rollouts, env, self.view)
+                self.view = opened.enter_context(closing(StateView(self.env, self.camera)))
+            check_states(self._rollouts, self.env, self.view)
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:

@@ -65,7 +65,8 @@ class RewardFlags(CLIPFields):
     """strengths of the goal-baseline regularisation, from 0 to 1: a reward for each (none: 0)"""
     model: Texts = ()  # pyright: ignore[reportIncompatibleVariableOverride]
     """tiny, Architecture/pretrained tag, Architecture/checkpoint file, hf-hub:organisation/repository or
-    local-dir:folder: a reward for each (none: tiny, which is bundled, and knows the scenes of this package only)"""
+    local-dir:folder: a reward for each (none: tiny, which is bundled, for environments of this package and their
+    originals in Gymnasium; ViT-B-32/laion2b_s34b_b79k for others, and for videos and pictures)"""
     reward: Texts = ()
     """in place of prompts: "package.module:attribute", a kind, or a JSON file of a specification"""
     reward_kwargs: YAML = None

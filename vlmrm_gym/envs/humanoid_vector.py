@@ -17,7 +17,7 @@ from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.infos import STATE_KEY
-from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
+from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer, short_repr
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -119,7 +119,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         if getattr(mask, "dtype", None) != np.bool_ or mask.shape != (self.num_envs,) or not mask.any():
             raise ValueError(
                 f'`options["reset_mask"]` must be a NumPy array of dtype bool and shape ({self.num_envs},), somewhere '
-                f"True. Received {mask!r}."
+                f"True. Received {short_repr(mask)}."
             )
         if seed is None or isinstance(seed, int):
             seed = [None if seed is None else seed + i for i in range(self.num_envs)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from vlmrm_gym.rendering.model_fields import set_field
 from vlmrm_gym.tasks import PAPER_CAMERA
-from vlmrm_gym.validation import is_finite, is_number
+from vlmrm_gym.validation import is_finite, is_number, short_repr
 
 Camera = Mapping[str, Any] | str | int
 """Fields of MuJoCo's `mjvCamera`, or the name or number of a camera of the model."""
@@ -50,14 +50,14 @@ def make_cameras(
     own = own if isinstance(own, mujoco.MjvCamera) else make_camera(model, own)
     listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
     if not listed:
-        raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {cameras!r}.")
+        raise ValueError(f"`camera` must be a camera, or a list of at least one. Received {short_repr(cameras)}.")
     made = [camera for one in listed for camera in _expand(model, one, own)]
     fields = [repr({**get_fields(camera), "azimuth": camera.azimuth % 360}) for camera in made]
     for i, own_fields in enumerate(fields):
         if own_fields in fields[:i]:
             raise ValueError(
                 f"`camera` must have different cameras. Numbers {fields.index(own_fields)} and {i} are the same. "
-                f"Received {cameras!r}."
+                f"Received {short_repr(cameras)}."
             )
     return made
 
@@ -112,11 +112,12 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
     if isinstance(camera, str | Integral) and not isinstance(camera, bool):
         camera = {"type": "fixed", "fixedcamid": camera}
     if not isinstance(camera, Mapping):
-        raise ValueError(f"`camera` must be a mapping of {FIELDS}, or a camera's name or number. Received {camera!r}.")
+        rule = f"`camera` must be a mapping of {', '.join(FIELDS)}, or a camera's name or number"
+        raise ValueError(f"{rule}. Received {short_repr(camera)}.")
     unknown = [field for field in camera if field not in FIELDS]
     if unknown:
         raise ValueError(
-            f"`camera` has no field {unknown[0]!r}. Valid fields: {', '.join(FIELDS)}. Received {dict(camera)!r}."
+            f"`camera` has no field {unknown[0]!r}. Valid fields: {', '.join(FIELDS)}. Received {short_repr(camera)}."
         )
 
     made.type = _type(camera)
@@ -126,7 +127,7 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
     if "lookat" in camera:
         lookat = np.asarray(camera["lookat"], dtype=object).ravel()
         if len(lookat) != 3:
-            raise ValueError(f"`camera`: lookat must be three numbers. Received {camera['lookat']!r}.")
+            raise ValueError(f"`camera`: lookat must be three numbers. Received {short_repr(camera['lookat'])}.")
         made.lookat[:] = [_number("lookat", value) for value in lookat]
     _check_place(model, made)
     if "orthographic" in camera:
@@ -160,12 +161,12 @@ def _type(camera: Mapping[str, Any]) -> int:
     for name, number in TYPES.items():
         if kind in (name, number):
             return number
-    raise ValueError(f"`camera`: type must be one of {', '.join(TYPES)}. Received {kind!r}.")
+    raise ValueError(f"`camera`: type must be one of {', '.join(TYPES)}. Received {short_repr(kind)}.")
 
 
 def _number(field: str, value: Any) -> float:
     if not is_finite(value):
-        raise ValueError(f"`camera`: {field} must be a finite number. Received {value!r}.")
+        raise ValueError(f"`camera`: {field} must be a finite number. Received {short_repr(value)}.")
     return float(value)
 
 
@@ -200,4 +201,4 @@ def _identify(model: mujoco.MjModel, noun: str, wanted: object) -> int:
     if is_number(wanted) and wanted in range(len(names)):
         return int(wanted)  # pyright: ignore[reportArgumentType]
     valid = ", ".join(f"{i} ({name!r})" if name else str(i) for i, name in enumerate(names)) or "none"
-    raise ValueError(f"`camera`: this model has no {noun} {wanted!r}. Valid: {valid}.")
+    raise ValueError(f"`camera`: this model has no {noun} {short_repr(wanted)}. Valid: {valid}.")

@@ -5,12 +5,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.validation import as_float32, check_flag, check_positive_integer
+from vlmrm_gym.validation import as_float32, check_flag, check_positive_integer, short_repr
+
+if TYPE_CHECKING:
+    import torch
 
 Rewards = NDArray[np.float32]
 RenderSize = Callable[[int, int], tuple[int, int]]
@@ -168,7 +171,7 @@ class CheckedReward:
         render_size = getattr(function, "render_size", unchanged_size)
         if not callable(render_size):
             rule = f"`{name}.render_size` must be a function from (height, width) to (height, width)"
-            raise ValueError(f"{rule}. Received {render_size!r}.")
+            raise ValueError(f"{rule}. Received {short_repr(render_size)}.")
         self.render_size: RenderSize = partial(_checked_size, render_size, name)
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
@@ -184,10 +187,8 @@ class CheckedReward:
         returned = (
             self._function(frames, **self._kwargs) if callable(self._function) else self._encode_and_score(frames)
         )
-        rewards = np.asarray(_to_cpu(returned) if hasattr(returned, "detach") else returned)
         rule = f"`{self._name}` must return a number for each frame"
-        if rewards.dtype.kind not in "fiub":
-            raise TypeError(f"{rule}. Received {rewards.dtype} of shape {rewards.shape}.")
+        rewards = _as_numbers(_to_cpu(returned) if hasattr(returned, "detach") else returned, rule)
         if rewards.shape != (len(frames),):
             raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
         narrow = as_float32(rewards)
@@ -206,9 +207,42 @@ class CheckedReward:
             single = single.reshape(-1, *single.shape[2:])
         else:
             single = frames
-        features = torch.as_tensor(self._function.encode(single), dtype=torch.float32)
+        features = encode_frames(self._function, single)
         with torch.no_grad():
             return self._function.head(features.reshape(len(frames), -1, features.shape[1]))
+
+
+def encode_frames(model: Any, frames: NDArray[np.uint8]) -> "torch.Tensor":
+    """The features that a model's `encode` makes of N frames, or clips: float32 (N, D), where it computed them.
+
+    Raises:
+        TypeError: `encode` did not return numbers.
+        ValueError: It returned another shape, or a number that is not finite in float32.
+    """
+    import torch
+
+    size = getattr(model, "feature_size", None)
+    rule = f"`encode` must return features of shape ({len(frames)}, {size or 'D'}), a row for each frame"
+    returned = model.encode(frames)
+    if not isinstance(returned, torch.Tensor):
+        returned = torch.from_numpy(as_float32(_as_numbers(returned, rule)))
+    if returned.ndim != 2 or len(returned) != len(frames) or returned.shape[1] != (size or returned.shape[1]):
+        raise ValueError(f"{rule}. Received {returned.dtype} of shape {tuple(returned.shape)}.")
+    features = returned.detach().float()
+    if not features.isfinite().all():
+        raise ValueError(f"{rule}, and finite ones. Received a NaN or an infinity.")
+    return features
+
+
+def _as_numbers(returned: Any, rule: str) -> NDArray[Any]:
+    """What a callable returned as an array. Raise a TypeError unless that is of numbers."""
+    try:
+        numbers = np.asarray(returned)
+    except ValueError:  # of several shapes
+        numbers = np.array(None)
+    if numbers.dtype.kind not in "fiub":
+        raise TypeError(f"{rule}, and nothing beside them. Received {short_repr(returned)}.")
+    return numbers
 
 
 def _checked_size(render_size: Callable[[int, int], Any], name: str, height: int, width: int) -> tuple[int, int]:
@@ -220,7 +254,7 @@ def _checked_size(render_size: Callable[[int, int], Any], name: str, height: int
         new_height = new_width = 0
     if min(new_height, new_width) < 1:
         rule = f"`{name}.render_size` must return (height, width), two integers of at least 1"
-        raise ValueError(f"{rule}. Received {size!r} for {(height, width)}.")
+        raise ValueError(f"{rule}. Received {short_repr(size)} for {(height, width)}.")
     return new_height, new_width
 
 

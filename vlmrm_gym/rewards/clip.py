@@ -11,7 +11,7 @@ from vlmrm_gym import tiny
 from vlmrm_gym.rewards.clip_options import CLIPFields, CLIPKeywords, Prompt
 from vlmrm_gym.rewards.encoder import FrameEncoder, check_frames
 from vlmrm_gym.rewards.regularization import GoalBaseline
-from vlmrm_gym.validation import truncate
+from vlmrm_gym.validation import short_repr, truncate
 
 
 class CLIPReward(FrameEncoder):
@@ -20,13 +20,13 @@ class CLIPReward(FrameEncoder):
     >>> import gymnasium as gym, numpy as np
     >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
     >>> observation, info = env.reset(seed=0)
-    >>> reward = CLIPReward(prompt="pole vertically upright on top of the cart")
+    >>> reward = CLIPReward("tiny", prompt="pole vertically upright on top of the cart")
     >>> reward(np.stack([env.render(), env.render()])).shape
     (2,)
 
-    The default model, "tiny", is bundled and was trained on the scenes of this package: good for trying things out, no
-    evidence of zero-shot ability. For any other scene, name an open_clip model: "tiny" warns, once, of prompts and of
-    frames that are unlike those of its scenes.
+    The model "tiny" is bundled and was trained on the scenes of this package: good for trying things out, no evidence
+    of zero-shot ability. It warns, once, of prompts and of frames that are unlike those of its scenes. Environments
+    choose it for these; here, where nothing is known of the frames, the default is "ViT-B-32/laion2b_s34b_b79k".
 
     The image tower (`encode`) is expensive and does not depend on the prompt; the reward is a cheap function of its
     features (`head`): `reward(frames)` is `reward.head(reward.encode(frames))`. Features can be kept and scored with
@@ -56,7 +56,7 @@ class CLIPReward(FrameEncoder):
 
     def __init__(
         self,
-        model: str = CLIPFields.model,
+        model: str | None = CLIPFields.model,
         *,
         prompt: Prompt,
         device: str = "auto",
@@ -68,7 +68,7 @@ class CLIPReward(FrameEncoder):
         self.head = GoalBaseline.from_embeddings(
             goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha
         )
-        if model == "tiny" and not tiny.in_domain(goal):
+        if self.model.name == "tiny" and not tiny.in_domain(goal):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
 
     @overload
@@ -90,7 +90,7 @@ class CLIPReward(FrameEncoder):
             RuntimeError: The model overflows in the chosen precision.
         """
         check_frames(frames)
-        rewards = self.head(self.encode(frames))
+        rewards = self.head(self.encode(frames).float())
         return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
 
     @property
@@ -106,6 +106,6 @@ class CLIPReward(FrameEncoder):
             if tokens > limit:
                 raise ValueError(
                     f"`{parameter}` must have at most {limit} tokens for {self.model.name!r}. "
-                    f"Received {tokens} tokens: {truncate(text, 60)!r}. Shorten it."
+                    f"Received {tokens} tokens: {short_repr(truncate(text, 60))}. Shorten it."
                 )
         return F.normalize(self.model.encode_text(texts).mean(0), dim=0)

@@ -4,11 +4,12 @@ Imports no torch. `CLIP` and `CLIPReward` are made of them; environments, config
 keywords, keys and flags.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict, get_args
 
-from vlmrm_gym.validation import check_choice, check_fraction, check_positive_integer
+from vlmrm_gym.validation import check_choice, check_fraction, check_positive_integer, short_repr
 
 Prompt = str | Sequence[str]
 """A text, or several whose embeddings are averaged."""
@@ -21,10 +22,21 @@ ResizeMode = Literal["squash", "shortest", "longest"]
 def _texts(name: str, value: Any) -> Prompt:
     texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else None
     if texts is None or not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"`{name}` must be a text or a list of texts. Received {value!r}.")
+        raise TypeError(f"`{name}` must be a text or a list of texts. Received {short_repr(value)}.")
     if not texts or not all(text.strip() for text in texts):
-        raise ValueError(f"`{name}` must not be empty. Received {value!r}. Say what should be seen.")
+        raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}. Say what should be seen.")
+    for text in texts:
+        check_words(name, text)
     return value if isinstance(value, str) else texts
+
+
+def check_words(name: str, text: str) -> None:
+    """Raise a ValueError if a text is the name of a file."""
+    if os.path.splitext(text)[1] and os.path.isfile(text):
+        raise ValueError(
+            f"`{name}` must say in words what should be seen. Received {text!r}, which is a file: goal images are not "
+            "supported. Describe it."
+        )
 
 
 def _texts_or_none(name: str, value: Any) -> Prompt | None:
@@ -36,9 +48,9 @@ def _fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def _model_name(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f'`{name}` must be a string, such as "tiny". Received {value!r}.')
+def _model_name(name: str, value: Any) -> str | None:
+    if not isinstance(value, str | None):
+        raise TypeError(f'`{name}` must be a string, such as "tiny". Received {short_repr(value)}.')
     return value
 
 
@@ -48,8 +60,8 @@ def _precision(name: str, value: Any) -> Precision:
 
 
 def _resize_mode(name: str, value: Any) -> ResizeMode | None:
-    if value not in (None, *get_args(ResizeMode)):
-        raise ValueError(f"`{name}` must be None or one of {', '.join(get_args(ResizeMode))}. Received {value!r}.")
+    if value is not None:
+        check_choice(name, value, get_args(ResizeMode))
     return value
 
 
@@ -78,10 +90,11 @@ class CLIPFields:
     """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
     alpha: float = field(default=0.0, metadata={"check": _fraction})
     """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
-    model: str = field(default="tiny", metadata={"check": _model_name})
-    """The vision-language model: "tiny", "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`),
-    "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". The default is
-    bundled, and was trained on the scenes of this package only."""
+    model: str | None = field(default=None, metadata={"check": _model_name})
+    """The vision-language model: "tiny" (bundled), "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`),
+    "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". None: "tiny" for
+    the environments of this package and their originals in Gymnasium, whose scenes it was trained on, and
+    "ViT-B-32/laion2b_s34b_b79k" (605 MB, downloaded once) for anything else."""
     precision: Precision = field(default="auto", metadata={"check": _precision})
     """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
     resize_mode: ResizeMode | None = field(default=None, metadata={"check": _resize_mode})
@@ -97,11 +110,11 @@ class CLIPFields:
         if self.alpha > 0 and self.baseline is None:
             raise ValueError(
                 "`alpha` above 0 needs a `baseline`: the scene without the goal. "
-                f"Received alpha={self.alpha!r} and baseline=None."
+                f"Received alpha={short_repr(self.alpha)} and baseline=None."
             )
         if self.baseline is not None and _text_set(self.baseline) == _text_set(self.prompt):
             raise ValueError(
-                f"`baseline` must differ from `prompt`. Received {self.baseline!r} for both. "
+                f"`baseline` must differ from `prompt`. Received {short_repr(self.baseline)} for both. "
                 "Describe the scene without the goal, or pass baseline=None."
             )
 
@@ -127,4 +140,4 @@ class CLIPKeywords(TypedDict, total=False):
 class CLIPOptions(CLIPKeywords, total=False):
     """The fields that environments take as keyword arguments, besides `prompt`."""
 
-    model: str
+    model: str | None

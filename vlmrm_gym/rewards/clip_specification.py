@@ -11,8 +11,8 @@ class CLIP(CLIPFields):
     """How well a frame matches a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921).
 
     >>> import vlmrm_gym
-    >>> vlmrm_gym.CLIP(prompt="an upright pole", baseline="a pole", alpha=0.5).model
-    'tiny'
+    >>> vlmrm_gym.CLIP(prompt="an upright pole", baseline="a pole", alpha=0.5, model="tiny").alpha
+    0.5
 
     Raises:
         TypeError: A prompt or model name is not a string.

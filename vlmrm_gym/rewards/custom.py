@@ -10,7 +10,7 @@ from typing import Any, Self
 import cloudpickle
 
 from vlmrm_gym.rewards.base import CheckedReward, RewardModel, is_reward
-from vlmrm_gym.validation import truncate
+from vlmrm_gym.validation import short_repr, truncate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class OwnReward(ByValue):
             inspect.signature(specification.build).bind("cpu")
         except TypeError as error:
             rule = "`reward` must be a specification with a method build(device)"
-            raise TypeError(f"{rule}. Received {specification!r}: {error}.") from None
+            raise TypeError(f"{rule}. Received {short_repr(specification)}: {error}.") from None
 
     def build(self, device: str = "auto") -> RewardModel:
         """The model that the specification builds, with the attributes that it lacks, and its results checked.
@@ -155,7 +155,7 @@ def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: st
 def _complete(made: Any, rule: str, maker: object, name: str = "reward") -> RewardModel:
     """What a class or a specification made, with all attributes, and its results checked."""
     if not is_reward(made):
-        raise ValueError(f"`reward` must be {rule}. Received {maker!r}, which made {made!r}.")
+        raise ValueError(f"`reward` must be {rule}. Received {short_repr(maker)}, which made {short_repr(made)}.")
     return CheckedReward(made, name)
 
 
@@ -184,7 +184,7 @@ def check_kwargs(
 def _check_import_path(parameter: str, path: object) -> None:
     module, colon, attribute = path.partition(":") if isinstance(path, str) else ("", "", "")
     if not colon or not all(name.isidentifier() for name in (*module.split("."), *attribute.split("."))):
-        raise ValueError(f'`{parameter}` must be "package.module:attribute". Received {path!r}.')
+        raise ValueError(f'`{parameter}` must be "package.module:attribute". Received {short_repr(path)}.')
 
 
 def find_callable(path: str, parameter: str) -> Callable[..., Any]:
@@ -201,7 +201,7 @@ def find_callable(path: str, parameter: str) -> Callable[..., Any]:
     except Exception as error:  # a module may raise anything
         if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\0"):
             raise ValueError(
-                f"`{parameter}` must name a module that can be imported here. Received {path!r}: {error}. "
+                f"`{parameter}` must name a module that can be imported here. Received {short_repr(path)}: {error}. "
                 "Install it, or add its folder to PYTHONPATH."
             ) from error
         raised = truncate(repr(error), 1_000)

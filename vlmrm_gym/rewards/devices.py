@@ -7,6 +7,8 @@ import os
 
 import torch
 
+from vlmrm_gym.validation import short_repr
+
 
 def resolve_device(device: str, parameter: str = "device") -> torch.device:
     """The device that a parameter names.
@@ -30,7 +32,8 @@ def resolve_device(device: str, parameter: str = "device") -> torch.device:
         target = None
     if target is None or str(target) not in available:
         raise ValueError(
-            f'`{parameter}` must be "auto" or a device of this machine ({", ".join(available)}). Received {device!r}.'
+            f'`{parameter}` must be "auto" or a device of this machine ({", ".join(available)}). '
+            f"Received {short_repr(device)}."
         )
     return target
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from vlmrm_gym.cpu import share_cores
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.default_model import announced, default_model
 from vlmrm_gym.tiny.scenes import SceneWatch
 
 
@@ -15,7 +17,8 @@ class FrameEncoder:
     """Embeds frames. Expensive, and the same for every prompt and every head.
 
     Args:
-        model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process.
+        model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process. None: as no environment
+            is known here, "ViT-B-32/laion2b_s34b_b79k".
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
         precision: See `CLIP`, also for what follows.
         resize_mode: How a frame gets the model's input size.
@@ -31,17 +34,19 @@ class FrameEncoder:
 
     def __init__(
         self,
-        model: str,
+        model: str | None,
         device: str,
         precision: Precision = "auto",
         resize_mode: ResizeMode | None = None,
         batch_size: int | None = None,
     ) -> None:
-        self.model = models.load(model, device, precision)
+        self.model = models.load(model or announced(default_model()), device, precision)
+        if self.model.device.type == "cpu":
+            share_cores()
         self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
         self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
-        self._watch = SceneWatch() if model == "tiny" else None
+        self._watch = SceneWatch() if self.model.name == "tiny" else None
 
     @property
     def render_size(self) -> Callable[[int, int], tuple[int, int]]:

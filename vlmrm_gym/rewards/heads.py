@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.validation import as_float32
+from vlmrm_gym.validation import as_float32, short_repr
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +112,7 @@ class NewestHead:
 def check_fingerprint(head: object, fingerprint: str) -> None:
     """Raise an error unless a head can be called, and is of features with this fingerprint."""
     if not callable(head):
-        raise TypeError(f"`head` must be a callable from float32 (B, V, D) to (B,). Received {head!r}.")
+        raise TypeError(f"`head` must be a callable from float32 (B, V, D) to (B,). Received {short_repr(head)}.")
     own = getattr(head, "fingerprint", "")
     if own and fingerprint and own != fingerprint:
         raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {own!r}.")
@@ -139,7 +139,7 @@ def apply_head(head: Head, features: Features, version: str = "", of: str = "") 
     count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
     with torch.no_grad():
         for start in range(0, len(features), count):
-            rows = torch.from_numpy(features[start : start + count]).float()
+            rows = torch.tensor(features[start : start + count], dtype=torch.float32)  # a copy: a buffer keeps these
             parts.append(_checked(head, rows, start, " ".join(filter(None, ["`head`", version])), of))
     return np.concatenate(parts)
 
@@ -148,11 +148,14 @@ def _checked(head: Head, rows: "torch.Tensor", start: int, name: str, of: str) -
     shape = tuple(rows.shape)
     rule = f"{name} must map features, float32 {shape}, to a finite number for each of {len(rows)} transitions"
     rule += f" of {of}" if of else ""
+    version = rows._version  # torch counts what writes to a tensor
     try:
         returned: Any = head(rows)
         rewards = returned.detach().cpu().float().numpy() if hasattr(returned, "detach") else np.asarray(returned)
     except Exception as error:
         raise ValueError(f"{rule}. It raised {type(error).__name__}: {error}") from error
+    if rows._version != version:
+        raise ValueError(f"{rule}. It wrote to the features: `features + 1` makes new ones, `features += 1` does not.")
     if rewards.shape != shape[:1] or rewards.dtype.kind not in "fiu":
         raise ValueError(f"{rule}. It returned {rewards.dtype} {rewards.shape}.")
     narrow = as_float32(rewards)

@@ -4,15 +4,22 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.rewards.clip_options import CLIPFields, Precision, ResizeMode, check_count
+from vlmrm_gym.rewards.clip_options import CLIPFields, Precision, ResizeMode, check_count, check_words
+from vlmrm_gym.validation import short_repr
 
 
 def _text_or_none(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise TypeError(f"`{name}` must be a text. Received {value!r}.")
+        raise TypeError(f"`{name}` must be a text. Received {short_repr(value)}.")
     if value is not None and not value.strip():
-        raise ValueError(f"`{name}` must not be empty. Received {value!r}.")
+        raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}.")
     return value
+
+
+def _prompt_or_none(name: str, value: Any) -> str | None:
+    if (text := _text_or_none(name, value)) is not None:
+        check_words(name, text)
+    return text
 
 
 _CLIP = CLIPFields.__dataclass_fields__
@@ -38,9 +45,9 @@ class Preference:
         ValueError: A value is out of its range, or there is neither a prompt nor a head; the message names the field.
     """
 
-    prompt: str | None = field(default=None, metadata={"check": _text_or_none})
+    prompt: str | None = field(default=None, metadata={"check": _prompt_or_none})
     """The goal. Not needed with a `head`."""
-    model: str = field(default="tiny", metadata=_CLIP["model"].metadata)
+    model: str | None = field(default=None, metadata=_CLIP["model"].metadata)
     """The vision-language model whose image tower makes the features; see `CLIP`."""
     precision: Precision = field(default="auto", metadata=_CLIP["precision"].metadata)
     """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""

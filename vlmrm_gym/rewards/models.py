@@ -149,20 +149,26 @@ def _load(source: sources.ModelSource, device: torch.device, precision: Precisio
 def _load_open_clip(source: sources.ModelSource, precision: Precision) -> tuple[Any, Any, Mapping[str, Any]]:
     """A network of open_clip, its tokenizer, and its preprocessing in open_clip's terms."""
     open_clip = sources.import_open_clip()
-    try:
-        network: Any = open_clip.create_model(
-            source.architecture,
-            pretrained=source.pretrained,
-            precision=precision,
-            require_pretrained=True,
-            force_quick_gelu=source.quick_gelu,
-            force_preprocess_cfg=dict(source.preprocessing),
-        )
-    except (ImportError, MemoryError, OSError):
-        raise
-    except Exception as error:
-        raise sources.loading_error(source, error) from error
-    return network, _load_tokenizer(source), open_clip.get_model_preprocess_cfg(network)
+    with sources.reachable_hub():
+        if source.pretrained and not source.local:
+            try:
+                open_clip.download_pretrained(open_clip.get_pretrained_cfg(source.architecture, source.pretrained))
+            except Exception as error:
+                raise sources.cannot_download(source, "weights", error) from error
+        try:
+            network: Any = open_clip.create_model(
+                source.architecture,
+                pretrained=source.pretrained,
+                precision=precision,
+                require_pretrained=True,
+                force_quick_gelu=source.quick_gelu,
+                force_preprocess_cfg=dict(source.preprocessing),
+            )
+        except (ImportError, MemoryError, OSError):
+            raise
+        except Exception as error:
+            raise sources.loading_error(source, error) from error
+        return network, _load_tokenizer(source), open_clip.get_model_preprocess_cfg(network)
 
 
 def _load_tokenizer(source: sources.ModelSource) -> Any:

@@ -16,7 +16,7 @@ from vlmrm_gym.programs.execution import Execution, Inputs, execute
 from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
 from vlmrm_gym.rewards.verified import is_verified
 from vlmrm_gym.untrusted import MAX_PIXELS, read_text
-from vlmrm_gym.validation import check_choice, check_flag, check_size
+from vlmrm_gym.validation import check_choice, check_flag, check_size, short_repr
 
 MAX_SOURCE = 2**20
 """Bytes of a program, at most."""
@@ -82,7 +82,7 @@ class Program:
             raise ValueError(f"`path` must be the file of a program, or `source` the program. Received {received}.")
         for name in ("path", "source", "fallback", "sha256"):
             if not isinstance(getattr(self, name), str | None):
-                raise TypeError(f"`{name}` must be a text. Received {getattr(self, name)!r}.")
+                raise TypeError(f"`{name}` must be a text. Received {short_repr(getattr(self, name))}.")
         check_choice("inputs", self.inputs, get_args(Inputs))
         check_flag("isolate", self.isolate)
         object.__setattr__(self, "size", check_size(self.size))
@@ -144,7 +144,7 @@ class Program:
         other = execute(fallback, str(self.fallback), isolate=self.isolate)
         if other.subtasks:
             other.close()
-            raise ValueError(f"`fallback` must define a function reward(frame). Received {self.fallback!r}.")
+            raise ValueError(f"`fallback` must define a function reward(frame). Received {short_repr(self.fallback)}.")
         return ProgramReward(execution, self.inputs, self.size, other)
 
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from vlmrm_gym.files import atomic_write
-from vlmrm_gym.rewards.base import Rewards
+from vlmrm_gym.rewards.base import Rewards, encode_frames
 from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.rewards.heads import apply_head, check_fingerprint
 from vlmrm_gym.untrusted import parse_json, read_file
@@ -105,7 +105,9 @@ class HeadReward(FrameEncoder):
 
     multi_view = True
 
-    def __init__(self, model: str, *, head: SavedHead | None = None, device: str = "auto", **options: Any) -> None:
+    def __init__(
+        self, model: str | None, *, head: SavedHead | None = None, device: str = "auto", **options: Any
+    ) -> None:
         super().__init__(model, device, **options)
         self.head = head
         self.feature_size = self.model.encode_text(["a frame"]).shape[1]
@@ -121,5 +123,5 @@ class HeadReward(FrameEncoder):
         """
         if self.head is None:
             raise RuntimeError("The reward has no head yet: it is learned from comparisons. Pass `head`, its file.")
-        features = self.encode(frames.reshape(-1, *frames.shape[2:])).cpu().numpy()
+        features = encode_frames(self, frames.reshape(-1, *frames.shape[2:])).cpu().numpy()
         return apply_head(self.head, features.reshape(*frames.shape[:2], -1))

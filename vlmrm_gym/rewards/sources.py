@@ -1,18 +1,34 @@
 """Model names: parsing them into architecture and weights, and error messages for models that do not load."""
 
 import difflib
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlmrm_gym.validation import truncate
+from vlmrm_gym.terminal import say_once
+from vlmrm_gym.validation import short_repr, truncate
 
 NAME_FORMS = (
     '"tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", '
     '"hf-hub:organisation/repository" or "local-dir:folder"'
 )
+_OPENAI: Mapping[str, str] = {
+    "ViT-B/32": "ViT-B-32",
+    "ViT-B/16": "ViT-B-16",
+    "ViT-L/14": "ViT-L-14",
+    "ViT-L/14@336px": "ViT-L-14-336",
+    "openai/clip-vit-base-patch32": "ViT-B-32",
+    "openai/clip-vit-base-patch16": "ViT-B-16",
+    "openai/clip-vit-large-patch14": "ViT-L-14",
+    "openai/clip-vit-large-patch14-336": "ViT-L-14-336",
+}
+"""Architectures of the names that OpenAI's package and its repositories on Hugging Face have."""
+CONNECTION_SECONDS = 3
+"""How long Hugging Face's server may take to answer before only its cache on this machine is used."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +91,14 @@ def parse_model_name(name: str) -> ModelSource:
         return ModelSource(name, name, local=folder, version=_version(*folder.iterdir()))
 
     open_clip = import_open_clip()
+    name = f"{_OPENAI[name]}/openai" if name in _OPENAI else name
     architecture, _, pretrained = name.partition("/")
+    if not pretrained and (tags := open_clip.list_pretrained_tags_by_model(architecture)):
+        pretrained = next((tag for tag in reversed(tags) if tag.startswith("laion2b")), tags[0])
+        say_once(f"`model`: {name!r} names no weights. Those of {(name := f'{architecture}/{pretrained}')!r} are used.")
     if architecture not in open_clip.list_models():
         raise ValueError(
-            f"`model` must be {NAME_FORMS}. Received {name!r}. "
+            f"`model` must be {NAME_FORMS}. Received {short_repr(name)}. "
             f"{_nearest('architecture', architecture, ['tiny', *open_clip.list_models()])}"
         )
     if cfg := open_clip.get_pretrained_cfg(architecture, pretrained):
@@ -87,6 +107,14 @@ def parse_model_name(name: str) -> ModelSource:
     file = Path(pretrained).expanduser().absolute()
     if pretrained and file.is_file():
         known = _published_preprocessing(architecture)
+        quick = [bool(cfg.get("quick_gelu")) for cfg in _published(architecture)]
+        if any(quick) and not open_clip.get_model_config(architecture).get("quick_gelu"):
+            warnings.warn(
+                f"`model`: weights of {architecture} come with different activations, and a file does not say which it "
+                "needs. GELU is used; if yours, such as OpenAI's, were trained with QuickGELU, pass "
+                f'model="{architecture}-quickgelu/{pretrained}".',
+                stacklevel=2,
+            )
         if len(known) > 1:
             warnings.warn(
                 f"`model`: weights of {architecture} come with different means and stds, and a file does not say which "
@@ -104,7 +132,7 @@ def parse_model_name(name: str) -> ModelSource:
         )
     if file.suffix or "/" in pretrained:
         raise FileNotFoundError(
-            f"`model`: the checkpoint file {pretrained!r} does not exist. Received {name!r}. "
+            f"`model`: the checkpoint file {pretrained!r} does not exist. Received {short_repr(name)}. "
             'For a folder with an open_clip_config.json pass model="local-dir:that/folder".'
         )
     raise ValueError(
@@ -122,7 +150,7 @@ def _check_repository(name: str) -> None:
     except HFValidationError as error:
         raise ValueError(
             '`model`: an hf-hub model must be "hf-hub:organisation/repository", such as '
-            f'"hf-hub:laion/CLIP-ViT-B-32-laion2B-s34B-b79K". Received {name!r}. {_first_line(error)}'
+            f'"hf-hub:laion/CLIP-ViT-B-32-laion2B-s34B-b79K". Received {short_repr(name)}. {_first_line(error)}'
         ) from None
 
 
@@ -131,7 +159,7 @@ def loading_error(source: ModelSource, error: Exception) -> Exception:
     if source.local:
         return ValueError(
             f"`model`: the checkpoint {source.local} is damaged, or is not of this architecture. "
-            f"Received {source.name!r}. {_first_line(error)}"
+            f"Received {short_repr(source.name)}. {_first_line(error)}"
         )
     if any(sign in str(error) for sign in ("ownload", "HF Hub", "Required pretrained")):  # open_clip wraps the causes
         return cannot_download(source, "weights", error)
@@ -155,10 +183,10 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
     else:
         origin = architecture.removeprefix("hf-hub:")
     return RuntimeError(
-        f"`model`: the {what} of {source.name!r} could not be downloaded ({_first_line(error)}). On a machine with a "
-        f"network, fetch them from {origin!r} (`hf download` does for Hugging Face), copy them to this one, and pass "
-        f"{usage}, or copy the whole cache folder, usually ~/.cache/huggingface. "
-        'model="tiny" is bundled and needs no network.'
+        f"`model`: the {what} of {source.name!r} could not be downloaded ({_first_line(error)}). Hugging Face's server "
+        f"must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch them from {origin!r} (`hf "
+        f"download` does for Hugging Face), copy them to this one, and pass {usage}, or copy the whole cache "
+        'folder, usually ~/.cache/huggingface. model="tiny" is bundled and needs no network.'
     )
 
 
@@ -173,10 +201,48 @@ def tokenizer_missing(source: ModelSource, error: Exception) -> RuntimeError:
 
 def _published_preprocessing(architecture: str) -> list[tuple[tuple[str, Any], ...]]:
     """The distinct preprocessing settings of an architecture's published weights; a bare file does not contain them."""
-    open_clip, keys = import_open_clip(), ("mean", "std", "interpolation")
-    tags = open_clip.list_pretrained_tags_by_model(architecture)
-    configs = (open_clip.get_pretrained_cfg(architecture, tag) for tag in tags)
+    keys = "mean", "std", "interpolation"
+    configs = _published(architecture)
     return list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in configs))
+
+
+def _published(architecture: str) -> list[Mapping[str, Any]]:
+    """What open_clip knows of each of an architecture's published weights."""
+    open_clip = import_open_clip()
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    return [open_clip.get_pretrained_cfg(architecture, tag) for tag in tags]
+
+
+@contextmanager
+def reachable_hub() -> Iterator[None]:
+    """In this block Hugging Face's library uses its cache only, if its server cannot be reached now.
+
+    It tries for a minute otherwise, and prints a line for each time.
+    """
+    from huggingface_hub import constants
+
+    offline = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = offline or not _answers(constants.ENDPOINT)
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = offline
+
+
+def _answers(address: str) -> bool:
+    """Whether a server answers, with any status."""
+    from huggingface_hub.utils import get_session
+
+    answers = []
+
+    def ask() -> None:
+        with suppress(Exception):
+            answers.append(get_session().head(address, timeout=CONNECTION_SECONDS))
+
+    asking = threading.Thread(target=ask, daemon=True)  # finding the address of a name knows no time limit
+    asking.start()
+    asking.join(CONNECTION_SECONDS)
+    return bool(answers)
 
 
 def _version(*files: Path) -> tuple[float, int]:

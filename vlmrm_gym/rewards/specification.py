@@ -27,6 +27,7 @@ from vlmrm_gym.rewards.custom import (
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.validation import short_repr
 
 
 class RewardSpec(Protocol):
@@ -102,7 +103,7 @@ def resolve_reward(
         ValueError: A value is out of its range, or a path leads nowhere; the message names it.
     """
     if reward_kwargs is not None and not isinstance(reward_kwargs, Mapping):
-        raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {reward_kwargs!r}.")
+        raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {short_repr(reward_kwargs)}.")
     check_names("an option of a reward", options, [*(one.name for one in fields(CLIPFields)), *keywords])
     if reward is None:
         if reward_kwargs:
@@ -137,7 +138,7 @@ def resolve_reward(
     if not is_reward(reward):
         raise TypeError(
             '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", or a '
-            f"callable. Received {reward!r}."
+            f"callable. Received {short_repr(reward)}."
         )
     return CallableReward(reward, kwargs)
 
@@ -147,7 +148,7 @@ def _completed(specification: Any) -> RewardSpec:
     if isinstance(specification, ImportedReward):
         if not isinstance(specification.kwargs, Mapping):
             rule = "`reward`: kwargs must be a mapping of names to values"
-            raise TypeError(f"{rule}. Received {specification.kwargs!r}.")
+            raise TypeError(f"{rule}. Received {short_repr(specification.kwargs)}.")
         check_kwargs(specification.find(), specification.kwargs, specification.path, "`reward`: kwargs")
     if type(specification) in (CallableReward, OwnReward, *KINDS.values()):
         return specification
@@ -205,7 +206,7 @@ def _find_kind(kind: object) -> type[Any]:
         found: Any = find_callable(kind, "reward")
         if not (is_specification_class(found) and is_dataclass(found)):
             rule = "`reward`: kind must name a dataclass with a `kind` and a method build(device)"
-            raise ValueError(f"{rule}. Received {kind!r}, which is {found!r}.")
+            raise ValueError(f"{rule}. Received {short_repr(kind)}, which is {short_repr(found)}.")
         return cast(type[Any], found)
     if kind == "tuned_clip":
         raise ValueError("`reward`: the kind 'tuned_clip' is gone. examples/furl.py tunes CLIP to successes now.")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rewards.base import ClipShape, RenderSize, RewardModel, Rewards
+from vlmrm_gym.rewards.base import ClipShape, RenderSize, RewardModel, Rewards, encode_frames
 from vlmrm_gym.rewards.heads import FeatureInfo, Features, ViewsHead
 from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.validation import short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class StateReward:
         if not hasattr(self._model, "encode") or not hasattr(self._model, "head"):
             raise ValueError(
                 "`return_features` needs a reward with `encode` and `head`, such as vlmrm_gym.CLIP. "
-                f"Received {self._model!r}."
+                f"Received {short_repr(self._model)}."
             )
         head, size = getattr(self._model, "head"), getattr(self._model, "feature_size", None)  # noqa: B009
         fingerprint = str(getattr(self._model, "fingerprint", ""))
@@ -146,11 +147,8 @@ class StateReward:
 
     def features(self, frames: NDArray[np.uint8]) -> Features:
         """The features of states, frames as above: float32 (B, V, D)."""
-        encode: Callable[[Any], Any] = getattr(self._model, "encode")  # noqa: B009
         views, single = self._split(frames)
-        encoded = encode(single)
-        encoded = encoded.detach().cpu().numpy() if hasattr(encoded, "detach") else encoded
-        return np.asarray(encoded, dtype=np.float32).reshape(len(frames), views, -1)
+        return encode_frames(self._model, single).cpu().numpy().reshape(len(frames), views, -1)
 
     def _with_views(self, frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Frames with the dimension of the views, which comes before height and width."""

@@ -57,7 +57,7 @@ def _find_function(how: Any) -> CombineFunction:
         names = ", ".join(map(repr, get_args(CombineName)))
         raise ValueError(
             f'`combine_views` must be one of {names}, a function from float32 (B, V) to (B,), or "package.module:'
-            f'attribute". Received {how!r}.'
+            f'attribute". Received {short_repr(how)}.'
         )
     return how
 
@@ -73,6 +73,6 @@ def _check_function(function: CombineFunction, how: object, num_views: int) -> N
         raise ValueError(f"{rule}. Received {how!r}, which raised {type(error).__name__}: {error}.") from error
     if combined.shape != (3,) or one_by_one[0].shape != (1,) or combined.dtype.kind not in "fiu":
         received = f"{combined.dtype} of shape {combined.shape} for (3, {num_views})"
-        raise ValueError(f"{rule}. Received {how!r}, which returned {received}.")
+        raise ValueError(f"{rule}. Received {short_repr(how)}, which returned {received}.")
     if not np.isfinite(as_float32(combined)).all() or not np.allclose(combined, np.concatenate(one_by_one), atol=1e-5):
         raise ValueError(f"{rule}. Received {how!r}, whose result depends on the other rows or is not finite.")

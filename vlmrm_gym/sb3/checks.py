@@ -39,7 +39,7 @@ class Callers(NamedTuple):
     """Whether `evaluate_policy` takes the returns of the episodes."""
 
 
-def check_callers(envs: VecEnv, *, deferred: bool) -> Callers:
+def check_callers(envs: VecEnv, *, deferred: bool, learns: bool = False) -> Callers:
     """Raise if rewards that have not arrived are being learned from, or summed up by an evaluation.
 
     Training, evaluation and user code call the same methods. Stable-Baselines3 has no hook that tells them apart, so
@@ -48,6 +48,7 @@ def check_callers(envs: VecEnv, *, deferred: bool) -> Callers:
     Args:
         envs: The environments, without wrappers.
         deferred: Whether rewards arrive later than the step, or there is no head yet that makes them.
+        learns: Whether the latter.
 
     Raises:
         ValueError: An algorithm trains on the environments, and its buffer does not wait for rewards, or computes its
@@ -69,7 +70,8 @@ def check_callers(envs: VecEnv, *, deferred: bool) -> Callers:
                 )
             return Callers(monitored=False, evaluated=True)
         elif isinstance(caller, BaseAlgorithm):
-            _check_buffer(caller, variables.get("replay_buffer", variables.get("rollout_buffer")), deferred=deferred)
+            buffer = variables.get("replay_buffer", variables.get("rollout_buffer"))
+            _check_buffer(caller, buffer, deferred=deferred, learns=learns)
             break
     return Callers(monitored=monitored, evaluated=False)
 
@@ -92,7 +94,7 @@ def _callers(envs: VecEnv) -> Iterator[tuple[str, Mapping[str, Any]]]:
         frame = frame.f_back
 
 
-def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferred: bool) -> None:
+def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferred: bool, learns: bool) -> None:
     """Raise a ValueError if an algorithm would learn from missing rewards, or get other returns than it asks for."""
     if isinstance(buffer, HerReplayBuffer):
         raise ValueError(
@@ -113,8 +115,11 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferr
         remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or {alternative}"
     else:
         remedy = alternative.capitalize()
+    late = "gives NaN rewards until an episode has been scored"
+    if learns:
+        late = "gives NaN rewards until the reward has its first head"
     raise ValueError(
-        f"`env` gives NaN rewards until an episode has been scored, or the reward has its first head, so the buffer of "
+        f"`env` {late}, so the buffer of "
         f"{type(algorithm).__name__} must wait for them. Received a {type(buffer).__name__}. {remedy}"
     )
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.noise import ActionNoise
 
-from vlmrm_gym.validation import check_integer, check_positive_integer, is_number
+from vlmrm_gym.validation import check_integer, check_positive_integer, is_number, short_repr
 
 
 class ActionRepeatNoise(ActionNoise):
@@ -26,7 +26,7 @@ class ActionRepeatNoise(ActionNoise):
     def __init__(self, size: int, *, sigma: float = 2.0, hold: int = 30, steps: int = 1_000) -> None:
         check_positive_integer("size", size)
         if not is_number(sigma) or not 0 < sigma < float("inf"):
-            raise ValueError(f"`sigma` must be a finite number above 0. Received {sigma!r}.")
+            raise ValueError(f"`sigma` must be a finite number above 0. Received {short_repr(sigma)}.")
         check_positive_integer("hold", hold)
         check_integer("steps", steps, minimum=0)
         super().__init__()

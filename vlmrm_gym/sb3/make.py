@@ -5,7 +5,7 @@ from typing import Any
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
-from vlmrm_gym.validation import check_integer
+from vlmrm_gym.validation import check_integer, short_repr
 
 
 def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwargs: Any) -> VLMVecEnv:
@@ -31,7 +31,7 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
     if "autoreset_mode" in kwargs:
         raise ValueError(
             "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step. "
-            f"Received {kwargs['autoreset_mode']!r}. Leave it out."
+            f"Received {short_repr(kwargs['autoreset_mode'])}. Leave it out."
         )
     task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
     with close_on_error([envs]):

@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_normalization
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
-from vlmrm_gym.validation import check_observation_space
+from vlmrm_gym.validation import check_observation_space, short_repr
 
 
 class RewardHandle:
@@ -67,7 +67,7 @@ class DeferredRolloutBuffer(DeferredBuffer, RolloutBuffer):
         if not isinstance(rewards, RewardHandle):
             raise ValueError(
                 '`rewards` must be a RewardHandle: pass rollout_buffer_kwargs={"rewards": RewardHandle(envs)}. '
-                f"Received {rewards!r}."
+                f"Received {short_repr(rewards)}."
             )
         self._envs = rewards.envs
         check_observation_space("observation_space", observation_space)

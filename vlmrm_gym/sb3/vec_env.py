@@ -118,7 +118,9 @@ class VLMVecEnv(VecEnv):
                 f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
                 f"Received {self.envs}, whose infos do not."
             )
-        callers = check_callers(self, deferred="vlm_rewards" in infos or bool(np.isnan(rewards).any()))
+        featured, deferred = find_featured(self.envs), "vlm_rewards" in infos or bool(np.isnan(rewards).any())
+        learns = featured is not None and featured.head.head is None
+        callers = check_callers(self, deferred=deferred, learns=learns)
         if callers.monitored:
             self._warn_of_missing_returns()
         self._skip_lost_steps(infos)

@@ -8,7 +8,7 @@ from typing import Any
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import MakeRenderer, MakeReward, ScorerOptions
 from vlmrm_gym.scoring.timeouts import Timeouts
-from vlmrm_gym.validation import check_choice, check_integer
+from vlmrm_gym.validation import check_choice, check_integer, short_repr
 
 LOCAL = "local"
 """The backend of `num_workers=0`: this process."""
@@ -82,6 +82,8 @@ def check_backend(backend: str, ray_options: Mapping[str, Any] | None) -> None:
     """Raise ValueError unless the backend exists and takes the options."""
     check_choice("backend", backend, tuple(name for name in BACKENDS if name != LOCAL))
     if ray_options is not None and backend != "ray":
-        raise ValueError(f'`ray_options` needs backend="ray". Received {ray_options!r} and backend={backend!r}.')
+        received = f"{short_repr(ray_options)} and backend={backend!r}"
+        raise ValueError(f'`ray_options` needs backend="ray". Received {received}.')
     if ray_options is not None and not isinstance(ray_options, Mapping):
-        raise ValueError(f'`ray_options` must be a mapping such as {{"num_gpus": 0.25}}. Received {ray_options!r}.')
+        rule = '`ray_options` must be a mapping such as {"num_gpus": 0.25}'
+        raise ValueError(f"{rule}. Received {short_repr(ray_options)}.")

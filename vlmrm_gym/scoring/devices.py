@@ -3,6 +3,8 @@
 import os
 from collections.abc import Sequence
 
+from vlmrm_gym.validation import short_repr
+
 
 def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str) -> list[str]:
     """The devices to score on, each at most once.
@@ -20,7 +22,7 @@ def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str)
             return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
         return [str(first)]
     if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
-        raise ValueError(f'`devices` must be a list such as ["cuda:0", "cuda:1"]. Received {devices!r}.')
+        raise ValueError(f'`devices` must be a list such as ["cuda:0", "cuda:1"]. Received {short_repr(devices)}.')
     if device != "auto":
         raise ValueError(
             f"`device` and `devices` cannot both be passed. Received {device!r} and {devices!r}. Leave one out."

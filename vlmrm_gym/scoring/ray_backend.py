@@ -35,14 +35,15 @@ def start(options: ScorerOptions) -> StartedScorers:
         cluster.check_resources(actor_options)
         environment = thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {}
         make_reward = cloudpickle.dumps(partial(options.make_reward, device=device))
-        start_worker = partial(RayChannel, cluster, actor_options, environment)
+        siblings = set[RayChannel]()
+        start_worker = partial(RayChannel, cluster, actor_options, environment, options.timeouts.schedule, siblings)
         scorers, shown = list[RemoteScorer](), dict[str, object]()
         for _ in range(options.num_workers):
             made.insert(0, share := Cluster())
             scorers.append(RemoteScorer(start_worker, make_reward, options.timeouts, shown, share))
             made.insert(0, scorers[-1])
             Cluster.scorers.add(scorers[-1])
-        placed = _wait_for_places(scorers, options.timeouts.schedule)
+        placed = _wait_for_places(scorers)
         started = finish_start(scorers, placed, options.make_renderer)
     cluster.close()  # each scorer holds its own share
     return started
@@ -83,8 +84,8 @@ def _choose_device(options: ScorerOptions, actor_options: dict[str, Any]) -> str
     return "cuda" if num_gpus else "cpu"
 
 
-def _wait_for_places(scorers: list[RemoteScorer], limit: float | None) -> list[RemoteScorer]:
-    """Wait for actors to be placed; returns the scorers that are, at least one."""
+def _wait_for_places(scorers: list[RemoteScorer]) -> list[RemoteScorer]:
+    """Wait for actors to be placed; returns the scorers that are, or for which there was no room: at least one."""
     begun, warned = time.monotonic(), False
     while True:
         placed = [scorer for scorer in scorers if scorer.wait_until_placed(TICK / len(scorers))]
@@ -100,8 +101,3 @@ def _wait_for_places(scorers: list[RemoteScorer], limit: float | None) -> list[R
             )
         if placed and waited > PLACEMENT_TIMEOUT:
             return placed
-        if not placed and limit is not None and waited > limit:
-            raise RuntimeError(
-                f"The Ray cluster had no room for a scoring actor for {limit:g} seconds. Free resources, ask for less "
-                'in `ray_options`, or pass worker_timeouts={"schedule": seconds}.'
-            )

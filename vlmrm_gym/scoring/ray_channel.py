@@ -23,6 +23,8 @@ PATIENCE = 0.25
 """Seconds after which an actor reports progress, if it has nothing else to say."""
 WARN_AFTER = 2.0
 """Seconds that an actor waits for a node before a warning is logged."""
+CHECK_EVERY = 2.0
+"""Seconds between checks that a cluster that we started lives."""
 KILL_TIMEOUT = 1.0
 """Seconds before an actor on this node is killed by a signal."""
 LOG_TIMEOUT = 10.0
@@ -36,24 +38,38 @@ class RayChannel:
         cluster: The cluster.
         options: Ray options of the actor.
         environment: Environment variables of the actor.
+        schedule: Seconds to wait for a place while no actor of `siblings` has one; None: no limit.
+        siblings: All channels of the same scorers.
     """
 
     max_in_flight = 4
     """More than of a process: an answer takes a while to arrive. Batches do not depend on it."""
 
-    def __init__(self, cluster: Cluster, options: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: Mapping[str, Any],
+        environment: Mapping[str, str],
+        schedule: float | None,
+        siblings: "set[RayChannel]",
+    ) -> None:
         self._cluster, self._ray = cluster, cluster.ray
         self._runtime_env = options.get("runtime_env")
-        self._killed = False
+        self._schedule, self._siblings = schedule, siblings
+        self._killed, self._failure = False, ""
+        self._checked = self._waiting_since = time.monotonic()
         if not cluster.is_connected:
             raise RuntimeError(
                 "The connection to the Ray cluster was closed by ray.shutdown(). Make environments again."
             )
+        if dead := cluster.why_dead():
+            raise RuntimeError(dead)
         self._actor = actor_class(self._ray, options).remote(list(sys.path), dict(environment), versions())
         self._place: Place | None = None
         self._place_ref = self._actor.place.remote()
         self._replies: deque[bytes] = deque()
         self._ask()
+        siblings.add(self)
 
     def _ask(self) -> None:
         self._replies_ref = self._actor.get.options(concurrency_group="replies").remote(PATIENCE)
@@ -65,19 +81,35 @@ class RayChannel:
         return "A scoring actor" + ("" if place is None else f" on {place.host} (process {place.pid})")
 
     def wait_until_placed(self, timeout: float | None) -> bool:
-        """Whether the actor runs or has died; False while it waits for a place in the cluster."""
+        """Whether the actor runs, has died, or never will; False while it waits for a place in the cluster."""
         until = math.inf if timeout is None else time.monotonic() + timeout
-        waited_since, warned = time.monotonic(), timeout is not None
-        while not self._killed and self._cluster.is_connected:
+        warned = timeout is not None
+        while not self._killed and self._cluster.is_connected and not self._has_failed():
             if self._has_place(min(TICK, max(0.0, until - time.monotonic()))):
                 return True
             now = time.monotonic()
             if now >= until:
                 return False
-            if not warned and now - waited_since > WARN_AFTER:
+            if not warned and now - self._waiting_since > WARN_AFTER:
                 warned = True
-                logger.warning("The Ray cluster has no room for a scoring actor. Waiting for a node.")
+                nodes = self._cluster.nodes()
+                logger.warning("The Ray cluster has no room for a scoring actor. Waiting for a node. %s", nodes)
         return not self._killed  # without a connection, `get` says so
+
+    def _has_failed(self) -> bool:
+        """Whether no reply will come, because a cluster that we started has died, or had no place in time."""
+        now = time.monotonic()
+        if any(one._place is not None for one in tuple(self._siblings)):
+            self._waiting_since = now
+        if not self._failure and self._schedule is not None and now - self._waiting_since > self._schedule:
+            self._failure = (
+                f"The Ray cluster had no room for a scoring actor for {self._schedule:g} seconds. "
+                f"{self._cluster.nodes()} Free resources, ask for less in `ray_options`, or pass "
+                'worker_timeouts={"schedule": seconds}.'
+            )
+        if not self._failure and now - self._checked > CHECK_EVERY:
+            self._failure, self._checked = self._cluster.why_dead(), now
+        return bool(self._failure)
 
     def _has_place(self, timeout: float) -> bool:
         """Whether the actor has been started on a node, waiting at most `timeout` seconds; True also if it has died."""
@@ -97,6 +129,8 @@ class RayChannel:
         if not self._replies:
             if self._killed or not self._cluster.is_connected:
                 return "end", "was stopped."
+            if self._has_failed():
+                return "error", RuntimeError(self._failure)
             try:
                 self._replies.extend(self._ray.get(self._replies_ref, timeout=timeout))
             except self._ray.exceptions.GetTimeoutError:
@@ -131,9 +165,11 @@ class RayChannel:
 
     def close(self) -> None:
         """Kill the actor."""
+        self._siblings.discard(self)
         if self._cluster.is_connected:
             with contextlib.suppress(Exception):  # the cluster or process is gone
-                self._ray.kill(self._actor, no_restart=True)
+                if not self._cluster.why_dead():  # a dead head would be waited for
+                    self._ray.kill(self._actor, no_restart=True)
                 self._kill_on_this_node()
 
     def _kill_on_this_node(self) -> None:

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT = 10.0
 """Seconds for a TCP connection to the head of a cluster."""
+HEAD_TIMEOUT = 2.0
+"""Seconds for one to the head of a cluster that we started."""
 EXIT_TIMEOUT = 2.0
 """Seconds to wait for scorers at interpreter exit."""
 
@@ -92,6 +94,28 @@ class Cluster:
     def is_connected(self) -> bool:
         """Whether Ray is connected. Most Ray calls would otherwise start a new cluster."""
         return self.ray.is_initialized() and self._connection == Cluster._connection
+
+    def nodes(self) -> str:
+        """Which nodes are alive, and what they have, for messages."""
+        alive = [
+            f"{node['NodeManagerHostname']} ({node['Resources'].get('CPU', 0):g} CPUs, "
+            f"{node['Resources'].get('GPU', 0):g} GPUs)"
+            for node in self.ray.nodes()
+            if node["Alive"]
+        ]
+        return f"Nodes alive: {', '.join(alive) or 'none'}."
+
+    def why_dead(self) -> str:
+        """What a cluster that we started has died of; "" if it lives, or others run it and may add nodes."""
+        if not self.is_local or not self.is_connected:
+            return ""
+        host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
+        dead = "The Ray cluster that vlmrm_gym started on this machine has died: {}. Make environments again."
+        try:
+            socket.create_connection((host, int(port)), HEAD_TIMEOUT).close()
+        except OSError as error:
+            return dead.format(f"its head does not answer ({error})")
+        return "" if any(node["Alive"] for node in self.ray.nodes()) else dead.format("its only node is gone")
 
     def close(self) -> None:
         """Release the share."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vlmrm_gym.validation import is_number
+from vlmrm_gym.validation import is_number, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Timeouts:
     encode: float | None = 900.0
     """Encoding one microbatch: a frame for a large model on a CPU, a batch on a GPU."""
     schedule: float | None = 600.0
-    """Ray only: placing the first worker. There is no limit if the cluster loses all nodes later."""
+    """Ray only: the time without any worker, until the first one has a place, or after a cluster has lost all."""
 
     @classmethod
     def of(cls, worker_timeouts: Mapping[str, float | None] | None) -> "Timeouts":
@@ -35,10 +35,10 @@ class Timeouts:
         rule = f"`worker_timeouts` must be a mapping of {', '.join(map(repr, names))} to seconds above 0 or None"
         given = {} if worker_timeouts is None else worker_timeouts
         if not isinstance(given, Mapping) or not set(given) <= set(names):
-            raise ValueError(f"{rule}. Received {worker_timeouts!r}.")
+            raise ValueError(f"{rule}. Received {short_repr(worker_timeouts)}.")
         for name, seconds in given.items():
             if seconds is not None and (not is_number(seconds) or not 0 < seconds < math.inf):
-                raise ValueError(f"{rule}. Received {seconds!r} for {name!r}.")
+                raise ValueError(f"{rule}. Received {short_repr(seconds)} for {short_repr(name)}.")
         return cls(**given)
 
 

@@ -91,7 +91,7 @@ def algorithm_options(config: Config, envs: "VLMVecEnv", num_timesteps: int = 0)
         raise ValueError(f"`gradient_steps` must be at least 1 for {rl.algorithm}. Received {steps}.")
     if isinstance(rl.ent_coef, str) and (on_policy or not rl.ent_coef.startswith("auto")):
         rule = f"must be a number{'' if on_policy else ', auto or auto_0.1,'} for {rl.algorithm}"
-        raise ValueError(f"`ent_coef` {rule}. Received {rl.ent_coef!r}.")
+        raise ValueError(f"`ent_coef` {rule}. Received {short_repr(rl.ent_coef)}.")
     options = {_ON_POLICY_NAMES.get(key, key) if on_policy else key: value for key, value in given.items()}
     options["device"] = rl.device
     options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # a copy: algorithms add to it

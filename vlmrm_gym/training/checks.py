@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib import util
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 
@@ -13,6 +13,7 @@ from vlmrm_gym.endpoint.client import read_key
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.schedules import plan_sessions
+from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
@@ -117,6 +118,9 @@ def complete(config: Config) -> Config:
         raise ConfigError([Problem.of("env_name", rule)])
     with constructing(config, "env_name"):
         config = with_defaults(config)
+    if config.reward.name in ("clip", "preference"):
+        with constructing(config, "reward.model"):
+            parse_model_name(cast(Any, find_specification(config)).model)
     if (problem := _find_wrong_length(config) or _find_wrong_session(config)) is not None:
         raise ConfigError([problem])
     return config

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 from gymnasium import spaces
 
+from vlmrm_gym.rewards.default_model import announced
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
 from vlmrm_gym.training.algorithms import ALGORITHMS, accepted_keys, find_setting
 from vlmrm_gym.training.aliases import LEGACY_NAMES
@@ -43,7 +44,10 @@ def with_defaults(config: Config) -> Config:
     if (length := given.episode_length or traits.episode_length) is None:
         rule = f"must be given: {config.id} has no time limit of its own. Received None."
         raise ValueError(f"`episode_length` {rule} Say after how many steps episodes are truncated.")
-    config = replace(config, rl=replace(given, episode_length=length), reward=config.reward_with_task_prompts)
+    reward = config.reward_with_task_prompts
+    if reward.name in ("clip", "preference") and reward.model is None and "model" not in (reward.kwargs or {}):
+        reward = replace(reward, model=announced(traits.model))
+    config = replace(config, rl=replace(given, episode_length=length), reward=reward)
     own = _task_defaults(config)
     is_dict = isinstance(traits.observation_space, spaces.Dict)
     algorithm = given.algorithm or own.algorithm

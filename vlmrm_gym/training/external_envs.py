@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from vlmrm_gym.registration import check_env_kwargs, find_spec, find_task, make_base_env
+from vlmrm_gym.rewards.default_model import default_model
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Traits:
     action_space: gym.spaces.Space[Any]
     episode_length: int | None
     """The ID's own time limit, in steps."""
+    model: str
+    """The model of rewards that name none."""
 
 
 def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
@@ -47,6 +50,6 @@ def _read_traits(id: str, env_kwargs: str) -> Traits:
         modes = env.metadata.get("render_modes", [])
         if "rgb_array" not in modes:
             raise ValueError(f'its environments must have the render mode "rgb_array". They have {modes}.')
-        return Traits(env.observation_space, env.action_space, length)
+        return Traits(env.observation_space, env.action_space, length, default_model(env))
     finally:
         env.close()

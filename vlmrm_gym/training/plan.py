@@ -29,13 +29,16 @@ def plan_training(config: Config) -> Mapping[str, str]:
         "updates": _describe_updates(config),
     }
     if reward.name != "ground_truth":
-        in_workers = reward.num_workers and getattr(find_specification(config), "in_workers", True)
+        specification: Any = find_specification(config)
+        in_workers = reward.num_workers and getattr(specification, "in_workers", True)
         where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
         prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
         share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
         what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
         plan["reward"] = f"{what}{share}, scored by {where}"
+        if reward.name in ("clip", "preference") and specification.model != "tiny":
+            plan["download"] = f"the weights of {specification.model}, unless they are on this machine"
     if reward.labeler is not None:
         own, first = config.preferences, first_session(config)
         labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
@@ -48,8 +51,6 @@ def plan_training(config: Config) -> Mapping[str, str]:
         if reward.labeler is not None:
             plan["memory"] += " and more for features, 4 bytes for each number of an embedding"
         plan["memory"] += f", up to {reward.max_pending_bytes / 1e9:.2f} GB for states that wait to be scored"
-    if reward.name in ("clip", "preference") and reward.model != "tiny":
-        plan["download"] = f"the weights of {reward.model}, unless they are on this machine"
     return plan
 
 

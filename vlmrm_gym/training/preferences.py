@@ -101,7 +101,8 @@ class Learning:
             assert self.callback.learner.head is not None
             self.callback.learner.head.save(self._folder.head)
             values = from_mapping(frozen(self._config.reward, self._folder).arguments()["reward"])
-            text = json.dumps(to_mapping(values), indent=2)
+            # Beside it: the folder may be moved, or copied.
+            text = json.dumps({**to_mapping(values), "head": HEAD[0]}, indent=2)
             atomic_write_text(self._folder.path / HEAD[1], text)
             self._kept_version = self.version
 

@@ -155,7 +155,7 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
     assert rl.algorithm is not None
     assert rl.policy_name is not None
     if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
-        rule = f"must be a device of this machine, which has no CUDA. Received {rl.device!r}."
+        rule = f"must be a device of this machine, which has no CUDA. Received {short_repr(rl.device)}."
         raise ConfigError([Problem.of("rl.device", rule)])
     envs = make_envs(config, config.num_envs, for_training=True)
     with ExitStack() as on_error:

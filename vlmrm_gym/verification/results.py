@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.folders import make_folder
 from vlmrm_gym.rewards.program import Program
-from vlmrm_gym.validation import is_finite
+from vlmrm_gym.validation import is_finite, short_repr
 from vlmrm_gym.verification.accuracy import Accuracy
 
 FILES = ("report.html", "verification.json")
@@ -39,9 +39,9 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("random", "experts", "negatives"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"`{name}` must be a share from 0 to 1. Received {getattr(self, name)!r}.")
+                raise ValueError(f"`{name}` must be a share from 0 to 1. Received {short_repr(getattr(self, name))}.")
         if not is_finite(self.threshold):
-            raise ValueError(f"`threshold` must be a finite number. Received {self.threshold!r}.")
+            raise ValueError(f"`threshold` must be a finite number. Received {short_repr(self.threshold)}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,53 @@
+"""The model of rewards that name none: the bundled one for the scenes that it knows, else a small published CLIP."""
+
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+
+from vlmrm_gym.infos import SCENE_KEY
+from vlmrm_gym.terminal import say_once
+
+PUBLISHED = "ViT-B-32/laion2b_s34b_b79k"
+_ORIGINALS = ("CartPole-v1", "MountainCarContinuous-v0", "Humanoid-v4", "Humanoid-v5")
+"""Gymnasium's IDs of the scenes that the bundled model knows."""
+
+
+def default_model(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | None = None) -> str:
+    """The model for an environment: "tiny" for this package's own and their originals, else `PUBLISHED`.
+
+    Of environments in other processes, their metadata or spec say what they are.
+
+    Args:
+        env: The environment, or None: what will be scored is not known.
+    """
+    base: Any = None if env is None else env.unwrapped
+    every = [one.unwrapped for one in base.envs] if isinstance(base, SyncVectorEnv) else [base]
+    return "tiny" if all(map(_is_known, every)) else PUBLISHED
+
+
+def _is_known(base: Any) -> bool:
+    if base is None:
+        return False
+    path: str = base.metadata.get(SCENE_KEY) or f"{type(base).__module__}:{type(base).__qualname__}"
+    specs = [gym.registry[id] for id in _ORIGINALS if id in gym.registry]
+    is_original = path in [spec.entry_point for spec in specs] or (base.spec is not None and base.spec.id in _ORIGINALS)
+    return is_original or path.startswith("vlmrm_gym.envs.")
+
+
+def with_model(specification: Any, model: str) -> Any:
+    """A reward's specification that names its model: this one, if it is of a model and names none."""
+    if specification.kind not in ("clip", "preference") or specification.model is not None:
+        return specification
+    return replace(specification, model=announced(model))
+
+
+def announced(model: str) -> str:
+    """A default, of which a line says, once in a process, if it has to be downloaded."""
+    if model == PUBLISHED:
+        say_once(
+            f'`model` is {PUBLISHED} here: the bundled one, "tiny", knows the scenes of this package only. The weights '
+            '(605 MB) are downloaded once. Name another model, or "tiny", to do without.'
+        )
+    return model
