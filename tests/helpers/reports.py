@@ -145,7 +145,12 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
 def minimal_report() -> Report:
     """A report of an environment whose success is unknown, in which nothing could be measured."""
     candidate = Candidate(
-        name="x", reward=CLIP(prompt="x"), textured=None, camera_name="own", camera=None, combine_views=None
+        name="x",
+        reward=CLIP(prompt="x", model="tiny"),
+        textured=None,
+        camera_name="own",
+        camera=None,
+        combine_views=None,
     )
     return Report(
         subject="Mine-v0",

@@ -138,7 +138,7 @@ def test_files_that_are_no_heads_of_these_features_are_refused(head, path, tmp_p
         ("text", ValueError, "must be a head that PreferenceHead.save wrote"),
     ]:
         with pytest.raises(error, match=message):
-            vlmrm_gym.Preference(head=str(tmp_path / name)).build("cpu")
+            vlmrm_gym.Preference(head=str(tmp_path / name), model="tiny").build("cpu")
 
 
 def infinite(head):

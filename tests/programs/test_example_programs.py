@@ -94,4 +94,5 @@ def test_an_isolated_program_answers_as_in_this_process(name):
     env.reset(seed=0)
     frames = np.stack([env.render(), np.zeros_like(env.render())])  # a frame that shows nothing, too
     env.close()
-    np.testing.assert_array_equal(rewards(name, frames, isolate=True), rewards(name, frames))
+    # BLAS may choose another kernel in a process without this one's environment variables.
+    np.testing.assert_allclose(rewards(name, frames, isolate=True), rewards(name, frames), rtol=1e-12)

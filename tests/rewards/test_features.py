@@ -138,8 +138,6 @@ def test_any_state_is_drawn_again_at_any_size_and_from_any_camera(num_workers):
     assert other.shape == (3, 2, 64, 48, 3)
     np.testing.assert_array_equal(other, own.scorer.frames(states, size=(64, 48)))
     np.testing.assert_array_equal(envs.scorer.frames(states), seen)
-    drawn_one_view = States(states.rows, views=np.array([0, 1, 0]))
-    np.testing.assert_array_equal(envs.scorer.frames(drawn_one_view), seen)
     with pytest.raises(ValueError, match="`camera`"):
         envs.scorer.frames(states, views="nowhere")
     envs.close()

@@ -433,7 +433,7 @@ class Task:
     spec = Program(source=source, fallback=str(fallback))
     frames = np.arange(7, dtype=np.uint8)[:, None, None, None] * np.ones((7, 2, 2, 3), dtype=np.uint8)
     program = spec.build()
-    with pytest.warns(UserWarning, match=r"on frame 0 of 7. Line 7: ValueError. Its fallback answers"):
+    with pytest.warns(UserWarning, match=r'on frame 0 of 7. It says: "Line 7: ValueError." Its fallback answers'):
         whole, _ = program.continue_episode(frames, None)
     np.testing.assert_allclose(whole, [-1, 0.01, 0.02, -4, -5, 0.03, 0.04], rtol=1e-6)
     memory, cut = None, []
