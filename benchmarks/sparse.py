@@ -24,9 +24,10 @@ from tqdm import tqdm
 import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rollouts.environments import make_unscored_env
-from vlmrm_gym.rollouts.play import Policy, Rollout, constant_actions, play, random_actions, run_actions
+from vlmrm_gym.rollouts.play import Policy, Rollout, constant_actions, play, random_actions
 from vlmrm_gym.scoring.sparse import SparseScoring, interpolate
 from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.training.evaluation import run_actions
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous

@@ -10,8 +10,9 @@ from counting_env import Counting
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
-from vlmrm_gym.rollouts.play import constant_actions, play, random_actions, run_actions, stack_values
+from vlmrm_gym.rollouts.play import constant_actions, play, random_actions, stack_values
 from vlmrm_gym.tasks import TASKS
+from vlmrm_gym.training.evaluation import run_actions
 from vlmrm_gym.training.run_folder import RunError
 from vlmrm_gym.validation import find_time_limit
 

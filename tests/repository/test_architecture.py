@@ -75,6 +75,7 @@ ALLOWED = {
         "replay",
         "preferences",
     },
+    "rollouts": BASE | {"rendering", "capture", "rewards", "registration"},
     "training": BASE
     | {
         "vlmrm_gym",
@@ -93,8 +94,8 @@ ALLOWED = {
         "vector",
         "registration",
         "sb3",
+        "rollouts",
     },
-    "rollouts": BASE | {"rendering", "capture", "rewards", "registration", "training"},
     "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
     "verification": BASE

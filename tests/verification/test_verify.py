@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.sandbox import is_supported
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import make_unscored_env
+from vlmrm_gym.training.evaluation import run_actions
 from vlmrm_gym.verification.behaviour import Episode, gather
 from vlmrm_gym.verification.session import ALIKE, DETERMINISTIC
 from vlmrm_gym.verification.verify import Limits, verify
@@ -360,7 +362,8 @@ def test_an_expert_may_succeed_at_one_step_only(draw):
 
 def test_only_successes_are_experts(cart_pole_run, tmp_path):
     main(["dataset", CARTPOLE, "--out", str(tmp_path / "poles"), "--episodes", "1", "--steps", "80"])
-    with gather(CARTPOLE, runs=[cart_pole_run], rollouts=[tmp_path / "poles"], episodes=1, steps=80) as episodes:
+    policies = {"barely": partial(run_actions, cart_pole_run)}
+    with gather(CARTPOLE, policies=policies, rollouts=[tmp_path / "poles"], episodes=1, steps=80) as episodes:
         assert [one.behaviour for one in episodes] == ["random", "constant", "barely", "poles"]
         assert episodes[2].is_expert == episodes[2].succeeded
         assert episodes[3].succeeded is False  # random actions

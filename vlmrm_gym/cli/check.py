@@ -108,7 +108,7 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.summary import print_summary
     from vlmrm_gym.cli.console import PlainConsole
     from vlmrm_gym.files import atomic_write
-    from vlmrm_gym.rollouts.play import run_actions
+    from vlmrm_gym.training.evaluation import run_actions
 
     command = _find_rollouts(command)
     policies, run = {}, command.run

@@ -28,7 +28,7 @@ from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
-from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions, run_actions
+from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.validation import find_time_limit
@@ -220,6 +220,8 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
         policy = RunFolder.open(folder).policy("best")
     except RunError as error:
         raise InputError(f"`policy` must be random, constant or the folder of a run. {error}") from error
+    from vlmrm_gym.training.evaluation import run_actions  # deferred: loads torch
+
     act = run_actions(folder, env, command.id, trust_code=command.trust_code)
     return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import check_size
 
 if TYPE_CHECKING:
+    from vlmrm_gym.rollouts.play import Policy
     from vlmrm_gym.verification.behaviour import Episodes
     from vlmrm_gym.verification.results import Limits, Verification
 
@@ -92,14 +94,18 @@ class VerificationFlags:
             env=self.env,
             camera=read_yaml("camera", self.camera),
             size=self.frame_size,
-            runs=as_paths(self.run),
+            policies={run.name: partial(self._play_run, run, id) for run in as_paths(self.run)},
             rollouts=as_paths(self.rollouts),
             episodes=self.episodes,
             steps=self.steps,
             seed=self.seed,
-            trust_code=self.trust_code,
             progress=progress,
         )
+
+    def _play_run(self, run: Path, id: str | None, env: Any) -> "Policy":
+        from vlmrm_gym.training.evaluation import run_actions  # deferred: loads torch
+
+        return run_actions(run, env, id, trust_code=self.trust_code)
 
 
 def as_paths(given: Any) -> tuple[Path, ...]:

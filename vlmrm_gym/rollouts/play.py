@@ -1,9 +1,8 @@
-"""Rollouts of untrained behaviour and of trained policies, in one environment that is not scored."""
+"""Rollouts of any policy, in one environment that is not scored; and the policies of untrained behaviour."""
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +14,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.validation import as_task_reward, short_repr
+from vlmrm_gym.validation import as_task_reward
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""
@@ -184,52 +183,6 @@ def constant_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int 
         return action
 
     return act
-
-
-def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, trust_code: bool = False) -> Policy:
-    """The deterministic policy of a trained run: the best by its reward, else the last.
-
-    Only the weights are read, and the run's environment is made. Its reward is not.
-
-    Args:
-        folder: The run's folder.
-        env: The environment to act in.
-        id: Its registered ID, if it has one.
-        trust_code: Whether to run code that the run's configuration names. `id` needs no trust.
-
-    Raises:
-        InputError: The run is of another environment, or its configuration is damaged or names code.
-        RunError: The folder is not a run's, or has no policy that can be read.
-    """
-    from vlmrm_gym.training.checks import complete, find_named_code
-    from vlmrm_gym.training.config import Config, RewardConfig
-    from vlmrm_gym.training.config_file import ConfigError, read_config_file
-    from vlmrm_gym.training.evaluation import load_policy
-    from vlmrm_gym.training.run_folder import RunFolder
-
-    run = RunFolder.open(folder)
-    file = read_config_file(run.config_file)
-    config = replace(file.config, track=False, reward=RewardConfig(name="ground_truth"))
-    problems = list(file.problems)
-    if not problems and id is not None and config.id.removeprefix("vlmrm_gym:") != id.removeprefix("vlmrm_gym:"):
-        raise InputError(
-            f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}. Pass another run."
-        )
-    if not trust_code:
-        problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
-    with file.locating():
-        if problems:
-            raise ConfigError(problems)
-        config = complete(config)
-    model = load_policy(config, run.policy("best"))
-    for name in ("observation_space", "action_space"):
-        theirs, ours = getattr(model, name), getattr(env, name)
-        if theirs != ours:
-            raise InputError(
-                f"The run {folder} must have been trained in the same environment. Its {name.replace('_', ' ')} is "
-                f"{theirs}, and this environment's is {ours}. Pass another run."
-            )
-    return lambda observation: model.predict(observation, deterministic=True)[0]
 
 
 def _seeded_copy(space: gym.Space[Any], rng: np.random.Generator) -> gym.Space[Any]:

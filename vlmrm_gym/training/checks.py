@@ -15,12 +15,12 @@ from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.schedules import plan_sessions
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
+from vlmrm_gym.rollouts.traits import read_traits
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
 from vlmrm_gym.training.constructing import constructing
 from vlmrm_gym.training.defaults import first_session, with_defaults
-from vlmrm_gym.training.external_envs import read_traits
 from vlmrm_gym.validation import short_repr, truncate
 
 _RAY_RESOURCES = (

@@ -1,21 +1,28 @@
-"""Load, evaluate and record policies."""
+"""Load, play, evaluate and record policies."""
 
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from tqdm import tqdm
 
 from vlmrm_gym.episodes import Episodes, play_episodes
+from vlmrm_gym.errors import InputError
 from vlmrm_gym.media import videos
+from vlmrm_gym.rollouts.play import Policy
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.training.algorithms import accepted_keys, algorithm_class, algorithm_options
-from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.checks import complete, find_named_code
+from vlmrm_gym.training.config import Config, RewardConfig
+from vlmrm_gym.training.config_file import ConfigError, read_config_file
 from vlmrm_gym.training.data_files import load_weights
 from vlmrm_gym.training.environments import make_envs, make_video_env
+from vlmrm_gym.training.run_folder import RunFolder
+from vlmrm_gym.validation import short_repr
 
 NUM_EVAL_ENVS = 16
 """Number of parallel environments in an evaluation."""
@@ -44,6 +51,46 @@ def load_policy(config: Config, path: Path) -> BaseAlgorithm:
         model = algorithm_class(algorithm)(policy_name, envs, **options)
     load_weights(model, path)
     return model
+
+
+def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, trust_code: bool = False) -> Policy:
+    """The deterministic policy of a trained run: the best by its reward, else the last.
+
+    Only the weights are read, and the run's environment is made. Its reward is not.
+
+    Args:
+        folder: The run's folder.
+        env: The environment to act in.
+        id: Its registered ID, if it has one.
+        trust_code: Whether to run code that the run's configuration names. `id` needs no trust.
+
+    Raises:
+        InputError: The run is of another environment, or its configuration is damaged or names code.
+        RunError: The folder is not a run's, or has no policy that can be read.
+    """
+    run = RunFolder.open(folder)
+    file = read_config_file(run.config_file)
+    config = replace(file.config, track=False, reward=RewardConfig(name="ground_truth"))
+    problems = list(file.problems)
+    if not problems and id is not None and config.id.removeprefix("vlmrm_gym:") != id.removeprefix("vlmrm_gym:"):
+        raise InputError(
+            f"The run {folder} must be of {id}. Received one of {short_repr(config.id)}. Pass another run."
+        )
+    if not trust_code:
+        problems += find_named_code(config, Config(env_name=None if id is None else config.env_name))
+    with file.locating():
+        if problems:
+            raise ConfigError(problems)
+        config = complete(config)
+    model = load_policy(config, run.policy("best"))
+    for name in ("observation_space", "action_space"):
+        theirs, ours = getattr(model, name), getattr(env, name)
+        if theirs != ours:
+            raise InputError(
+                f"The run {folder} must have been trained in the same environment. Its {name.replace('_', ' ')} is "
+                f"{theirs}, and this environment's is {ours}. Pass another run."
+            )
+    return lambda observation: model.predict(observation, deterministic=True)[0]
 
 
 def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) -> Episodes:

@@ -1,9 +1,10 @@
 """The episodes that a program is verified on: random and constant behaviour, experts, and the way to the goal."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,7 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.base import fixed_size
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
-from vlmrm_gym.rollouts.play import capture_state, check_states, constant_actions, play, random_actions, run_actions
+from vlmrm_gym.rollouts.play import Policy, capture_state, check_states, constant_actions, play, random_actions
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.validation import find_time_limit
 
@@ -94,18 +95,17 @@ def gather(
     env: str | None = None,
     camera: Any = None,
     size: tuple[int, int] | None = None,
-    runs: Sequence[Path] = (),
+    policies: Mapping[str, Callable[[gym.Env[Any, Any]], Policy]] = MappingProxyType({}),
     rollouts: Sequence[Path] = (),
     episodes: int = 10,
     steps: int | None = None,
     seed: int = 0,
-    trust_code: bool = False,
     progress: Callable[[], object] = lambda: None,
 ) -> Iterator[Episodes]:
     """Play and read the episodes that programs for an environment are verified on: a context manager.
 
-    Experts are the episodes of trained runs and of datasets; where it is known which states succeed, those that are
-    successes. Without runs and datasets, the way to the goal takes their place, if the task's record knows goal states:
+    Experts are the episodes of trained policies and of datasets; where it is known which states succeed, those that are
+    successes. Without policies and datasets the way to the goal takes their place, if the task's record knows goals:
     from the state of a reset to a goal state in the first half of an episode, and there for the other half.
 
     Args:
@@ -113,17 +113,15 @@ def gather(
         env: "package.module:function", which makes the environment.
         camera: See `vlmrm_gym.VLMReward`; None: the task's own, else the environment's. One view.
         size: Height and width of the frames, `Program.size`; None: the environment's own.
-        runs: Folders of trained runs, whose policies are played, deterministic.
+        policies: Of experts, by the names of their episodes: each makes the policy of an environment.
         rollouts: Folders of datasets of `vlmrm-gym dataset`.
         episodes: Of each behaviour that is played, at least 1.
         steps: The most steps of an episode; None: the environment's own time limit, or `STEPS`.
         seed: Of everything that is drawn, from 0.
-        trust_code: Whether to run code that the configuration of a run names.
         progress: Called after each episode.
 
     Raises:
-        InputError: The environment, a camera, a run or a dataset cannot be used.
-        RunError: A folder is not a run's.
+        InputError: The environment, a camera or a dataset cannot be used.
     """
     task = None if id is None else find_named_task(id)
     camera = task.camera if camera is None and task is not None else camera
@@ -162,11 +160,11 @@ def gather(
                 act = policy(made.action_space, np.random.default_rng((seed, i, number)))
                 played = play(made, view, act, seed=seed + i, steps=steps, behaviour=behaviour)
                 add(behaviour, played.states, played.success)
-        for folder in runs:
-            act = run_actions(folder, made, id, trust_code=trust_code)
+        for name, make_policy in policies.items():
+            act = make_policy(made)
             for i in range(episodes):
-                played = play(made, view, act, seed=seed + 10_000 + i, steps=steps, behaviour=folder.name)
-                add(folder.name, played.states, played.success, is_expert=True)
+                played = play(made, view, act, seed=seed + 10_000 + i, steps=steps, behaviour=name)
+                add(name, played.states, played.success, is_expert=True)
         for folder in rollouts:
             check_environment(folder, id, env)
             is_trained = read_settings(folder)["policy"] not in ("random", "constant")
@@ -175,7 +173,7 @@ def gather(
             for read in recorded:
                 is_expert = is_trained or _find_success(task, states, read.states, read.success) is not None
                 add(folder.name, read.states, read.success, is_expert=is_expert)
-        if states is not None and not runs and not rollouts:
+        if states is not None and not policies and not rollouts:
             for way in _ways(made, view, states, episodes, steps, seed):
                 add(WAY, way, is_expert=True)
         yield found
