@@ -58,7 +58,8 @@ class Page:
         routes += [Route(f"/{token}/{action}", self._act, methods=["POST"]) for action in ACTIONS]
         self._inner = Starlette(routes=routes, exception_handlers=dict.fromkeys((TimeoutError, ValueError), _refuse))
         options: dict[str, Any] = {"http": _Connection, "ws": "none", "lifespan": "off", "backlog": MAX_CONNECTIONS}
-        config = uvicorn.Config(self._app, log_level="critical", h11_max_incomplete_event_size=16_384, **options)
+        options |= {"log_level": "critical", "h11_max_incomplete_event_size": 16_384}
+        config = uvicorn.Config(self._app, interface="asgi3", **options)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="page", daemon=True)
         self._thread.start()
