@@ -326,7 +326,7 @@ def test_a_reward_may_be_the_file_of_a_specification(values, expected, tmp_path)
             "`reward.alpa` is not known. Did you mean `reward.alpha`?",
         ),
         ('{"kind": "clip", "prompt": "a"}', ["--alpha", "0.5"], "`reward.alpha` cannot be passed beside the file"),
-        ("[", [], "cannot be read as JSON"),
+        ("[", [], "reward.json cannot be read: Expecting value"),
     ],
 )
 def test_files_of_specifications_that_cannot_be_used_are_refused(text, flags, message, tmp_path, capsys):
