@@ -34,32 +34,23 @@ def ask(
     if file is None:
         with AnswersFile() as file:
             return ask(labeler, pairs, file, progress=progress)
-    found = file.find(labeler.identity, pairs)
-    missing = list({pair.key: pair for pair in pairs if pair.key not in found}.values())
-    if missing:
-        found |= _ask(labeler, missing, file, progress)
-    answers = (found.get(pair.key) for pair in pairs)
-    return [None if answer is None or answer.preference is None else answer for answer in answers]
-
-
-def _ask(
-    labeler: Any, pairs: Sequence[Pair], file: AnswersFile, progress: Callable[[str], None] | None
-) -> dict[str, Answer]:
-    """Ask about pairs, and write the answers as they come. Returns them by the pair's key."""
-    answered = dict[str, Answer]()
+    known, answered = file.find(labeler.identity, pairs), dict[str, Answer]()
+    missing = list({pair.key: pair for pair in pairs if pair.key not in known}.values())
     if hasattr(labeler, "share_budget"):
         labeler.share_budget(None if file.path is None else file)
-    for number, answer in labeler.answers(pairs):
-        key = pairs[number].key
+    for number, answer in labeler.answers(missing) if missing else ():
+        pair = missing[number]
         if answer is None:
-            file.take_back(labeler.identity, key)
-            answered.pop(key, None)
+            file.take_back(labeler.identity, pair.key)
+            answered.pop(pair.key, None)
             continue
-        file.write(labeler.identity, pairs[number], answer)
-        answered[key] = answer
+        file.write(labeler.identity, pair, answer)
+        answered[pair.key] = answer
         if progress is not None:
-            progress(describe_progress(list(answered.values()), len(pairs), getattr(labeler, "price", None)))
-    return answered
+            progress(describe_progress(list(answered.values()), len(missing), getattr(labeler, "price", None)))
+    found = known | answered
+    answers = (found.get(pair.key) for pair in pairs)
+    return [None if answer is None or answer.preference is None else answer for answer in answers]
 
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:

@@ -59,8 +59,7 @@ class Page:
         self._inner = Starlette(routes=routes, exception_handlers=dict.fromkeys((TimeoutError, ValueError), _refuse))
         options: dict[str, Any] = {"http": _Connection, "ws": "none", "lifespan": "off", "backlog": MAX_CONNECTIONS}
         options |= {"log_level": "critical", "h11_max_incomplete_event_size": 16_384}
-        config = uvicorn.Config(self._app, interface="asgi3", **options)
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(uvicorn.Config(self._app, interface="asgi3", **options))
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="page", daemon=True)
         self._thread.start()
 
