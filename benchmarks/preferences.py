@@ -109,7 +109,7 @@ def played(args: Args, states: int) -> Iterator[Any]:
 class Timed:
     """The task's grade, and the seconds that it takes."""
 
-    identity, wait = "timed", True
+    identity = "timed"
 
     def __init__(self) -> None:
         self.labeler, self.seconds = GroundTruthLabeler(), 0.0

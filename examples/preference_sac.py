@@ -364,9 +364,7 @@ def main(args: Args) -> Path:
         # ASK, FIT, RELABEL
         is_due = global_step >= args.learning_starts + learner.num_sessions * args.session_frequency
         count = max(0, min(args.pairs, args.questions - args.pairs * learner.num_sessions))
-        if is_due and learner.head is None:
-            learner.wait()  # for labelers that answer while the agent goes on: there is nothing to go on with
-        if is_due and len(learner.log) and (count or learner.has_news):
+        if is_due and len(learner.log) and count:
             session = learner.session(count)
             progress.write(f"Session {session.number}: {session.verdict.reason}")
             write_session(session, run_folder / f"session_{session.number:03}.png")
@@ -379,7 +377,7 @@ def main(args: Args) -> Path:
                 if head.version == 1:
                     learning_step = global_step
                     agent.fit_normalization(buffer.sample(10_000).observations)
-        all_asked = args.pairs * learner.num_sessions >= args.questions and not learner.num_waiting
+        all_asked = args.pairs * learner.num_sessions >= args.questions
         if learner.head is None and (all_asked or global_step >= args.total_timesteps):
             raise RuntimeError(f"There is no reward to learn from after {learner.num_questions} questions.")
 

@@ -172,7 +172,7 @@ def test_a_reward_that_predicts_no_better_than_chance_is_not_written(poles, tmp_
         ({"dataset": "."}, "is not a folder that `vlmrm-gym dataset` made"),
         ({"labeler": "{kind: grond_truth}"}, "Did you mean 'ground_truth'?"),
         ({"labeler": "{kind: ground_truth, mistakes: 2}"}, "`mistakes` must be"),
-        ({"labeler": "{kind: human, wait: false}"}, "`labeler` must wait"),
+        ({"labeler": "{kind: human, wait: false}"}, "`wait` is not a field of the labeler 'human'"),
         ({"labeler": "{"}, "`labeler` cannot be read"),
         ({"pairs": 161}, "`pairs` must be at most half of the dataset's segments of 1 states, 320"),
         ({"pairs": 0}, "`pairs` must be an integer of at least 1"),

@@ -2,11 +2,9 @@
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -24,14 +22,13 @@ PAIRS = make_pairs(8)
 class Counting:
     """A labeler that is right, and counts what it is asked; it raises at question `fails_at`."""
 
-    def __init__(self, identity="counting", fails_at=None, seconds=0.0):
-        self.identity, self.asked, self.fails_at, self.seconds = identity, [], fails_at, seconds
+    def __init__(self, identity="counting", fails_at=None):
+        self.identity, self.asked, self.fails_at = identity, [], fails_at
 
     def answers(self, pairs):
         for number, pair in enumerate(pairs):
             if len(self.asked) == self.fails_at:
                 raise RuntimeError("out of order")
-            time.sleep(self.seconds)
             self.asked.append(pair.key)
             yield number, Answer(preference=is_second(pair), details={"number": number})
 
@@ -58,6 +55,21 @@ def test_a_pair_that_is_there_twice_is_asked_once():
     answers = ask(labeler, [*PAIRS[:2], *PAIRS[:2]])
     assert answers[:2] == answers[2:]
     assert len(labeler.asked) == 2
+
+
+def test_a_file_in_which_earlier_versions_claimed_pairs_is_read(path):
+    """Those that were not answered are asked about."""
+    with AnswersFile(path) as file:
+        ask(Counting(), PAIRS[:2], file)
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE answers SET claimed_by = 'host 1 5', claimed_at = 7e9")
+    connection.execute("UPDATE answers SET answered_at = NULL, preference = NULL WHERE pair = ?", (PAIRS[0].key,))
+    connection.commit()
+    connection.close()
+    labeler = Counting()
+    with AnswersFile(path) as file:
+        assert [answer.preference for answer in ask(labeler, PAIRS[:2], file)] == list(map(is_second, PAIRS[:2]))
+        assert (len(file.records()), labeler.asked) == (2, [PAIRS[0].key])
 
 
 def test_labelers_are_kept_apart_with_their_provenance(path):
@@ -123,43 +135,6 @@ def test_answers_before_an_error_are_kept(path):
         assert len(resumed.asked) == len(PAIRS) - 3
 
 
-def test_processes_that_share_a_file_ask_nothing_twice(path):
-    """Here threads with connections of their own: the second waits for what the first is asking."""
-    labelers, results = [Counting(seconds=0.03), Counting(seconds=0.03)], {}
-
-    def run(number):
-        with AnswersFile(path) as file:
-            results[number] = ask(labelers[number], PAIRS[:4] if number else PAIRS, file)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(labelers[0].asked + labelers[1].asked) == sorted(pair.key for pair in PAIRS)
-    assert results[0][:4] == results[1]
-
-
-@pytest.mark.parametrize(
-    ("claimed_by", "age", "held"),
-    [
-        (f"{socket.gethostname()} 1 {'9' * 12}", 0, False),  # a number that is used again
-        (f"{socket.gethostname()} {2**22 + 1} 5", 0, False),
-        ("another-host 1 5", 60, True),
-        ("another-host 1 5", 4_000, False),
-    ],
-)
-def test_claims_of_the_dead_are_taken_over(path, claimed_by, age, held):
-    with AnswersFile(path) as file:
-        file.claim("a", PAIRS[:1])
-        connection = sqlite3.connect(path)
-        connection.execute("UPDATE answers SET claimed_by = ?, claimed_at = ?", (claimed_by, time.time() - age))
-        connection.commit()
-        connection.close()
-        _, claimed = file.claim("a", PAIRS[:1])
-        assert len(claimed) == (0 if held else 1)
-
-
 ASKING = """
 import sys
 from poles import make_pairs
@@ -215,40 +190,6 @@ def ask_again(file, address):
     from vlmrm_gym.preferences.endpoint import EndpointLabeler
 
     return ask(EndpointLabeler(model="m", base_url=address, stages=1, retries=0), make_pairs(12), file)
-
-
-def test_a_labeler_that_does_not_wait_answers_while_the_caller_goes_on(path):
-    go_on = threading.Event()
-
-    class Slow(Counting):
-        wait = False
-
-        def answers(self, pairs):
-            go_on.wait()
-            yield from super().answers(pairs)
-
-    labeler = Slow()
-    with AnswersFile(path) as file:
-        assert ask(labeler, PAIRS[:3], file) == [None] * 3
-        assert ask(labeler, PAIRS[:3], file) == [None] * 3
-        go_on.set()
-        while len(file.records()) < 3:
-            time.sleep(0.01)
-        assert [answer.preference for answer in ask(labeler, PAIRS[:3], file)] == [is_second(p) for p in PAIRS[:3]]
-        assert len(labeler.asked) == 3
-        labeler.fails_at = 3
-        ask(labeler, PAIRS, file)
-        while not all(asking.done() for asking in file.background):
-            time.sleep(0.01)
-        with pytest.raises(RuntimeError, match="out of order"):
-            ask(labeler, PAIRS, file)
-
-
-def test_a_labeler_that_does_not_wait_needs_a_file():
-    labeler = Counting()
-    labeler.wait = False
-    with pytest.raises(ValueError, match="`file` must be an AnswersFile"):
-        ask(labeler, PAIRS)
 
 
 def test_a_file_of_another_prompt_is_refused(path):

@@ -1,7 +1,5 @@
 """Sessions without an RL library: which pairs are asked, what comes of the answers, and checkpoints."""
 
-import threading
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -212,109 +210,6 @@ def test_a_learner_that_is_loaded_continues_as_one_that_was_not_stopped(tmp_path
             envs.close()
     assert ended[0] == ended[1]
     assert learner.comparisons.features.shape[0] == 40
-
-
-class Late:
-    """A labeler that answers, in the background, when it is let."""
-
-    identity, wait = "late", False
-
-    def __init__(self):
-        self.may_answer, self.asked = threading.Event(), []
-
-    def answers(self, pairs):
-        self.asked += [pair.key for pair in pairs]
-        assert self.may_answer.wait(60)
-        yield from ((i, Answer(preference=float(i % 2))) for i in range(len(pairs)))
-
-
-@pytest.mark.parametrize("stops", [False, True])
-def test_answers_that_come_late_are_learned_from_after_a_checkpoint_too(stops, tmp_path):
-    """Their pairs and features are in it."""
-    labeler, envs = Late(), make_envs()
-    play(envs, 41)
-    with AnswersFile(tmp_path / "answers.db") as answers:
-        learner = PreferenceLearner(envs, labeler, segment_length=2, answers=answers, fit=QUICK)
-        first = learner.session(15)
-        assert first.answers == [None] * 15
-        features = np.stack([own for _, own in learner._waiting])
-        if stops:
-            learner.save(tmp_path / "learner")
-            envs.close()
-            learner = PreferenceLearner(envs := make_envs(), labeler, segment_length=2, answers=answers, fit=QUICK)
-            learner.load(tmp_path / "learner")
-        labeler.may_answer.set()
-        for asking in answers.background:
-            asking.result(60)
-        second = learner.session(15)
-        assert [pair.key for pair in second.pairs[:15]] == [pair.key for pair in first.pairs]
-        for before, after in zip(first.pairs, second.pairs, strict=False):
-            np.testing.assert_array_equal(before.second.grades, after.second.grades)
-            assert (after.first.frames.shape[0], before.second.where) == (2, after.second.where)
-        np.testing.assert_array_equal(learner.comparisons.features[:15], features)
-        assert learner.comparisons.preferences[:15].tolist() == [0.0, 1.0] * 7 + [0.0]
-        for asking in answers.background:
-            asking.result(60)
-    assert len(labeler.asked) == len(set(labeler.asked)) == 30
-    envs.close()
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_pairs_that_wait_are_asked_about_again_after_a_checkpoint(waits, envs, tmp_path):
-    """The process that asked is gone, and with it its claims: here, with its file."""
-    first = PreferenceLearner(envs, Late(), fit=QUICK)
-    keys = [pair.key for pair in first.session(10).pairs]
-    first.save(tmp_path / "learner")
-    labeler = Late()
-    labeler.wait = waits
-    labeler.may_answer.set()
-    learner = PreferenceLearner(envs, labeler, fit=QUICK)
-    learner.load(tmp_path / "learner")
-    if not waits:
-        learner.wait()
-        assert learner.has_news
-    learner.session(0)
-    assert labeler.asked == keys
-    assert (len(learner.comparisons), learner.num_waiting, learner.num_questions) == (10, 0, 10)
-    with pytest.raises(ValueError, match=r"`count` must be an integer of at least 1. Received 0."):
-        learner.session(0)
-
-
-def test_an_error_in_the_background_is_raised_once_and_the_pairs_are_asked_about_again(envs):
-    class Broken(Late):
-        def answers(self, pairs):
-            yield from super().answers(pairs) if self.may_answer.is_set() else self.fail()
-
-        def fail(self):
-            raise RuntimeError("out of order")
-
-    labeler = Broken()
-    learner = PreferenceLearner(envs, labeler, fit=QUICK)
-    keys = [pair.key for pair in learner.session(10).pairs]
-    with pytest.raises(RuntimeError, match="out of order"):
-        learner.wait()
-    labeler.may_answer.set()
-    learner.wait()
-    learner.session(5)
-    learner.wait()
-    assert labeler.asked[:10] == keys
-    assert learner.has_news
-
-
-def test_a_pair_that_was_skipped_meanwhile_is_not_asked_about_again(envs):
-    class Skipping(Late):
-        def answers(self, pairs):
-            yield from ((i, Answer(preference=None)) for i in range(len(pairs)))
-
-    with AnswersFile() as answers:
-        learner = PreferenceLearner(envs, Skipping(), answers=answers, fit=QUICK)
-        skipped = {pair.key for pair in learner.session(5).pairs}
-        for asking in answers.background:
-            asking.result(60)
-        learner.session(5)
-        for asking in answers.background:
-            asking.result(60)
-        assert not skipped & {pair.key for pair in learner.session(5).pairs}
 
 
 def test_checkpoints_of_others_are_refused_and_change_nothing(envs, tmp_path):

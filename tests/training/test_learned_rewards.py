@@ -25,10 +25,8 @@ from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.preferences import AnswersFile, learner
 from vlmrm_gym.preferences.fitting import Verdict
 from vlmrm_gym.preferences.learner import Sampling
-from vlmrm_gym.preferences.schedules import SCHEDULES
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.rewards.specification import from_mapping
-from vlmrm_gym.sb3.preferences import Exploration
 from vlmrm_gym.training.checks import find_named_code
 from vlmrm_gym.training.config import Config, PreferencesConfig, RewardConfig
 from vlmrm_gym.training.config_file import ConfigError, to_yaml, validate
@@ -149,18 +147,6 @@ def test_a_run_that_is_killed_in_a_session_and_resumed_ends_as_one_that_was_not(
             assert [record.pair for record in answers.records()] == expected
 
 
-def test_a_run_that_explores_by_state_entropy_is_resumed_as_one_that_was_not_stopped(tmp_path, make_module):
-    labeler = make_module("hesitant", LABELER)
-    own = {"first": 150, "every": 30, "exploration": "state_entropy", "checkpoint_freq": 45}
-    unbroken = train(learning("DQN", tmp_path, "DQN-unbroken", "hesitant:hesitate", **own))
-    (labeler / "asked").unlink()
-    config = learning("DQN", tmp_path, "DQN-broken", "hesitant:hesitate", **own)
-    broken = interrupt("raise 4", config, labeler)
-    assert 60 < max(broken.checkpoints) < 160
-    resume(config, broken)
-    assert_equal(unbroken, broken)
-
-
 def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
     folder, _ = run
     assert sorted(path.name for path in folder.path.glob("sessions/*")) == ["001.png", "002.png", "003.png"]
@@ -241,15 +227,11 @@ FLAGS = ["--env-name", "VLMRM/CartPole-v1", "--reward", "preference"]
             "would be at step 46,600 of 20,000. Received 5",
         ),
         ([*FLAGS, "--labeler", "human", "--preferences.segment-length", "201"], "the length of an episode, 200."),
-        ([*FLAGS, "--labeler", "human", "--preferences.schedule", "linear"], "linear"),
+        ([*FLAGS, "--labeler", "human", "--preferences.schedule", "hyperbolic"], "`preferences.schedule` must be"),
         ([*FLAGS, "--labeler", "human", "--preferences.schedule", "os:no_such"], "`preferences.schedule`"),
         (
             [*FLAGS, "--labeler", "human", "--preferences.pairs", "900", "--preferences.total", "900"],
             "`preferences.pairs` must be lower, or `preferences.first` higher: the first session asks about 900 pairs",
-        ),
-        (
-            [*FLAGS, "--labeler", "human", "--preferences.exploration", "state_entropy"],
-            "`preferences.first` must be above `rl.learning_starts`",
         ),
         ([*FLAGS, "--labeler", "{kind: endpoint}"], "`reward.labeler`: EndpointLabeler.__init__() missing 1 required"),
         ([*FLAGS, "--labeler", "{kind: endpoint, model: m, key_variable: NO_SUCH}"], "NO_SUCH is not set."),
@@ -293,7 +275,7 @@ def test_a_labeler_that_is_code_or_gets_a_key_needs_trust(labeler):
     "labeler",
     [
         "human",
-        {"kind": "clip", "model": "hf-hub:a/b"},
+        "ground_truth",
         {"kind": "endpoint", "model": "a", "base_url": "http://127.0.0.1:8000/v1"},
         {"kind": "endpoint", "model": "a"},
     ],
@@ -316,10 +298,14 @@ def test_the_example_is_complete():
 
 
 def test_choices_are_those_of_the_library():
-    own = {"schedule": SCHEDULES, "sampling": Sampling.__args__, "exploration": Exploration.__args__}
-    for name, choices in own.items():
-        assert not [one for one in choices if validate({"preferences": {name: one}})[1]]
-        assert validate({"preferences": {name: "other"}})[1]
+    assert not [one for one in Sampling.__args__ if validate({"preferences": {"sampling": one}})[1]]
+    assert validate({"preferences": {"sampling": "other"}})[1]
+
+
+def test_a_file_that_explores_by_state_entropy_is_told_that_this_was_removed():
+    ((problem,),) = validate({"preferences": {"exploration": "state_entropy"}})[1:]
+    rule = "was removed: before the first head actions are random. Leave it out."
+    assert problem.message == f"`preferences.exploration` {rule}"
 
 
 @pytest.mark.parametrize(

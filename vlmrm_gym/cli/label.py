@@ -35,7 +35,7 @@ class Label:
     dataset: Annotated[Path, tyro.conf.Positional]
     """the folder of a dataset"""
     labeler: YAML
-    """what answers: ground_truth, clip, endpoint or human; one with settings, such as
+    """what answers: ground_truth, endpoint or human; one with settings, such as
     '{kind: endpoint, model: gpt-4o-mini, call_budget: 2000}'; or your own "package.module:attribute" """
     out: Path
     """the file of answers; it may exist"""
@@ -80,8 +80,6 @@ def _label(command: Label) -> None:
             check_positive_integer(name, getattr(command, name))
         check_integer("seed", command.seed, minimum=0)
         labeler = resolve_labeler(read_yaml("labeler", command.labeler))
-    if not getattr(labeler, "wait", True):
-        raise InputError("`labeler` must wait for its answers here. Received wait=False. Leave it out.")
     from tqdm import tqdm
 
     with DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.preferences.answers import ask
 from vlmrm_gym.preferences.answers_file import AnswersFile, Record
-from vlmrm_gym.preferences.clip import CLIPLabeler
 from vlmrm_gym.preferences.endpoint import EndpointLabeler
 from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
 from vlmrm_gym.preferences.human import HumanLabeler
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "AnswersFile",
-    "CLIPLabeler",
     "CallableLabeler",
     "EndpointLabeler",
     "FitOptions",

@@ -1,16 +1,11 @@
 """Asking a labeler about pairs, so that nothing is asked twice."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vlmrm_gym.preferences.answers_file import COUNTS, AnswersFile
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair
-from vlmrm_gym.threads import start
-
-_POLL = 0.1
-"""Seconds between two looks at answers that another process is getting."""
 
 
 def ask(
@@ -20,10 +15,7 @@ def ask(
     *,
     progress: Callable[[str], None] | None = None,
 ) -> list[Answer | None]:
-    """Ask a labeler about pairs. What is in the file is not asked again, by this process or any other.
-
-    A labeler with `wait=False` is asked in a thread, while the caller goes on: its answers reach the file as they come.
-    Ask the same pairs later to get them.
+    """Ask a labeler about pairs. What is in the file is not asked again.
 
     Args:
         labeler: As for `resolve_labeler`.
@@ -32,60 +24,33 @@ def ask(
         progress: Called with a line about progress after each answer: calls, tokens, cost and time, where known.
 
     Returns:
-        An answer a pair; None where it was skipped or is not answered: the budget is used up, nobody has answered yet.
+        An answer a pair; None where it was skipped or is not answered: the budget is used up.
 
     Raises:
-        ValueError: The file is of another prompt; or a labeler with `wait=False` has no file.
+        ValueError: The file is of another prompt.
         Exception: Whatever the labeler raises. The answers so far are in the file.
     """
     labeler = resolve_labeler(labeler)
-    waits = getattr(labeler, "wait", True)
     if file is None:
-        if not waits:
-            raise ValueError("`file` must be an AnswersFile for a labeler with wait=False. Received None.")
         with AnswersFile() as file:
             return ask(labeler, pairs, file, progress=progress)
-    identity = labeler.identity
-    ended = [asking for asking in file.background if asking.done()]
-    file.background = [asking for asking in file.background if asking not in ended]
-    for asking in ended:
-        asking.result()  # raises what it raised
-    found: dict[str, Answer | None] = {}
-    while waiting := list({pair.key: pair for pair in pairs if pair.key not in found}.values()):
-        known, claimed = file.claim(identity, waiting)
-        found |= known
-        if claimed and waits:
-            found |= _ask_claimed(labeler, claimed, file, progress)
-        elif not waits:
-            if claimed:
-                file.background.append(start(_ask_claimed, labeler, claimed, file, progress))
-            break
-        elif not known:
-            time.sleep(_POLL)
+    known, answered = file.find(labeler.identity, pairs), dict[str, Answer]()
+    missing = list({pair.key: pair for pair in pairs if pair.key not in known}.values())
+    if hasattr(labeler, "share_budget"):
+        labeler.share_budget(None if file.path is None else file)
+    for number, answer in labeler.answers(missing) if missing else ():
+        pair = missing[number]
+        if answer is None:
+            file.take_back(labeler.identity, pair.key)
+            answered.pop(pair.key, None)
+            continue
+        file.write(labeler.identity, pair, answer)
+        answered[pair.key] = answer
+        if progress is not None:
+            progress(describe_progress(list(answered.values()), len(missing), getattr(labeler, "price", None)))
+    found = known | answered
     answers = (found.get(pair.key) for pair in pairs)
     return [None if answer is None or answer.preference is None else answer for answer in answers]
-
-
-def _ask_claimed(
-    labeler: Any, pairs: Sequence[Pair], file: AnswersFile, progress: Callable[[str], None] | None
-) -> Mapping[str, Answer | None]:
-    answered: dict[str, Answer] = {}
-    try:
-        if hasattr(labeler, "share_budget"):
-            labeler.share_budget(None if file.path is None else file)
-        for number, answer in labeler.answers(pairs):
-            key = pairs[number].key
-            if answer is None:
-                file.take_back(labeler.identity, key)
-                answered.pop(key, None)
-                continue
-            file.write(labeler.identity, pairs[number], answer)
-            answered[key] = answer
-            if progress is not None:
-                progress(describe_progress(list(answered.values()), len(pairs), getattr(labeler, "price", None)))
-    finally:
-        file.release(labeler.identity, [pair for pair in pairs if pair.key not in answered])
-    return {pair.key: answered.get(pair.key) for pair in pairs}
 
 
 def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float, float] | None = None) -> str:

@@ -2,9 +2,7 @@
 
 import json
 import sqlite3
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any, NamedTuple
 from vlmrm_gym import __version__
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.endpoint.spending import SpendingFile
-from vlmrm_gym.preferences.claims import is_alive, this_process
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.untrusted import parse_json
 from vlmrm_gym.validation import is_finite, short_repr
@@ -29,7 +26,7 @@ CREATE TABLE IF NOT EXISTS answers (
     answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
     PRIMARY KEY (pair, labeler));
 """
-"""Pictures were written by earlier versions: files of theirs have the same tables."""
+"""Earlier versions kept pictures, and claimed pairs while they asked: files of theirs have the same tables."""
 _ANSWER = (float | None, float, str)
 """Types of `preference`, `confidence` and `details`."""
 COUNTS = ("calls", "tokens", "output_tokens", "seconds")
@@ -83,8 +80,6 @@ class AnswersFile(SpendingFile):
 
     def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, exists: bool = False) -> None:
         super().__init__(path, _APPLICATION_ID, _TABLES, "file of answers", exists=exists)
-        self.background: list[Future[Any]] = []
-        """What is being asked while the caller goes on."""
         if prompt is not None:
             with close_on_error([self]), self._transaction():
                 self._check_prompt(prompt)
@@ -119,54 +114,32 @@ class AnswersFile(SpendingFile):
         with self._refusing_damage():
             return [Asked(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]
 
-    def claim(self, labeler: str, pairs: Sequence[Pair]) -> tuple[dict[str, Answer], list[Pair]]:
-        """Claim pairs that a labeler has not answered, and that no living process is asking it.
-
-        Returns:
-            The answers that are known, by the pair's key, and the pairs that the caller is to ask.
+    def find(self, labeler: str, pairs: Sequence[Pair]) -> dict[str, Answer]:
+        """What a labeler has said of pairs, by the pair's key.
 
         Raises:
             ValueError: The file is of another prompt, or damaged.
         """
-        known, claimed = dict[str, Answer](), list[Pair]()
+        statement = (
+            "SELECT preference, confidence, details FROM answers "
+            "WHERE pair = ? AND labeler = ? AND answered_at IS NOT NULL"
+        )
+        found = dict[str, Answer]()
         with self._transaction():
             for pair in pairs:
                 self._check_prompt(pair.prompt)
-                rows = self._read(
-                    "SELECT claimed_by, claimed_at, answered_at FROM answers WHERE pair = ? AND labeler = ?",
-                    *(pair.key, labeler),
-                    types=(str, float | None, str | None),
-                )
-                if rows and rows[0][2] is not None:
-                    statement = "SELECT preference, confidence, details FROM answers WHERE pair = ? AND labeler = ?"
-                    known[pair.key] = _unpack(*self._read(statement, pair.key, labeler, types=_ANSWER)[0])
-                elif not rows or not is_alive(*rows[0][:2]):
-                    self._claim(labeler, pair.key)
-                    claimed.append(pair)
-        return known, claimed
+                for answer in self._read(statement, pair.key, labeler, types=_ANSWER):
+                    found[pair.key] = _unpack(*answer)
+        return found
 
     def take_back(self, labeler: str, pair: str) -> None:
-        """Forget a labeler's answer about the pair with this key: it is claimed again."""
+        """Forget a labeler's answer about the pair with this key."""
         with self._transaction():
-            self._claim(labeler, pair)
-
-    def _claim(self, labeler: str, pair: str) -> None:
-        self._connection.execute(
-            "INSERT OR REPLACE INTO answers (pair, labeler, claimed_by, claimed_at) VALUES (?, ?, ?, ?)",
-            (pair, labeler, this_process(), time.time()),
-        )
-
-    def release(self, labeler: str, pairs: Sequence[Pair]) -> None:
-        """Give up claims of pairs that were not answered."""
-        with self._transaction():
-            self._connection.executemany(
-                "DELETE FROM answers WHERE pair = ? AND labeler = ? AND claimed_by = ? AND answered_at IS NULL",
-                [(pair.key, labeler, this_process()) for pair in pairs],
-            )
+            self._connection.execute("DELETE FROM answers WHERE pair = ? AND labeler = ?", (pair, labeler))
 
     def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
         """Write an answer; it replaces an earlier one of this labeler."""
-        row: dict[str, Any] = {"key": pair.key, "views": pair.views, "labeler": labeler, "by": this_process()}
+        row: dict[str, Any] = {"key": pair.key, "views": pair.views, "labeler": labeler}
         row |= {"date": datetime.now(UTC).isoformat(), "version": __version__, "details": json.dumps(answer.details)}
         row |= {"preference": answer.preference, "confidence": answer.confidence}
         for name, side in (("first", pair.first), ("second", pair.second)):
@@ -176,7 +149,7 @@ class AnswersFile(SpendingFile):
                 "INSERT OR IGNORE INTO pairs (key, views, first, second) VALUES (:key, :views, :first, :second)", row
             )
             self._connection.execute(
-                "INSERT OR REPLACE INTO answers VALUES (:key, :labeler, :by, NULL, :date, :preference, :confidence, "
+                "INSERT OR REPLACE INTO answers VALUES (:key, :labeler, NULL, NULL, :date, :preference, :confidence, "
                 ":details, :version)",
                 row,
             )

@@ -15,7 +15,6 @@ from vlmrm_gym.rewards.specification import check_names
 
 LABELERS: Mapping[str, str] = {
     "ground_truth": "vlmrm_gym.preferences.ground_truth:GroundTruthLabeler",
-    "clip": "vlmrm_gym.preferences.clip:CLIPLabeler",
     "endpoint": "vlmrm_gym.preferences.endpoint:EndpointLabeler",
     "human": "vlmrm_gym.preferences.human:HumanLabeler",
 }

@@ -12,7 +12,7 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.episode_log import EpisodeLog, LoggedEpisode, Segment
+from vlmrm_gym.episode_log import EpisodeLog, Segment
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.preferences.answers import ask
 from vlmrm_gym.preferences.answers_file import AnswersFile
@@ -51,7 +51,7 @@ class Session:
     pairs: Sequence[Pair]
     """What was asked."""
     answers: Sequence[Answer | None]
-    """What was answered; None: nothing yet, or it was skipped."""
+    """What was answered; None: it was skipped, or the budget is used up."""
     verdict: Verdict
     """Whether there is a new head, and why."""
     scalars: dict[str, float]
@@ -133,64 +133,37 @@ class PreferenceLearner:
         self._make_pair = partial(Pair, prompt=self.specification.prompt, views=views)
         self.comparisons: Comparisons | None = None
         self.num_sessions = self.num_questions = 0
-        self._waiting: list[tuple[Pair, NDArray[np.float32]]] = []
-        """Asked pairs that a labeler with wait=False has not answered yet, and their features."""
 
     @property
     def head(self) -> PreferenceHead | None:
         """The newest head; None: there is none yet."""
         return self.newest.head  # pyright: ignore[reportReturnType]
 
-    @property
-    def num_waiting(self) -> int:
-        """Number of pairs that a labeler with wait=False had not answered when the last session was held."""
-        return len(self._waiting)
-
-    @property
-    def has_news(self) -> bool:
-        """Whether one of these has been answered or skipped by now."""
-        keys = {pair.key for pair, _ in self._waiting}
-        return bool(keys) and not keys.isdisjoint(self.answers.answered(self.labeler.identity))
-
-    def wait(self) -> None:
-        """Wait until a labeler with wait=False is done with all that it was asked. Raises whatever it raises."""
-        while self.answers.background:
-            self.answers.background.pop(0).result()
-
     def session(self, count: int, progress: Callable[[str], None] | None = None) -> Session:
         """Ask about pairs, fit a head to all answers so far, and use it from now on if it is no worse.
 
         Args:
-            count: Number of pairs, besides those that wait for an answer; 0: only these.
+            count: Number of pairs.
             progress: See `ask`.
 
         Raises:
-            ValueError: `count` is not an integer of at least 1, or 0 while pairs wait for an answer; or the log has
-                too few states, or no episode as long as a segment.
+            ValueError: `count` is not an integer of at least 1; or the log has too few states, or no episode as long as
+                a segment.
             Exception: Whatever the labeler raises. The answers so far are in their file, and the next call asks about
                 the same pairs.
         """
-        check_integer("count", count, minimum=0 if self._waiting else 1)
+        check_positive_integer("count", count)
         before = self._rng.bit_generator.state
         try:
             pairs, features, logged = self._choose(count)
-            num_new = len(pairs)
-            pairs = [pair for pair, _ in self._waiting] + pairs
-            features = np.concatenate([own[None] for _, own in self._waiting] + [features])
-            settled = self.answers.answered(self.labeler.identity)
             answers = ask(self.labeler, pairs, self.answers, progress=progress)
         except BaseException:
             self._rng.bit_generator.state = before
             raise
         self._add(features, answers)
-        self.num_sessions, self.num_questions = self.num_sessions + 1, self.num_questions + num_new
-        if getattr(self.labeler, "wait", True):
-            self._waiting = []
-            answered = self.answers.answered(self.labeler.identity)
-            self.num_questions -= sum(pair.key not in answered for pair in pairs)  # the budget is used up
-        else:
-            rows = zip(pairs, features, answers, strict=True)
-            self._waiting = [(pair, own) for pair, own, answer in rows if answer is None and pair.key not in settled]
+        answered = self.answers.answered(self.labeler.identity)  # not all, if the budget is used up
+        self.num_sessions += 1
+        self.num_questions += sum(pair.key in answered for pair in pairs)
         scalars = {"questions": float(self.num_questions)}
         verdict, truth = self._learn(logged, scalars), grade_differences(pairs)
         scalars |= {
@@ -219,11 +192,11 @@ class PreferenceLearner:
                 f"A session must have at most half as many pairs as the log has segments of {length}, {available}. "
                 f"Received {count} pairs. Ask about fewer, or later."
             )
-        pool = self.log.sample(POOL * max(count, self.num_waiting), length, seed=self._rng, half_life=self._half_life)
+        pool = self.log.sample(POOL * count, length, seed=self._rng, half_life=self._half_life)
         features = self._scorer.features(States.concatenate([segment.states for segment in pool]))
         features = features.reshape(len(pool), length, *features.shape[1:])
         sides = np.arange(2 * count).reshape(count, 2)
-        if self._sampling == "disagreement" and self.head is not None and count:
+        if self._sampling == "disagreement" and self.head is not None:
             first = self._rng.integers(len(pool), size=self._candidates * count)
             second = (first + self._rng.integers(1, len(pool), size=len(first))) % len(pool)
             known: dict[tuple[int, int], int] = {}  # a segment may have been drawn twice
@@ -233,7 +206,7 @@ class PreferenceLearner:
             sides = candidates[order[:count]]
         drawn = {i: self._side(pool[i]) for i in np.unique(sides).tolist()}
         # One order of every two sides: a pair that comes again the other way round is not asked again.
-        sides = np.array([sorted(two, key=lambda i: drawn[i].key) for two in sides.tolist()], np.int64).reshape(-1, 2)
+        sides = np.array([sorted(two, key=lambda i: drawn[i].key) for two in sides.tolist()])
         pairs = [self._make_pair(first=drawn[i], second=drawn[k]) for i, k in sides.tolist()]
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
 
@@ -280,8 +253,7 @@ class PreferenceLearner:
     def save(self, file: str | Path | IO[bytes]) -> None:
         """Write all that the next sessions depend on, atomically to a path or into an open file.
 
-        That is comparisons, head, generator, log, and the pairs that wait for an answer. Answers that are not fitted
-        yet are in their own file only.
+        That is comparisons, head, generator and log. Answers that are not fitted yet are in their own file only.
         """
         if isinstance(file, str | Path):
             atomic_write(Path(file), self._write)
@@ -308,12 +280,6 @@ class PreferenceLearner:
                     np.savez(member, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
             with archive.open("log.npz", "w", force_zip64=True) as member:
                 self.log.save(member)
-            if self._waiting:
-                sides = [side for pair, _ in self._waiting for side in (pair.first, pair.second)]
-                with archive.open("waiting.npz", "w", force_zip64=True) as member:
-                    EpisodeLog.of(list(map(_as_episode, sides))).save(member)
-                with archive.open("waiting_features.npy", "w", force_zip64=True) as member:
-                    np.save(member, np.stack([features for _, features in self._waiting]))
 
     def load(self, file: str | Path | IO[bytes]) -> None:
         """Continue with what `save` wrote. Call this before the environments step: the head makes their rewards.
@@ -322,7 +288,7 @@ class PreferenceLearner:
             FileNotFoundError: There is no such file.
             ValueError: It is damaged, or of another prompt, segment length or model. Nothing has changed then.
         """
-        comparisons, head, waiting = None, None, []
+        comparisons, head = None, None
         try:
             with zipfile.ZipFile(file) as archive:
                 names, known = archive.namelist(), json.loads(archive.read("learner.json"))
@@ -332,15 +298,6 @@ class PreferenceLearner:
                 if "comparisons.npz" in names:
                     with np.load(io.BytesIO(archive.read("comparisons.npz")), allow_pickle=False) as arrays:
                         comparisons = Comparisons(**arrays)
-                if "waiting.npz" in names:
-                    (asked := EpisodeLog.of([])).load(io.BytesIO(archive.read("waiting.npz")))
-                    features = np.load(io.BytesIO(archive.read("waiting_features.npy")), allow_pickle=False)
-                    sides = [
-                        self._make_side(one.states, one.task_rewards, (one.env_index, one.episode_index, one.start))
-                        for one in asked.episodes
-                    ]
-                    for first, second, own in zip(sides[::2], sides[1::2], features, strict=True):
-                        waiting.append((self._make_pair(first=first, second=second), own))
             generator = np.random.default_rng()
             generator.bit_generator.state = known["generator"]
             own = {
@@ -362,21 +319,4 @@ class PreferenceLearner:
             name = repr(str(file)) if isinstance(file, str | Path) else "`file`"
             raise ValueError(f"{name} must be what PreferenceLearner.save wrote here: {error}.") from error
         self.num_sessions, self.num_questions, self.newest.version = counts
-        self.newest.head, self.comparisons, self._rng, self._waiting = head, comparisons, generator, waiting
-        if not getattr(self.labeler, "wait", True):
-            ask(self.labeler, [pair for pair, _ in waiting], self.answers)
-
-
-def _as_episode(side: Side) -> LoggedEpisode:
-    """The side of a pair in the form in which states are saved."""
-    env_index, episode_index, start = side.where
-    return LoggedEpisode(
-        env_index=env_index,
-        episode_index=episode_index,
-        start=start,
-        states=side.states,
-        rewards=np.zeros(len(side), dtype=np.float32),
-        versions=np.zeros(len(side), dtype=np.int64),
-        task_rewards=side.task_rewards,
-        success=np.full(len(side), np.nan),
-    )
+        self.newest.head, self.comparisons, self._rng = head, comparisons, generator

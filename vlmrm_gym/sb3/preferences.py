@@ -3,21 +3,18 @@
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from vlmrm_gym.preferences.exploration import StateEntropy
 from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 from vlmrm_gym.preferences.schedules import Schedule, plan_sessions
 from vlmrm_gym.preferences.session_picture import write_session
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
-from vlmrm_gym.validation import check_choice, check_positive_integer
-
-Exploration = Literal["random", "state_entropy"]
+from vlmrm_gym.validation import check_positive_integer
 
 
 class PreferenceCallback(BaseCallback):
@@ -26,8 +23,7 @@ class PreferenceCallback(BaseCallback):
     For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, and PPO and A2C with `DeferredRolloutBuffer`, on environments
     with `reward=vlmrm_gym.Preference(prompt=...)`. Learning waits for the first head: off-policy algorithms explore
     until then (their `learning_starts` moves along); for on-policy algorithms the callback itself explores with random
-    actions, which count as steps of the training. A labeler with wait=False answers while training goes on; before the
-    first head only until the next session, which waits for the answers.
+    actions, which count as steps of the training.
 
     >>> from stable_baselines3 import DQN
     >>> import vlmrm_gym
@@ -49,12 +45,10 @@ class PreferenceCallback(BaseCallback):
         total: Pairs of all sessions.
         first: Steps before the first session. None: `learning_starts`; for on-policy algorithms `every`. It waits for
             the first episode to end, too.
-        schedule: How the pairs are divided over the sessions: "constant", "hyperbolic", "inverse_quadratic", or a
-            function from the part of the sessions that is over, 0 to 1, to a relative number.
+        schedule: How the pairs are divided over the sessions: "constant", or a function from the part of the sessions
+            that is over, 0 to 1, to a relative number; or its "package.module:name".
         folder: Where a picture of each session's pairs, with their answers, is written. None: none is.
         progress: Called with a line about a session after each answer; see `ask`.
-        exploration: What off-policy algorithms do before the first head. "random": act at random. "state_entropy":
-            learn from `StateEntropy` (PEBBLE, RL-VLM-F) between `learning_starts` and `first`.
         options: Other arguments of `PreferenceLearner`, such as `segment_length`, `sampling`, `fit` and `answers`.
 
     Attributes:
@@ -63,8 +57,7 @@ class PreferenceCallback(BaseCallback):
         sessions: Those that this has held, oldest first.
 
     Raises:
-        ValueError: A number is not an integer of at least 1, the schedule or the exploration is unknown, or the latter
-            has no time.
+        ValueError: A number is not an integer of at least 1, or the schedule is unknown.
     """
 
     learner: PreferenceLearner
@@ -80,20 +73,13 @@ class PreferenceCallback(BaseCallback):
         schedule: Schedule = "constant",
         folder: str | Path | None = None,
         progress: Callable[[str], None] | None = None,
-        exploration: Exploration = "random",
         **options: Any,
     ) -> None:
         super().__init__()
         check_positive_integer("every", every)
         if first is not None:
             check_positive_integer("first", first)
-        check_choice("exploration", exploration, get_args(Exploration))
-        self._exploration: Exploration = exploration
-        self._next_entropy = 0
-        """Step at which the visited states of `StateEntropy` are drawn anew."""
         self._plan = plan_sessions(total, pairs, schedule)
-        self._next_look = 0
-        """Step at which it is seen whether late answers have come, once all questions have been asked."""
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options
         self.progress = progress
@@ -113,10 +99,6 @@ class PreferenceCallback(BaseCallback):
         if buffer is not None:
             buffer.relabel(self.learner.newest)
 
-    def renew_exploration(self) -> None:
-        """Draw the visited states of `StateEntropy` anew after the next rollout, as a training that is resumed does."""
-        self._next_entropy = 0
-
     def _init_callback(self) -> None:
         base = self.training_env.unwrapped
         if not isinstance(base, VLMVecEnv):
@@ -127,13 +109,6 @@ class PreferenceCallback(BaseCallback):
             self._folder.mkdir(parents=True, exist_ok=True)
 
     def _on_training_start(self) -> None:
-        starts = getattr(self.model, "learning_starts", None)
-        explores = self._exploration == "state_entropy" and self.learner.head is None
-        if explores and (starts is None or starts >= (self._first or 0)):
-            raise ValueError(
-                '`first` must be above `learning_starts` of an off-policy algorithm with exploration="state_entropy", '
-                f"which takes place between the two. Received {self._first} and {starts}."
-            )
         if self._first is None:
             self._first = max(1, getattr(self.model, "learning_starts", self._every))
         steps = self.locals["total_timesteps"]
@@ -161,30 +136,16 @@ class PreferenceCallback(BaseCallback):
         if self._is_due():
             self._hold_session()
         model = self.model
-        if not isinstance(model, OffPolicyAlgorithm) or self.learner.head is not None or self._pay_entropy():
+        if not isinstance(model, OffPolicyAlgorithm) or self.learner.head is not None:
             return
         if model.num_timesteps >= model.learning_starts:  # the next rollout is random, too
             model.learning_starts = 2 * model.num_timesteps - self._rollout_start
 
-    def _pay_entropy(self) -> bool:
-        """Pay stored transitions by the entropy of states, if that is how the agent explores and there are any."""
-        buffer: Any = getattr(self.model, "replay_buffer", None)
-        if self._exploration == "random" or not len(buffer.features):
-            return False
-        if self.model.num_timesteps >= self._next_entropy:
-            buffer.relabel(StateEntropy(buffer.features))
-            self._next_entropy = int(1.1 * self.model.num_timesteps)
-        return True
-
     def _is_due(self) -> bool:
-        done, steps = self.learner.num_sessions, self.model.num_timesteps
+        done = self.learner.num_sessions
         assert self._first is not None
-        if not len(self.learner.log) or steps < max(self._first + done * self._every, self._next_look):
-            return False
-        if done < len(self._plan):
-            return True
-        self._next_look = steps + self._every
-        return self.learner.num_waiting > 0 and (self.learner.head is None or self.learner.has_news)
+        is_time = self.model.num_timesteps >= self._first + done * self._every
+        return is_time and done < len(self._plan) and len(self.learner.log) > 0
 
     def _explore(self) -> None:
         """Act at random until there is a head, and then begin new episodes. The steps count."""
@@ -199,17 +160,14 @@ class PreferenceCallback(BaseCallback):
 
     def _hold_session(self) -> None:
         is_first, planned = self.learner.head is None, len(self._plan)
-        if is_first:
-            self.learner.wait()  # there is nothing else to go on with
-        count = (*self._plan, 0)[min(self.learner.num_sessions, planned)]
-        session = self.learner.session(count, self.progress)
+        session = self.learner.session(self._plan[self.learner.num_sessions], self.progress)
         self.sessions.append(session)
         for name, value in session.scalars.items():
             self.logger.record(f"preferences/{name}", value)
-        self.logger.log(f"Session {session.number} of {max(session.number, planned)}: {session.verdict.reason}")
+        self.logger.log(f"Session {session.number} of {planned}: {session.verdict.reason}")
         if self._folder is not None:
             write_session(session, self._folder / f"session_{session.number:03}.png")
-        if self.learner.head is None and session.number >= planned + (self.learner.num_waiting > 0):
+        if self.learner.head is None and session.number >= planned:
             asked, total = self.learner.num_questions, sum(self._plan)
             part = f"All {asked}" if asked >= total else f"Only {asked} of {total}"
             raise RuntimeError(

@@ -19,6 +19,7 @@ ALIASES: Mapping[str, str] = {
 
 REMOVED: Mapping[str, str] = {
     "reward.score_tolerance": "was removed. Use score_every.",
+    "preferences.exploration": "was removed: before the first head actions are random. Leave it out.",
 }
 """Keys of configurations that have been taken out, and what their error says."""
 

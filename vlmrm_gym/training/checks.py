@@ -173,13 +173,7 @@ def _find_wrong_session(config: Config) -> Problem | None:
     assert own.every is not None
     assert rl.n_steps is not None
     assert rl.episode_length is not None
-    starts = find_setting(rl, "learning_starts")
     first = first_session(config)
-    if own.exploration == "state_entropy" and (starts is None or starts >= first):
-        rule = (
-            "must be above `rl.learning_starts` of an off-policy algorithm, which explores by state_entropy after it."
-        )
-        return Problem.of("preferences.first", f"{rule} Received {own.first}, and {starts}.")
     if first >= rl.n_steps:
         return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
     last = first + (own.num_sessions - 1) * own.every

@@ -25,7 +25,6 @@ from vlmrm_gym.training.config_types import (
     Number,
     Positive,
     Processes,
-    ScheduleName,
     Steps,
     StepsOrNone,
     YAMLMapping,
@@ -141,16 +140,14 @@ class PreferencesConfig(_Section):
 
     first: Count | None = None
     """steps, over all environments, before the first session (None: rl.learning_starts; for PPO and A2C `every`)"""
-    exploration: Literal["random", "state_entropy"] = "random"
-    """before the first reward: random actions, or learning from states' entropy, from rl.learning_starts to `first`"""
     every: Count | None = None
     """steps, over all environments, from one session to the next (None: all are in the first half of the training)"""
     pairs: Count = 50
     """pairs that a session asks about, on average"""
     total: Count = 500
     """pairs of all sessions"""
-    schedule: ScheduleName = "constant"
-    """how pairs are divided over sessions: constant, hyperbolic, inverse_quadratic, or "package.module:function" """
+    schedule: str = "constant"
+    """how pairs are divided over sessions: constant, or "package.module:function" """
     segment_length: Count = 1
     """states of a segment, whose rewards add up"""
     sampling: Literal["uniform", "disagreement"] = "disagreement"
@@ -162,7 +159,7 @@ class PreferencesConfig(_Section):
     fit: YAMLMapping | None = None
     """fields of vlmrm_gym.preferences.FitOptions, such as {epochs: 100, l2: 5}"""
     answers: str | None = None
-    """file of answers, which several runs may share: nothing is asked twice (None: answers.db in the run's folder)"""
+    """file of answers, which runs may share: what is in it is not asked again (None: answers.db in the run's folder)"""
 
     @property
     def num_sessions(self) -> int:

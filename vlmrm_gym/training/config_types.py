@@ -10,7 +10,6 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 from tyro.constructors import PrimitiveConstructorSpec
 
-from vlmrm_gym.preferences.schedules import SCHEDULES
 from vlmrm_gym.training.plain_yaml import ConfigDumper, read_yaml
 
 
@@ -21,12 +20,6 @@ def _whole(given: Any) -> Any:
 
 def _texts(given: Any) -> Any:
     return [given] if isinstance(given, str) else given
-
-
-def _schedule(given: str) -> str:
-    if given not in SCHEDULES and ":" not in given:
-        raise ValueError(f'must be one of {", ".join(SCHEDULES)}, or "package.module:function"')
-    return given
 
 
 def _name(given: str) -> str:
@@ -76,7 +69,6 @@ Fraction = Annotated[Number, Field(ge=0, le=1)]
 Positive = Annotated[Number, Field(gt=0)]
 Name = Annotated[str, AfterValidator(_name)]
 """Name of a file or folder, without a path."""
-ScheduleName = Annotated[str, AfterValidator(_schedule)]
 Texts = Annotated[list[str], BeforeValidator(_texts)]
 YAMLMapping = Annotated[dict[str, Any], _yaml_flag("YAML", dict)]
 LabelerValue = Annotated[Any, _yaml_flag("YAML", dict, str)]

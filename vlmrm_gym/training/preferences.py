@@ -23,7 +23,6 @@ from vlmrm_gym.training.defaults import first_session
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
 
 _OPTIONS = (
-    "exploration",
     "every",
     "pairs",
     "total",
@@ -82,7 +81,6 @@ class Learning:
     def save(self, path: Path) -> None:
         """Write what the next sessions depend on, for a checkpoint."""
         self.callback.learner.save(path)
-        self.callback.renew_exploration()
 
     def restore(self, path: Path, model: BaseAlgorithm) -> None:
         """Continue from a checkpoint, before the environments step. The replay buffer has been loaded.
@@ -111,8 +109,7 @@ class Learning:
         new = self.callback.sessions[self._num_logged :]
         self._num_logged += len(new)
         for session in new:
-            total = max(session.number, self._config.preferences.num_sessions)
-            say(f"Session {session.number} of {total}: {session.verdict.reason}")
+            say(f"Session {session.number} of {self._config.preferences.num_sessions}: {session.verdict.reason}")
             (folder := self._folder.path / "sessions").mkdir(exist_ok=True)
             write_session(session, folder / f"{session.number:03}.png")
         return bool(new)
