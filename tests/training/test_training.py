@@ -161,7 +161,7 @@ def test_videos_and_workers_do_not_change_the_training(tmp_path, monkeypatch):
         return replace(config, logging=replace(config.logging, video_freq=2 * FREQUENCY))
 
     assert_resuming_changes_nothing(configured, monkeypatch)
-    assert len(list(tmp_path.glob("SAC-broken/videos/*.mp4"))) == 2
+    assert len(list(tmp_path.glob("SAC-broken/videos/*.mp4"))) == 3
 
 
 @pytest.mark.parametrize("env_name", ["VLMRM/CartPole-v1", "VLMRM/Humanoid-stand-v0"])

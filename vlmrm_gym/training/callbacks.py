@@ -28,6 +28,7 @@ from vlmrm_gym.training.progress import Progress
 from vlmrm_gym.training.resumable import ResumableVecEnv, counters, preserve_rng, restart
 from vlmrm_gym.training.run_folder import CHECKPOINTED, METRICS, RunFolder
 from vlmrm_gym.training.signals import Interrupted, SignalGuard
+from vlmrm_gym.validation import is_number
 
 _MIN_EPISODES = 8
 """Minimum number of episodes over which policies are compared."""
@@ -68,6 +69,8 @@ class RunCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         if self._is_resumed:
             self._is_resumed = False
+            for name, value in self.progress.logged.items():
+                self.logger.record(name, value)
             restart(self.model, self.envs, self.config.seed)
             return
         before, now = self.progress.step, self.model.num_timesteps
@@ -131,6 +134,7 @@ class RunCallback(BaseCallback):
             return
         progress = {**asdict(self.progress), "step": step, "checkpoint": step}
         progress["seconds"] = time.monotonic() - self._started
+        progress["logged"] = {name: float(own) for name, own in self.logger.name_to_value.items() if is_number(own)}
         state = {"counters": counters(model), "progress": progress, "config": to_yaml(self.config)}
         writers: dict[str, Callable[[Path], object]] = {
             "model.zip": partial(_save, model.save),

@@ -27,3 +27,5 @@ class Progress:
     """Rows of metrics.csv that could not be written yet, as on a full disk."""
     unlogged: list[dict[str, float]] = field(default_factory=list)
     """Rows that are not in TensorBoard yet."""
+    logged: dict[str, float] = field(default_factory=dict)
+    """Values of the algorithm's that are not in TensorBoard yet, such as its newest losses."""
