@@ -223,7 +223,7 @@ NO_COMPLETION = {
         lambda handler: send(handler, 307, b"", {"Location": "http://elsewhere.example/v1"}),
         "307: a redirect to http://elsewhere.example/v1, which is not followed",
     ),
-    "compressed": (body(b"\x1f\x8b", **{"Content-Encoding": "gzip"}), "compressed as gzip"),
+    "compressed": (body(b"\x0b\x02", **{"Content-Encoding": "br"}), "compressed as br"),
     "escapes": (body(b"\x1b[31mred"), r"\\x1b\[31mred"),
 }
 
