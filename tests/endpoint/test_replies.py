@@ -390,6 +390,7 @@ def test_fields_of_a_request_are_sent_as_they_are(server, make):
         ({"extra_body": 3}, "Received {'extra_body': 3}"),
         ({"timeout": 3}, "not have 'timeout'"),
         ({"stop": object()}, "as JSON can hold them"),
+        ({"temperature": float("nan")}, "as JSON can hold them"),
     ],
 )
 def test_fields_that_are_set_for_each_question_are_refused(make, request_, message):
