@@ -162,6 +162,7 @@ def test_a_server_that_allows_fewer_alternatives_is_asked_for_so_many(server, ma
     [
         ((400, {"error": {"message": "logprobs are not supported by this model"}}), [20]),
         ((403, {"error": {"message": "You are not allowed to request logprobs from this model"}}), [20]),
+        ((500, {"error": {"message": "logprobs is not supported for models created with logits_all=False"}}), [20] * 3),
         ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Extra inputs, not permitted"}]}), [20, 5, 2, 1]),
         ((400, [{"error": {"message": "Unknown name logprobs"}}]), [20]),
         ((404, b"No logprobs here."), [20]),
