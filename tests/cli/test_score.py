@@ -1,10 +1,12 @@
 """`vlmrm-gym score`: rewards of every frame of a video or of pictures."""
 
 import csv
+import json
 import os
 import signal
 import struct
 import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -394,3 +396,28 @@ def test_drawn_sizes_are_even_and_within_limits(size):
     assert width % 2 == height % 2 == 0
     assert MIN_WIDTH <= width <= MAX_SIDE
     assert 2 <= height <= MAX_SIDE
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ({"kind": "preference", "prompt": "a", "model": "tiny"}, "`reward` has no head yet"),
+        (
+            {"kind": "program", "inputs": "states", "source": "def reward(state):\n    return 1.0"},
+            '`inputs="states"` needs states from which frames can be drawn',
+        ),
+    ],
+)
+def test_a_reward_that_cannot_score_frames_ends_with_a_sentence(reward, message, pictures, tmp_path, capsys):
+    (path := tmp_path / "reward.json").write_text(json.dumps(reward))
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", str(pictures), "--reward", str(path)])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are text elsewhere")
+def test_names_that_are_not_text_are_escaped_in_the_table(pictures):
+    source = sorted(pictures.iterdir())[0]
+    source.rename(pictures / os.fsdecode(b"\xff.png"))
+    main(["score", str(pictures), "--model", "tiny", "--prompt", TASK_PROMPT, "--no-video"])
+    assert r"\udcff.png" in {row["file"] for row in read_table(pictures.with_name("pictures_scores"))}

@@ -241,6 +241,7 @@ BOX = {"type": "Box", "dtype": "<U100000000", "shape": [], "low": 0, "high": 1}
         (data_with("episode_0/infos/state", None), "it has no 'state'"),
         (data_with("episode_0/infos/state", np.zeros((4, 3))), "have another shape than those before"),
         (data_with("episode_0/infos/state", np.zeros((5, 2))), "`state` of episode 0 is float64 .5, 2. for 3 steps"),
+        (data_with("episode_0/infos/success", np.int8(1)), "`success` of episode 0 is int8 .. for 3 steps"),
         (data_with("episode_0/infos/state", np.full((4, 2), np.nan)), "must have finite rows"),
         (data_with("episode_0/infos/state", np.zeros(4)), "must have finite rows"),
         (data_with("episode_0/infos/state", 3), "cannot be read"),

@@ -1,6 +1,7 @@
 """A reply ends at its deadline and at 8 MB, whatever the server does; no redirect is followed."""
 
 import contextlib
+import gzip
 import json
 import socket
 import ssl
@@ -158,7 +159,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
 def test_a_compressed_body_that_unpacks_to_300_mb_takes_no_memory():
-    """It is not asked for either: the request says that nothing is to be compressed."""
+    """It ends at 8 MB, and is not asked for again: the request says that nothing is to be compressed."""
     packer = zlib.compressobj(wbits=31)
     bomb = b"".join([*(packer.compress(b" " * 10_000_000) for _ in range(30)), packer.flush()])
     asked = []
@@ -171,10 +172,45 @@ def test_a_compressed_body_that_unpacks_to_300_mb_takes_no_memory():
     with raw_server(answer) as (address, connections):
         run = subprocess.run([sys.executable, "-c", MEASURE, address], capture_output=True, text=True, timeout=60)
     error, megabytes = run.stdout.splitlines()
-    assert "answered 200, compressed as gzip" in error
+    assert "answered more than 8 MB" in error
     assert int(megabytes) < 20
     assert len(connections) == 1
     assert b"accept-encoding: identity" in asked[0].lower()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP", "deflate", "identity", ""])
+def test_what_a_proxy_compresses_unasked_is_read_and_a_busy_one_is_asked_again(encoding):
+    packed = {"deflate": zlib.compress, "identity": bytes, "": bytes}.get(encoding, gzip.compress)
+    replies = [(429, packed(b"slow down")), (200, packed(COMPLETION)[:20]), (200, packed(COMPLETION))]
+
+    def answer(connection):
+        receive(connection)
+        status, content = replies.pop(0)
+        head = f"HTTP/1.1 {status} X\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(content)}\r\n"
+        connection.sendall(f"{head}Connection: close\r\n\r\n".encode() + content)
+
+    with raw_server(answer) as (address, _):
+        assert (reply := create(address, retries=2)).text == "Yes"
+    assert reply.calls == 3
+
+
+def test_what_is_not_compressed_as_it_says_is_asked_again_and_is_an_error():
+    def answer(connection):
+        receive(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnone")
+
+    with raw_server(answer) as (address, connections), pytest.raises(ConnectionError, match="decompressing"):
+        create(address, retries=1)
+    assert len(connections) == 2
+
+
+def test_a_request_names_its_client():
+    """Some gateways refuse those of nobody."""
+    asked = []
+    record = raw_server(lambda connection: asked.append(receive(connection)))
+    with record as (address, _), pytest.raises(ConnectionError):
+        create(address)
+    assert b"\r\nuser-agent: vlmrm-gym\r\n" in asked[0].lower()
 
 
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])

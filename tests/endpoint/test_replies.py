@@ -11,6 +11,7 @@ from poles import make_pairs
 from vlm_server import KEY, VLMServer, body, chat, completion, send, status
 
 from vlmrm_gym import Endpoint
+from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, EndpointLabeler, ask
@@ -162,6 +163,7 @@ def test_a_server_that_allows_fewer_alternatives_is_asked_for_so_many(server, ma
     [
         ((400, {"error": {"message": "logprobs are not supported by this model"}}), [20]),
         ((403, {"error": {"message": "You are not allowed to request logprobs from this model"}}), [20]),
+        ((500, {"error": {"message": "logprobs is not supported for models created with logits_all=False"}}), [20] * 3),
         ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Extra inputs, not permitted"}]}), [20, 5, 2, 1]),
         ((400, [{"error": {"message": "Unknown name logprobs"}}]), [20]),
         ((404, b"No logprobs here."), [20]),
@@ -223,7 +225,7 @@ NO_COMPLETION = {
         lambda handler: send(handler, 307, b"", {"Location": "http://elsewhere.example/v1"}),
         "307: a redirect to http://elsewhere.example/v1, which is not followed",
     ),
-    "compressed": (body(b"\x1f\x8b", **{"Content-Encoding": "gzip"}), "compressed as gzip"),
+    "compressed": (body(b"\x0b\x02", **{"Content-Encoding": "br"}), "compressed as br"),
     "escapes": (body(b"\x1b[31mred"), r"\\x1b\[31mred"),
 }
 
@@ -390,6 +392,7 @@ def test_fields_of_a_request_are_sent_as_they_are(server, make):
         ({"extra_body": 3}, "Received {'extra_body': 3}"),
         ({"timeout": 3}, "not have 'timeout'"),
         ({"stop": object()}, "as JSON can hold them"),
+        ({"temperature": float("nan")}, "as JSON can hold them"),
     ],
 )
 def test_fields_that_are_set_for_each_question_are_refused(make, request_, message):
@@ -434,3 +437,12 @@ def test_no_warning_where_there_are_log_probabilities(make):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score(make(), 4)
+
+
+@pytest.mark.parametrize("spent", [(-5, 0), (0, -5)])
+def test_a_file_that_says_that_less_than_nothing_was_spent_is_refused(spent, tmp_path):
+    """Else a stranger's file would raise the user's budget."""
+    with ScoresFile(tmp_path / "scores.db") as file:
+        file.spend("asker", *spent)
+        with pytest.raises(ValueError, match=r"file of scores .* is damaged: what was spent must be from 0, not -5\."):
+            file.spent("asker")

@@ -15,7 +15,7 @@ import tyro
 from numpy.typing import NDArray
 
 from vlmrm_gym.cli.settings import RewardFlags, load_rewards, parse
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.folders import check_folder, output_folder
 from vlmrm_gym.media.frames import Pictures, batch, open_frames
 from vlmrm_gym.terminal import say
@@ -112,11 +112,12 @@ def _score(command: Score) -> Path:
             with (
                 closing(scorer),
                 closing(batches),
-                table.open("w", newline="", encoding="utf-8") as file,
+                table.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
                 progress,
                 drawing as drawn,
             ):
-                scorer.open(lambda render_size: FrameStore())
+                with as_input_error():
+                    scorer.open(lambda render_size: FrameStore())
                 writer = csv.writer(file)
                 writer.writerow(["frame", "seconds", *(["file"] if names else []), *map(as_cell, labels)])
                 for frames in chain([first], batches):

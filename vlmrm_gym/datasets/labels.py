@@ -130,7 +130,7 @@ def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes
 
     def column(name: str, values: Any, extra: int, kinds: str, dims: int | None = 1) -> NDArray[Any]:
         array = np.asarray(values)
-        if len(array) != steps + extra or array.dtype.kind not in kinds or dims not in (None, array.ndim):
+        if array.shape[:1] != (steps + extra,) or array.dtype.kind not in kinds or dims not in (None, array.ndim):
             raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
         return array
 

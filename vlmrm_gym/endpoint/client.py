@@ -110,7 +110,7 @@ class Client:
             return ConnectionError(
                 f"The server at {self.address} could not be reached after {seconds:.0f} s and {calls} attempts: {said}."
             )
-        if alternatives and status in (400, 403, 404, 405, 422, 501) and "logprob" in failure.words.lower():
+        if alternatives and status in (400, 403, 404, 405, 422, 500, 501) and "logprob" in failure.words.lower():
             return NoLogProbabilities(failure.words, calls)
         if status == 401:
             said += " Check the key."

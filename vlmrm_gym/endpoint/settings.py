@@ -106,7 +106,7 @@ class EndpointSettings:
             raise TypeError(f"`request` must be a mapping of names to values. Received {self.request!r}.")
         extra = self.request.get("extra_body", {})
         try:
-            json.dumps(dict(self.request))
+            json.dumps(dict(self.request), allow_nan=False)
             names = {*self.request, *extra.keys()}
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise ValueError(

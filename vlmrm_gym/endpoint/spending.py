@@ -18,6 +18,8 @@ class SpendingFile(Database):
     def spent(self, asker: str) -> tuple[int, int]:
         """Requests and tokens of one asker, in this process or another, those of questions that failed included."""
         found = self._read("SELECT calls, tokens FROM spent WHERE asker = ?", asker, types=(int, int))
+        if wrong := [number for row in found for number in row if number < 0]:
+            raise ValueError(f"The {self._noun} {self.path} is damaged: what was spent must be from 0, not {wrong[0]}.")
         return found[0] if found else (0, 0)
 
     def spend(self, asker: str, calls: int, tokens: int) -> None:
