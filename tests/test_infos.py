@@ -95,6 +95,8 @@ ALL, SOME = np.full(3, True), np.array([True, False, True])
         ({"success": np.array([1, 0, 0], dtype=np.uint8), "_success": SOME}, [1, np.nan, 0]),
         ({"success": np.array([np.True_, None, np.False_], dtype=object), "_success": SOME}, [1, np.nan, 0]),
         ({"success": np.array([1, 0, 0]), "_success": SOME.astype(np.uint8)}, [1, np.nan, 0]),
+        ({"success": np.array([[True], [False], [True]])}, [1, 0, 1]),
+        ({"success": True}, [1, 1, 1]),
         ({"final_info": {"success": np.array([True, True, False])}, "_final_info": SOME}, [1, np.nan, 0]),
         ({"final_info": {"success": np.array([True, True, False])}}, [1, 1, 0]),
         (
@@ -107,7 +109,19 @@ ALL, SOME = np.full(3, True), np.array([True, False, True])
             [1, 0, 0],
         ),
     ],
-    ids=["none", "no mask", "list", "uint8", "objects", "mask of numbers", "final", "final without masks", "both"],
+    ids=[
+        "none",
+        "no mask",
+        "list",
+        "uint8",
+        "objects",
+        "mask of numbers",
+        "column",
+        "one for all",
+        "final",
+        "final without masks",
+        "both",
+    ],
 )
 def test_success_is_read_with_and_without_a_mask(infos, expected):
     """Each environment's own report; that of the episode that ended where it was reset in the same step."""

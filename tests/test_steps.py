@@ -187,6 +187,7 @@ FORMS = {
     "objects": lambda values: values.astype(object) if values.dtype == bool else values,
     "lists": lambda values: values.tolist(),
     "tensors": torch.tensor,
+    "bfloat16 with a gradient": lambda values: torch.tensor(values, dtype=torch.bfloat16, requires_grad=True),
     "columns": lambda values: values[:, None],
 }
 

@@ -80,5 +80,5 @@ def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]
     for reported, reporting in ((infos, True), (final, infos.get("_final_info", True))):
         if "success" in reported:
             mask = np.full(num_envs, reported.get("_success", reporting), dtype=np.bool_)
-            success[mask] = np.asarray(reported["success"])[mask]
+            success[mask] = np.broadcast_to(np.ravel(reported["success"]), num_envs)[mask]
     return success

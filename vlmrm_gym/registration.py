@@ -19,7 +19,7 @@ from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rewards.clip_options import Prompt
 from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.tasks import REGISTERED, Task
-from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
+from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer, short_repr
 from vlmrm_gym.vector import VLMRewardVectorEnv
 from vlmrm_gym.wrappers import VLMReward
 
@@ -227,7 +227,7 @@ def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         TypeError: They are not a mapping.
     """
     if not isinstance(env_kwargs, Mapping):
-        raise TypeError(f"`env_kwargs` must be a mapping of names to values. Received {env_kwargs!r}.")
+        raise TypeError(f"`env_kwargs` must be a mapping of names to values. Received {short_repr(env_kwargs)}.")
     for name in {"id", "render_mode", "max_episode_steps"} & set(env_kwargs):
         remedy = "Set `episode_length` instead." if name == "max_episode_steps" else "Leave it out: it is set here."
         raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
@@ -238,7 +238,7 @@ def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str
     """Keyword arguments of `gym.make` for a task of this package."""
     if env_kwargs:
         raise ValueError(
-            f"`env_kwargs` is for IDs of other packages. Received {env_kwargs!r} for {task.id}. "
+            f"`env_kwargs` is for IDs of other packages. Received {short_repr(env_kwargs)} for {task.id}. "
             "Pass them as keyword arguments."
         )
     return {} if episode_length is None else {"episode_length": episode_length}

@@ -9,7 +9,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.validation import check_autoreset_mode, find_metadata, short_repr
+from vlmrm_gym.validation import as_array, check_autoreset_mode, find_metadata, short_repr
 
 Mask = NDArray[np.bool_]
 
@@ -181,7 +181,7 @@ def as_rewards(name: str, rewards: Any, num_envs: int) -> NDArray[np.float64]:
 
 
 def _as_column(name: str, values: Any, num_envs: int) -> NDArray[Any]:
-    column = np.asarray(values)
+    column = as_array(values)
     if column.shape not in ((num_envs,), (num_envs, 1)):
         raise ValueError(
             f"{name} must have one element for each of {num_envs} environments. Received {short_repr(values)}, of "

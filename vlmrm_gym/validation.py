@@ -139,6 +139,18 @@ def find_metadata(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], key: str) -
     return next((value for one in layers(env) if (value := one.metadata.get(key)) is not None), None)
 
 
+def as_array(values: Any) -> NDArray[Any]:
+    """Anyone's numbers as a NumPy array: also a torch tensor's, of any device; bfloat16, which NumPy lacks, as float32.
+
+    Raises:
+        ValueError: They are of several shapes.
+    """
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+    return np.asarray(values)
+
+
 def as_float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
     """The numbers as float32, infinite where float32 cannot hold them."""
     with np.errstate(over="ignore"):

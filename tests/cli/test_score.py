@@ -175,6 +175,21 @@ def test_each_picture_of_a_variable_frame_rate_is_there_once_at_its_own_time(suf
     np.testing.assert_allclose([float(list(row.values())[-1]) for row in rows], 25 * np.arange(10), atol=4)
 
 
+def test_a_video_is_read_to_its_end_however_slowly(tmp_path):
+    """ffmpeg reports its progress every half a second, in the log that the times of pictures are read from."""
+    path, times = tmp_path / "video.mp4", []
+    imageio.mimwrite(path, [np.full((64, 64, 3), number, np.uint8) for number in range(100)], fps=10)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the time of a picture"))
+    signal.alarm(30)
+    try:
+        for one in open_frames(path).frames():
+            time.sleep(0.7 if len(times) in (1, 50) else 0)
+            times.append(one.seconds)
+    finally:
+        signal.alarm(0)
+    assert times == pytest.approx(np.arange(100) / 10)
+
+
 @pytest.mark.parametrize("sides", [(16_000, 16_000), (100, 400_000)])
 def test_pictures_that_would_take_memory_are_refused_before_they_are_decoded(sides, tmp_path, monkeypatch):
     """A picture, and a video: their headers say how many pixels they have."""

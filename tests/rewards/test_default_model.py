@@ -175,11 +175,19 @@ def test_a_training_whose_model_cannot_exist_is_refused_before_it_begins(tmp_pat
         )
 
 
-@pytest.mark.parametrize("kind", [vlmrm_gym.CLIP, vlmrm_gym.Preference, partial(vlmrm_gym.CLIP, prompt="a pole")])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        vlmrm_gym.CLIP,
+        vlmrm_gym.Preference,
+        partial(vlmrm_gym.CLIP, prompt="a pole"),
+        partial(vlmrm_gym.Endpoint, model="any"),
+    ],
+)
 def test_a_file_is_no_prompt(kind, tmp_path, monkeypatch):
     """A picture of the goal was taken for a sentence."""
     monkeypatch.chdir(tmp_path)
-    name = "baseline" if isinstance(kind, partial) else "prompt"
+    name = "baseline" if isinstance(kind, partial) and "prompt" in kind.keywords else "prompt"
     assert getattr(kind(**{name: "goal.png"}), name) == "goal.png"
     (tmp_path / "goal.png").write_bytes(b"")
     with pytest.raises(ValueError, match=f"`{name}` must say in words .*'goal.png', which is a file"):

@@ -79,6 +79,7 @@ WRONG = {
     "columns are frames": (lambda features: features.T, r"Received torch.float32 of shape \(3, \d\)"),
     "a number each": (lambda features: features[:, 0], r"Received torch.float32 of shape \(\d,\)"),
     "a third dimension": (lambda features: features[:, None], r"Received torch.float32 of shape \(\d, 1, 3\)"),
+    "no columns": (lambda features: features[:, :0], r"Received torch.float32 of shape \(\d, 0\)"),
     "NaN": (lambda features: features * np.nan, "and finite ones. Received a NaN or an infinity"),
     "too large": (lambda features: features.astype(np.float64) + 1e300, "and finite ones"),
 }

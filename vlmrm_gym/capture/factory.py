@@ -12,7 +12,7 @@ from vlmrm_gym import envs
 from vlmrm_gym.capture.capture import Capture, ClassicControlCapture, FrameCapture
 from vlmrm_gym.rendering.renderer import QUALITIES, EnvRenderer, Quality, StateRenderer
 from vlmrm_gym.rendering.stored import FrameStore
-from vlmrm_gym.validation import check_choice
+from vlmrm_gym.validation import check_choice, short_repr
 
 # MuJoCo, which is optional, and pygame are imported only where they are needed.
 
@@ -49,8 +49,8 @@ def make_renderer(
     cameras = None if camera is None else choose_cameras(env, camera)
     if camera is not None and cameras is None:
         raise ValueError(
-            f"`camera` is for MuJoCo environments. Received {camera!r} for {unwrapped}, which has one view. Leave it "
-            "out."
+            f"`camera` is for MuJoCo environments. Received {short_repr(camera)} for {unwrapped}, which has one "
+            "view. Leave it out."
         )
     if kind is None:
         return FrameStore()

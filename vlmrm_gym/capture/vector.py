@@ -16,7 +16,7 @@ from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rendering.stored import FrameStore, check_frame
-from vlmrm_gym.validation import find_metadata, find_time_limit
+from vlmrm_gym.validation import find_metadata, find_time_limit, short_repr
 
 Mask = NDArray[np.bool_]
 
@@ -60,8 +60,9 @@ class VectorCapture:
             self._wrapped = [_wrap(one, camera, quality) for one in self._base.envs]
         elif camera is not None or quality != "fast":
             raise ValueError(
-                f"`camera` and `quality` cannot be passed on to the environments of {self._base}. Received {camera!r} "
-                f"and {quality!r}. Wrap each environment in `CaptureState(env, camera=..., quality=...)`."
+                f"`camera` and `quality` cannot be passed on to the environments of {self._base}. Received "
+                f"{short_repr(camera)} and {quality!r}. Wrap each environment in `CaptureState(env, camera=..., "
+                "quality=...)`."
             )
         else:
             check_renders(env)

@@ -91,7 +91,7 @@ class EndpointSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model:
-            raise ValueError(f"`model` must be a name that the server knows. Received {self.model!r}.")
+            raise ValueError(f"`model` must be a name that the server knows. Received {short_repr(self.model)}.")
         if self.base_url is not None:
             _check_address("base_url", self.base_url)
         for name in ("votes", "concurrency"):
@@ -101,9 +101,9 @@ class EndpointSettings:
                 check_positive_integer(name, getattr(self, name))
         check_integer("retries", self.retries, minimum=0)
         if not is_number(self.timeout) or not 0 < self.timeout < np.inf:
-            raise ValueError(f"`timeout` must be a positive number of seconds. Received {self.timeout!r}.")
+            raise ValueError(f"`timeout` must be a positive number of seconds. Received {short_repr(self.timeout)}.")
         if not isinstance(self.request, Mapping):
-            raise TypeError(f"`request` must be a mapping of names to values. Received {self.request!r}.")
+            raise TypeError(f"`request` must be a mapping of names to values. Received {short_repr(self.request)}.")
         extra = self.request.get("extra_body", {})
         try:
             json.dumps(dict(self.request), allow_nan=False)

@@ -109,8 +109,9 @@ class Video:
 
         width, height = self.size
         frame_width, frame_height = self.frame_size
-        # The filter writes a line on each picture to the log before that is passed on.
-        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", *FFMPEG_LIMITS]
+        # The filter writes a line on each picture to the log before that is passed on. Every half a second ffmpeg would
+        # write a line without an end before one of them.
+        command = [imageio_ffmpeg.get_ffmpeg_exe(), "-hide_banner", "-nostdin", "-nostats", *FFMPEG_LIMITS]
         command += ["-i", str(self.path.resolve()), "-vf", "showinfo=checksum=0", "-fps_mode", "passthrough"]
         command += ["-s", f"{width}x{height}", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"]
         with subprocess.Popen(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.validation import as_float32, check_flag, check_positive_integer, short_repr
+from vlmrm_gym.validation import as_array, as_float32, check_flag, check_positive_integer, short_repr
 
 if TYPE_CHECKING:
     import torch
@@ -188,7 +188,7 @@ class CheckedReward:
             self._function(frames, **self._kwargs) if callable(self._function) else self._encode_and_score(frames)
         )
         rule = f"`{self._name}` must return a number for each frame"
-        rewards = _as_numbers(_to_cpu(returned) if hasattr(returned, "detach") else returned, rule)
+        rewards = _as_numbers(returned, rule)
         if rewards.shape != (len(frames),):
             raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
         narrow = as_float32(rewards)
@@ -226,7 +226,7 @@ def encode_frames(model: Any, frames: NDArray[np.uint8]) -> "torch.Tensor":
     returned = model.encode(frames)
     if not isinstance(returned, torch.Tensor):
         returned = torch.from_numpy(as_float32(_as_numbers(returned, rule)))
-    if returned.ndim != 2 or len(returned) != len(frames) or returned.shape[1] != (size or returned.shape[1]):
+    if returned.ndim != 2 or len(returned) != len(frames) or returned.shape[1] != (size or returned.shape[1] or 1):
         raise ValueError(f"{rule}. Received {returned.dtype} of shape {tuple(returned.shape)}.")
     features = returned.detach().float()
     if not features.isfinite().all():
@@ -237,7 +237,7 @@ def encode_frames(model: Any, frames: NDArray[np.uint8]) -> "torch.Tensor":
 def _as_numbers(returned: Any, rule: str) -> NDArray[Any]:
     """What a callable returned as an array. Raise a TypeError unless that is of numbers."""
     try:
-        numbers = np.asarray(returned)
+        numbers = as_array(returned)
     except ValueError:  # of several shapes
         numbers = np.array(None)
     if numbers.dtype.kind not in "fiub":
@@ -256,9 +256,3 @@ def _checked_size(render_size: Callable[[int, int], Any], name: str, height: int
         rule = f"`{name}.render_size` must return (height, width), two integers of at least 1"
         raise ValueError(f"{rule}. Received {short_repr(size)} for {(height, width)}.")
     return new_height, new_width
-
-
-def _to_cpu(tensor: Any) -> Any:
-    """A torch tensor as NumPy can read it, which has no bfloat16."""
-    tensor = tensor.detach().cpu()
-    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor

@@ -6,7 +6,8 @@ from typing import ClassVar
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.identity import undecisive
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.validation import check_positive_integer, check_size
+from vlmrm_gym.rewards.clip_options import check_words
+from vlmrm_gym.validation import check_positive_integer, check_size, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,10 @@ class Endpoint(EndpointSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.prompt, str):
-            raise TypeError(f"`prompt` must be a text. Received {self.prompt!r}.")
+            raise TypeError(f"`prompt` must be a text. Received {short_repr(self.prompt)}.")
         if not self.prompt.strip():
             raise ValueError(f"`prompt` must not be empty. Received {self.prompt!r}. Say what should be reached.")
+        check_words("prompt", self.prompt)
         if self.classes is not None and (type(self.classes) is not int or not 3 <= self.classes <= 10):
             raise ValueError(f"`classes` must be None, or an integer from 3 to 10. Received {self.classes!r}.")
         check_positive_integer("every", self.every)

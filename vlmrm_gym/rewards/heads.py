@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.views import CombineViews
-from vlmrm_gym.validation import as_float32, short_repr
+from vlmrm_gym.validation import as_array, as_float32, short_repr
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +151,7 @@ def _checked(head: Head, rows: "torch.Tensor", start: int, name: str, of: str) -
     version = rows._version  # torch counts what writes to a tensor
     try:
         returned: Any = head(rows)
-        rewards = returned.detach().cpu().float().numpy() if hasattr(returned, "detach") else np.asarray(returned)
+        rewards = as_array(returned)
     except Exception as error:
         raise ValueError(f"{rule}. It raised {type(error).__name__}: {error}") from error
     if rows._version != version:

@@ -136,8 +136,8 @@ def parse_model_name(name: str) -> ModelSource:
             'For a folder with an open_clip_config.json pass model="local-dir:that/folder".'
         )
     raise ValueError(
-        f"`model` must name weights of {architecture}: a pretrained tag or a checkpoint file. Received {name!r}. "
-        f"{_nearest('tag', pretrained, open_clip.list_pretrained_tags_by_model(architecture))}"
+        f"`model` must name weights of {architecture}: a pretrained tag or a checkpoint file. Received "
+        f"{short_repr(name)}. {_nearest('tag', pretrained, open_clip.list_pretrained_tags_by_model(architecture))}"
     )
 
 

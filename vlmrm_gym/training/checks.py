@@ -103,7 +103,8 @@ def complete(config: Config) -> Config:
         read_traits(config.id, config.env_kwargs)
     except Exception as error:  # as may its module, and its constructor
         near = difflib.get_close_matches(truncate(config.env_name), gym.registry, 1)
-        meant = f" Did you mean {near[0]!r}?" if near and isinstance(error, gym.error.UnregisteredEnv) else ""
+        unknown = isinstance(error, gym.error.UnregisteredEnv) and config.env_name not in gym.registry
+        meant = f" Did you mean {near[0]!r}?" if near and unknown else ""
         rule = f"must be a registered ID, or module:ID{', that takes `env_kwargs`' if config.env_kwargs else ''}"
         received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
