@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import IO, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 """Formats of pictures, whatever their suffix: Pillow knows others that start programs."""
 _TIME_BASE = re.compile(r"\[Parsed_showinfo\S* @ \w+\] config in time_base: (\d+)/(\d+)", re.ASCII)
+_PATIENCE = 30.0
+"""Seconds after a picture, within which ffmpeg says its time."""
 _TIME = re.compile(r"\[Parsed_showinfo\S* @ \w+\] n: *\d+ pts: *(-?\d+|NOPTS) ", re.ASCII)
 
 
@@ -125,10 +127,12 @@ class Video:
                 size = width * height * 3
                 while len(data := process.stdout.read(size)) == size:
                     frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
-                    yield TimedFrame(frame[:frame_height, :frame_width], times.get())
+                    yield TimedFrame(frame[:frame_height, :frame_width], times.get(timeout=_PATIENCE))
                 read.result()
                 if data or process.wait():
                     raise InputError(f"{self.path} cannot be read: {truncate(' '.join(words))}")
+            except Empty:
+                raise InputError(f"{self.path} cannot be read: ffmpeg does not say when its pictures are.") from None
             finally:
                 process.kill()
 
