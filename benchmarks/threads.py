@@ -52,7 +52,7 @@ def serve(way: str, connection: Any) -> None:
 
     if way != OURS:
         encoder.share_cores = lambda: None
-    reward = vlmrm_gym.CLIPReward(prompt=PROMPT, device="cpu")
+    reward = vlmrm_gym.CLIPReward("tiny", prompt=PROMPT, device="cpu")
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=PROMPT, device="cpu")
     env.reset(seed=0)
     rng = np.random.default_rng(0)
