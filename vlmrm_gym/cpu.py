@@ -1,8 +1,11 @@
-"""CPU cores available to this process, and how torch's threads share them with other processes."""
+"""CPU cores available to this process, and torch's threads for work that is too small for several."""
 
+import ctypes
 import functools
 import os
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 def usable_cores() -> int:
@@ -10,28 +13,31 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@functools.cache
-def share_cores() -> None:
-    """Have torch's threads in this process sleep while they wait for each other, however many there are.
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Have torch compute with one thread in this block, on the calling thread; others keep theirs.
 
-    Those of GNU OpenMP spin for about 3 ms first, and on a busy machine for a thread that has no core. They hardly spin
-    once the pools of a process have more threads than there are cores, so one more pool sleeps in it from now on.
-    `OMP_WAIT_POLICY` could say so as well, but only before torch is loaded.
+    Threads of GNU OpenMP spin for each other at every layer, on a busy machine also for those that have no core.
+    Nothing changes without GNU OpenMP, nor for matrix products once the program has called `torch.set_num_threads`.
     """
     import torch  # deferred: who only counts cores need not load it
 
-    own, made = torch.get_num_threads(), threading.Event()
-    if own > 1:
-        threading.Thread(target=_keep_pool, args=(own, made), name="vlmrm-pool", daemon=True).start()
-        made.wait()
+    library = _find_openmp()
+    if library is None or torch.get_num_threads() == 1:  # asking sets the calling thread's number, if it has none yet
+        yield
+        return
+    own = library.omp_get_max_threads()
+    library.omp_set_num_threads(1)  # torch.set_num_threads would set it for threads to come, too
+    try:
+        yield
+    finally:
+        library.omp_set_num_threads(own)
 
 
-def _keep_pool(own: int, made: threading.Event) -> None:
-    import torch
-
-    torch.get_num_threads()  # before a thread has asked, setting it has no effect
-    torch.set_num_threads(usable_cores() + 1)
-    torch.ones(2**20)  # makes the pool: enough for all threads to take part
-    torch.set_num_threads(own)  # which threads to come will have
-    made.set()
-    threading.Event().wait()  # a pool ends with its thread
+@functools.cache
+def _find_openmp() -> ctypes.CDLL | None:
+    """The GNU OpenMP that torch has loaded and brings with it; None if it has another."""
+    maps = Path("/proc/self/maps")
+    paths = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines()} if maps.exists() else ()
+    found = [path for path in paths if "torch" in path and Path(path).name.startswith("libgomp")]
+    return ctypes.CDLL(found[0]) if found else None

@@ -2,15 +2,19 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 
-from vlmrm_gym.cpu import share_cores
+from vlmrm_gym.cpu import one_thread
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model
 from vlmrm_gym.tiny.scenes import SceneWatch
+
+_SMALL = 2**22
+"""Frames times parameters of an image tower, below which one thread encodes: a single frame of the bundled model."""
 
 
 class FrameEncoder:
@@ -41,8 +45,6 @@ class FrameEncoder:
         batch_size: int | None = None,
     ) -> None:
         self.model = models.load(model or announced(default_model()), device, precision)
-        if self.model.device.type == "cpu":
-            share_cores()
         self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
         self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
@@ -92,7 +94,10 @@ class FrameEncoder:
 
     def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:
         """Unit vectors of one batch. What it allocates is free again when it fails."""
-        features = self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
+        # By the size alone, so that the last digits of a reward do not depend on how busy the machine is.
+        is_small = self.model.device.type == "cpu" and len(frames) * self.model.image_parameters < _SMALL
+        with one_thread() if is_small else nullcontext():
+            features = self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
         if self._watch is not None:
             self._watch.look()
         return features
