@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
@@ -51,7 +51,7 @@ def serve(way: str, connection: Any) -> None:
     from vlmrm_gym.rewards import encoder
 
     if way != OURS:
-        encoder.one_thread = nullcontext
+        encoder.in_parts = lambda work, batch: [work(batch)]
     reward = vlmrm_gym.CLIPReward("tiny", prompt=PROMPT, device="cpu")
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=PROMPT, device="cpu")
     env.reset(seed=0)
@@ -77,10 +77,10 @@ def serve(way: str, connection: Any) -> None:
 
 
 DEMO = """
-import contextlib, os, runpy, sys, time
+import os, runpy, sys, time
 import vlmrm_gym.cpu
 if sys.argv.pop(1) != "ours":
-    vlmrm_gym.cpu.one_thread = contextlib.nullcontext
+    vlmrm_gym.cpu.in_parts = lambda work, batch: [work(batch)]
 begun = time.perf_counter()
 runpy.run_path("examples/dqn_cartpole.py", run_name="__main__")
 print(f"\\n{time.perf_counter() - begun}")

@@ -1,11 +1,18 @@
-"""CPU cores available to this process, and torch's threads for work that is too small for several."""
+"""CPU cores available to this process, and work of torch that they share in parts."""
 
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import torch
+
+Result = TypeVar("Result")
 
 
 def usable_cores() -> int:
@@ -13,20 +20,39 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Have torch compute with one thread in this block, on the calling thread; others keep theirs.
+def in_parts(work: Callable[["torch.Tensor"], Result], batch: "torch.Tensor") -> list[Result]:
+    """Apply a function to equal parts of a batch, as many as torch has threads: each part by one thread that is alone.
 
-    Threads of GNU OpenMP spin for each other at every layer, on a busy machine also for those that have no core.
-    Nothing changes without GNU OpenMP, nor for matrix products once the program has called `torch.set_num_threads`.
+    Threads of GNU OpenMP, of which torch uses several for one operation, spin for each other at every layer, on a busy
+    machine also for those that have no core. Without GNU OpenMP, or with one thread, the batch is one part. How it is
+    cut, and so the last digits of what is computed, does not depend on how busy the machine is.
     """
     import torch  # deferred: who only counts cores need not load it
 
+    threads = torch.get_num_threads()
+    if threads == 1 or _find_openmp() is None:
+        return [work(batch)]
+    first, *others = torch.tensor_split(batch, min(threads, len(batch)))
+    waiting = [_pool(threads).submit(_alone, work, part) for part in others]
+    return [_alone(work, first), *(one.result() for one in waiting)]
+
+
+def _alone(work: Callable[["torch.Tensor"], Result], part: "torch.Tensor") -> Result:
+    with _one_thread():
+        return work(part)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Have torch compute with one thread in this block, on the calling thread; others keep theirs.
+
+    Matrix products keep the number that the program has passed to `torch.set_num_threads`, if it has.
+    """
+    import torch
+
     library = _find_openmp()
-    if library is None or torch.get_num_threads() == 1:  # asking sets the calling thread's number, if it has none yet
-        yield
-        return
-    own = library.omp_get_max_threads()
+    assert library is not None
+    own = torch.get_num_threads()  # asking sets the calling thread's number, if it has none yet
     library.omp_set_num_threads(1)  # torch.set_num_threads would set it for threads to come, too
     try:
         yield
@@ -41,3 +67,12 @@ def _find_openmp() -> ctypes.CDLL | None:
     paths = {line.split(maxsplit=5)[-1] for line in maps.read_text().splitlines()} if maps.exists() else ()
     found = [path for path in paths if "torch" in path and Path(path).name.startswith("libgomp")]
     return ctypes.CDLL(found[0]) if found else None
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads - 1, thread_name_prefix="vlmrm-part")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has none of its parent's threads

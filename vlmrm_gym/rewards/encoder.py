@@ -2,19 +2,15 @@
 
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import numpy as np
 import torch
 
-from vlmrm_gym.cpu import one_thread
+from vlmrm_gym.cpu import in_parts
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model
-from vlmrm_gym.tiny.scenes import SceneWatch
-
-_SMALL = 2**22
-"""Frames times parameters of an image tower, below which one thread encodes: a single frame of the bundled model."""
+from vlmrm_gym.tiny.scenes import SceneWatch, newest_activations
 
 
 class FrameEncoder:
@@ -94,13 +90,20 @@ class FrameEncoder:
 
     def _encode_batch(self, frames: torch.Tensor) -> torch.Tensor:
         """Unit vectors of one batch. What it allocates is free again when it fails."""
-        # By the size alone, so that the last digits of a reward do not depend on how busy the machine is.
-        is_small = self.model.device.type == "cpu" and len(frames) * self.model.image_parameters < _SMALL
-        with one_thread() if is_small else nullcontext():
-            features = self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
-        if self._watch is not None:
-            self._watch.look()
-        return features
+        if self._watch is None:
+            return self._encode_image(frames)
+        # The bundled model's operations are small: on a CPU each thread had better encode frames of its own.
+        parts = in_parts(self._look_at, frames) if self.model.device.type == "cpu" else [self._look_at(frames)]
+        features, activations = zip(*parts, strict=True)
+        self._watch.look(torch.cat(activations))
+        return torch.cat(features)
+
+    def _look_at(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Unit vectors, and the activations of the bundled model by which it knows a scene."""
+        return self._encode_image(frames), newest_activations()
+
+    def _encode_image(self, frames: torch.Tensor) -> torch.Tensor:
+        return self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
