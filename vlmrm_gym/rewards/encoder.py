@@ -10,7 +10,7 @@ from vlmrm_gym.cpu import in_parts
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model
-from vlmrm_gym.tiny.scenes import SceneWatch, newest_activations
+from vlmrm_gym.tiny.scenes import SceneWatch, distance, newest_activations
 
 
 class FrameEncoder:
@@ -94,13 +94,13 @@ class FrameEncoder:
             return self._encode_image(frames)
         # The bundled model's operations are small: on a CPU each thread had better encode frames of its own.
         parts = in_parts(self._look_at, frames) if self.model.device.type == "cpu" else [self._look_at(frames)]
-        features, activations = zip(*parts, strict=True)
-        self._watch.look(torch.cat(activations))
+        features, distances = zip(*parts, strict=True)
+        self._watch.look(torch.cat(distances))
         return torch.cat(features)
 
     def _look_at(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Unit vectors, and the activations of the bundled model by which it knows a scene."""
-        return self._encode_image(frames), newest_activations()
+        """Unit vectors, and how far the frames are from the scenes that the bundled model knows."""
+        return self._encode_image(frames), distance(newest_activations())
 
     def _encode_image(self, frames: torch.Tensor) -> torch.Tensor:
         return self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))

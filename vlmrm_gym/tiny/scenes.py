@@ -62,11 +62,10 @@ class SceneWatch:
         self._num_frames = self._num_unknown = 0
         self._warned = False
 
-    def look(self, activations: torch.Tensor) -> None:
-        """Look at a batch that the bundled model has encoded, by its `newest_activations`, float32 (B, C)."""
+    def look(self, distances: torch.Tensor) -> None:
+        """Look at a batch that the bundled model has encoded, by the `distance` of each frame, float32 (B,)."""
         if self._warned:
             return
-        distances = distance(activations)
         self._num_frames += len(distances)
         self._num_unknown += int((distances > 1).sum())
         if self._num_unknown >= MIN_UNKNOWN_SHARE * self._num_frames:
