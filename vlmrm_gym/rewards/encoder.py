@@ -99,8 +99,10 @@ class FrameEncoder:
         return torch.cat(features)
 
     def _look_at(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Unit vectors, and how far the frames are from the scenes that the bundled model knows."""
-        return self._encode_image(frames), distance(newest_activations())
+        """Unit vectors, and how far frames are from known scenes: of no frame once the watch has warned."""
+        assert self._watch is not None
+        features = self._encode_image(frames)
+        return features, features.new_empty(0) if self._watch.has_warned else distance(newest_activations())
 
     def _encode_image(self, frames: torch.Tensor) -> torch.Tensor:
         return self.model.encode_image(self._preprocess(frames.to(self.model.device, non_blocking=True)))
