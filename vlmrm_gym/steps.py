@@ -50,13 +50,9 @@ class VectorSteps:
         """Where an episode has ended, and the environment has not been reset; nowhere under same-step autoreset."""
 
     def reset(self, seed: Any, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any], Mask]:
-        """Reset all environments, or those of `options["reset_mask"]`.
+        """Reset all environments, or those of `options["reset_mask"]`, bool (num_envs,).
 
-        Returns:
-            Observations, a copy; infos; and bool (num_envs,), which environments it reset.
-
-        Raises:
-            ValueError: The mask has not one element, true or false, for each environment.
+        Returns observations, a copy; infos; and bool (num_envs,), which environments it reset.
         """
         mask = (options or {}).get("reset_mask")
         mask = np.full(self._num_envs, True) if mask is None else as_flags("`reset_mask`", mask, self._num_envs)
@@ -66,13 +62,7 @@ class VectorSteps:
         return copy.deepcopy(observations), infos, mask
 
     def step(self, actions: Any) -> Step:
-        """Step the environments.
-
-        Raises:
-            ResetNeeded: Nothing resets the environments but `reset`, and one has ended.
-            ValueError: Rewards, terminations or truncations are not one number, or true or false, for each environment;
-                or what was returned contradicts the autoreset mode.
-        """
+        """Step the environments. A ValueError where their answer contradicts the mode, or cannot be read."""
         if self.mode == AutoresetMode.DISABLED and self._ended.any():
             raise ResetNeeded(
                 f"Environments {np.flatnonzero(self._ended)} have ended, and do not reset themselves. Call "
@@ -118,13 +108,7 @@ def find_autoreset_mode(
 ) -> AutoresetMode:
     """When a vector environment resets those that have ended: as its metadata say, or else as was passed.
 
-    Args:
-        parameter: The parameter that is the environment, for messages.
-        env: The environment.
-        passed: The mode that was passed with it, or None.
-
-    Raises:
-        ValueError: `env` is no vector environment; neither says the mode, the two differ, or one is not known.
+    A ValueError, whose message names `parameter`, if neither says the mode, or the two differ.
     """
     if not isinstance(env, VectorEnv):
         raise ValueError(
@@ -161,11 +145,7 @@ def check_final_observations(infos: Mapping[str, Any], ends: Mask) -> None:
 
 
 def as_flags(name: str, flags: Any, num_envs: int) -> Mask:
-    """Read bools, or 0 and 1, of any array, tensor or list (num_envs,) or (num_envs, 1): bool (num_envs,), a copy.
-
-    Raises:
-        ValueError: There are other values among them, or not one for each environment. The message begins with `name`.
-    """
+    """Read bools, or 0 and 1, of any array, tensor or list (num_envs,) or (num_envs, 1): bool (num_envs,), a copy."""
     column = _as_column(name, flags, num_envs)
     if column.dtype != np.bool_ and not np.isin(column, (0, 1)).all():
         raise ValueError(f"{name} must be true or false, or 0 and 1. Received {short_repr(flags)}.")

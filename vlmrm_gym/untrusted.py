@@ -48,15 +48,7 @@ def reading(path: str | Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def check_file(path: str | Path, most: int | None = None) -> int:
-    """See that there is a regular file, and return its size in bytes. It is not opened.
-
-    Args:
-        path: The file.
-        most: Bytes that it may have; None: any number.
-
-    Raises:
-        InputError: It is something else, larger, or not there.
-    """
+    """The size in bytes of a regular file of at most `most` bytes (None: any number). It is not opened."""
     with reading(path):
         return _check(path, os.stat(path), most)
 
@@ -98,22 +90,14 @@ def read_text(path: str | Path, most: int) -> str:
 
 
 def read_json(path: str | Path) -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        InputError: It is none, too large or nested too deeply; and as `check_file`.
-    """
+    """The value of a JSON file of at most `MAX_JSON` bytes and 32 levels."""
     content = read_file(path, MAX_JSON)
     with reading(path):
         return parse_json(content)
 
 
 def parse_json(content: str | bytes) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        ValueError: It is none, or nested too deeply.
-    """
+    """The value of a JSON text. A ValueError if it is none, or nested too deeply."""
     too_deep = ValueError(f"JSON may have at most {_MAX_DEPTH} levels of lists and mappings. Received more.")
     try:
         value = json.loads(content)
@@ -145,11 +129,7 @@ def check_archive(file: Path | IO[bytes], size: int) -> None:
 
 
 def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an NPZ file by their names.
-
-    Raises:
-        InputError: It is damaged, compressed, has objects in it, or claims more than it has.
-    """
+    """The arrays of an NPZ file by their names: uncompressed, without objects, and no more than the file has."""
     with open_file(path) as file, reading(path, zipfile.BadZipFile, NotImplementedError, EOFError):
         check_archive(file, os.fstat(file.fileno()).st_size)
         with zipfile.ZipFile(file) as archive:
@@ -167,12 +147,7 @@ def _read_array(content: bytes) -> NDArray[Any]:
 
 
 def check_hdf5(path: str | Path) -> None:
-    """See that an HDF5 file is a tree of arrays and texts, all of them in it.
-
-    Raises:
-        InputError: It has links, external or virtual data, filters or objects in it, or claims more than it has; or it
-            is none.
-    """
+    """See that an HDF5 file is a tree of arrays and texts, all of them in it: no links, filters or objects."""
     import h5py
     from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 

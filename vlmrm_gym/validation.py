@@ -76,8 +76,7 @@ def check_task_reward_weight(task_reward_weight: object) -> None:
 def weigh_task_rewards(weight: float, task_rewards: NDArray[np.float64]) -> NDArray[np.float64]:
     """The environments' own rewards times their weight, float64 (num_envs,); zeros if the weight is 0.
 
-    Raises:
-        ValueError: A product is not finite in float32: NaN stands for a reward that is yet to be scored.
+    A ValueError where a product is not finite in float32: NaN stands for a reward that is yet to be scored.
     """
     if not weight:
         return np.zeros(len(task_rewards))  # 0 times a NaN is NaN
@@ -140,11 +139,7 @@ def find_metadata(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], key: str) -
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Anyone's numbers as a NumPy array: also a torch tensor's, of any device; bfloat16, which NumPy lacks, as float32.
-
-    Raises:
-        ValueError: They are of several shapes.
-    """
+    """Numbers as a NumPy array, also a torch tensor's of any device; bfloat16, which NumPy lacks, as float32."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
