@@ -13,7 +13,7 @@ import vlmrm_gym
 from painting.__main__ import paint
 from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
-from vlmrm_gym.rendering.mountain_scene import PICTURES
+from vlmrm_gym.rendering.classic_control import PICTURES
 
 PACKAGE = Path(vlmrm_gym.__file__).parent
 

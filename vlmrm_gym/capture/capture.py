@@ -9,9 +9,8 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.renderer import EnvRenderer, StateRenderer
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import EnvRenderer, StateRenderer, States
 from vlmrm_gym.rendering.stored import FrameStore, check_frame, resize
 
 

@@ -10,7 +10,7 @@ from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_Mo
 
 from vlmrm_gym import envs
 from vlmrm_gym.capture.capture import Capture, ClassicControlCapture, FrameCapture
-from vlmrm_gym.rendering.renderer import QUALITIES, EnvRenderer, Quality, StateRenderer
+from vlmrm_gym.rendering.states import QUALITIES, EnvRenderer, Quality, StateRenderer
 from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.validation import check_choice, short_repr
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
-from vlmrm_gym.rendering.model_fields import DRAWN, LARGE, field_names, frozen_copy, get_field, same_value
-from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.rendering.scene_changes import DRAWN, LARGE, SceneChange, field_names, frozen_copy, get_field, same_value
 
 _MAX_GAP = 4096
 """Fields with at most this many bytes between them are compared as one block of memory."""

@@ -13,9 +13,8 @@ from vlmrm_gym.capture.model_watch import ModelWatch, data_memory, restored, sma
 from vlmrm_gym.capture.trial import Trial
 from vlmrm_gym.capture.viewer_watch import PhysicsWatch, ViewerWatch
 from vlmrm_gym.rendering.env_viewers import PhysicsScene, find_scene
-from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, pose
-from vlmrm_gym.rendering.scene_changes import SceneChange, camera_field
+from vlmrm_gym.rendering.scene_changes import SceneChange, camera_field, same_value
 
 
 class MuJoCoCapture(Capture):

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture.capture import Capture, DrawingCapture
 from vlmrm_gym.capture.factory import make_capture, make_renderer, make_trial, pin_camera
-from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, side_by_side
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import EnvRenderer, Quality, StateRenderer, States, side_by_side
 from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.validation import short_repr
 

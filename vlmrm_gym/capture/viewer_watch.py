@@ -25,8 +25,8 @@ from vlmrm_gym.rendering.env_viewers import (
     render_own,
     render_views,
 )
-from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, make_options
+from vlmrm_gym.rendering.scene_changes import same_value
 from vlmrm_gym.rendering.stored import check_frame, resize
 
 _METHODS = frozenset({**vars(MujocoRenderer), **vars(BaseRender), **vars(OffScreenViewer)})

@@ -22,30 +22,15 @@ CameraFields = Mapping[str, Any]
 
 
 class PhysicsScene:
-    """An environment of dm_control's (through Shimmy) as one that has a model and data: those of its physics.
-
-    Args:
-        env: The environment, unwrapped.
-    """
+    """An environment of dm_control's (through Shimmy), unwrapped, as one that has the model and data of its physics."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
         self.unwrapped = self
 
-    @property
-    def physics(self) -> Any:
-        """What simulates and draws now."""
-        return self.env._env.physics
-
-    @property
-    def model(self) -> mujoco.MjModel:
-        """The model."""
-        return self.physics.model.ptr
-
-    @property
-    def data(self) -> mujoco.MjData:
-        """Its state."""
-        return self.physics.data.ptr
+    physics = property(lambda self: self.env._env.physics, doc="What simulates and draws now.")
+    model = property(lambda self: self.physics.model.ptr, doc="`mujoco.MjModel`.")
+    data = property(lambda self: self.physics.data.ptr, doc="`mujoco.MjData`.")
 
 
 def find_scene(env: gym.Env[Any, Any]) -> Any:
@@ -81,10 +66,8 @@ def own_size(scene: Any) -> tuple[int, int]:
 def find_camera(scene: Any) -> mujoco.MjvCamera:
     """The camera that an environment renders with: of a `MujocoRenderer`, its `camera_id` and `default_cam_config`.
 
-    If these leave open what the camera looks at, Gymnasium chooses it at the first call of `render`: the median
-    position of the geoms in the current state. If `render` has been called, that camera is returned. Otherwise the
-    camera looks at the median position in the initial pose, so that the frame of a state does not depend on earlier
-    states; `pin_camera` makes the environment render with it, too.
+    What these leave open, Gymnasium takes from the state of the first call of `render`. Before that call it is taken
+    from the initial pose, so that the frame of a state does not depend on earlier ones: see `pin_camera`.
     """
     camera = mujoco.MjvCamera()
     if isinstance(scene, PhysicsScene):
@@ -138,9 +121,6 @@ def render_own(env: gym.Env[Any, Any]) -> Any:
     """What `env.render()` returns, drawn in the OpenGL context of the environment's viewer.
 
     Gymnasium's viewers draw in whichever context is current. Once another one has been made, that is not theirs.
-
-    Raises:
-        RuntimeError: The viewer cannot be made, or it can no longer draw, and the frame is black.
     """
     viewer = find_viewer(getattr(find_scene(env), "mujoco_renderer", None))
     if not isinstance(viewer, OffScreenViewer):
@@ -168,11 +148,7 @@ def _can_draw(viewer: OffScreenViewer) -> bool:
 
 
 def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> list[Any]:
-    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was.
-
-    Raises:
-        RuntimeError: The environment does not render from the camera that its viewer has.
-    """
+    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was."""
     scene = find_scene(env)
     if isinstance(scene, PhysicsScene):
         if any(camera["type"] != TYPES["fixed"] for camera in cameras):

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import ArgumentError
 from typing import Any
 
@@ -44,11 +44,9 @@ class OpenGLContext:
         with _collection_paused(), _kept_current():
             self._context = make()
 
-    @contextmanager
-    def as_current(self) -> Iterator[None]:
+    def as_current(self) -> AbstractContextManager[None]:
         """Make it current; see `as_current`."""
-        with as_current(self._context):
-            yield
+        return as_current(self._context)
 
     def free(self) -> None:
         """Free it. It cannot be used afterwards."""
@@ -69,15 +67,9 @@ def as_current(context: Any) -> Iterator[None]:
 
 
 def make_context(width: int, height: int) -> OpenGLContext:
-    """Make an OpenGL context; it is not current yet. With EGL, MUJOCO_EGL_DEVICE_ID chooses the device.
+    """Make an OpenGL context with a framebuffer of this size, in pixels; it is not current yet.
 
-    Args:
-        width: Width of its framebuffer, in pixels.
-        height: Height of its framebuffer, in pixels.
-
-    Raises:
-        DependencyNotInstalled: A library is missing; the message names the package.
-        RuntimeError: This process was forked from one that uses OpenGL.
+    With EGL, MUJOCO_EGL_DEVICE_ID chooses the device. The error for a missing library names the package.
     """
     global _started_in
     name = backend()
