@@ -14,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vlmrm_gym
 from vlmrm_gym.capture import CaptureState, StateView
-from vlmrm_gym.capture.model_watch import ModelWatch
+from vlmrm_gym.capture.watch import ModelWatch
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 

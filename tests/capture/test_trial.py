@@ -12,7 +12,7 @@ from changing_env import ChangingEnv
 from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.capture.model_watch import data_memory, restored
+from vlmrm_gym.capture.watch import data_memory, restored
 from vlmrm_gym.rendering import States
 
 pytestmark = [pytest.mark.usefixtures("no_collection"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]

@@ -29,12 +29,7 @@ class Capture(ABC):
 
 
 class FrameCapture(Capture):
-    """Captures the frames that an environment renders.
-
-    Args:
-        env: An environment made with `render_mode="rgb_array"`.
-        renderer: The store of the frames.
-    """
+    """Captures the frames that an environment renders."""
 
     def __init__(self, env: gym.Env[Any, Any], renderer: FrameStore) -> None:
         self._env, self._renderer = env, renderer
@@ -47,10 +42,7 @@ class FrameCapture(Capture):
 class ClassicControlCapture(Capture):
     """Reads the states of cart-pole or mountain car. Once the appearance has changed, the environment's own frames.
 
-    Args:
-        env: An environment of the kind that the renderer draws.
-        renderer: Draws the states.
-        appearance: Attributes that the frame depends on besides the state, with the values that the renderer draws.
+    The appearance are the attributes that the frame depends on besides the state, with the values that are drawn.
     """
 
     def __init__(self, env: gym.Env[Any, Any], renderer: StateRenderer, appearance: Mapping[str, float]) -> None:
@@ -71,10 +63,7 @@ class ClassicControlCapture(Capture):
 class DrawingCapture(Capture):
     """Draws every state at once and captures the frame, for a later renderer that cannot draw this environment.
 
-    Args:
-        capture: Reads the environment's states for `renderer`.
-        renderer: Draws them here.
-        state_size: Length of the later renderer's states. They are filled with zeros.
+    That renderer's states, `state_size` numbers, are filled with zeros.
     """
 
     def __init__(self, capture: Capture, renderer: EnvRenderer, state_size: int) -> None:

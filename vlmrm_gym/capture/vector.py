@@ -1,4 +1,4 @@
-"""Captures the states of a vector environment."""
+"""The states of a vector environment: the one that was passed, or one made of a list of functions."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture.state_view import StateView, check_renders
 from vlmrm_gym.capture.wrapper import AutoCaptureState, CaptureState
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.rendering.states import EnvRenderer, Quality, States
@@ -21,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 
 class VectorCapture:
-    """Reads the states of a vector environment after its steps.
+    """Reads the states of a vector environment, whose environments render arrays, after its steps.
 
     There are three cases:
 
@@ -30,17 +31,8 @@ class VectorCapture:
       or it is `HumanoidVectorEnv`) delivers states in its infos.
     - Of any other vector environment the rendered frames are the states.
 
-    The vector environment stays unchanged until `attach` is called.
-
-    Args:
-        env: A vector environment, of environments made with `render_mode="rgb_array"`.
-        mode: When an environment that has ended is reset.
-        camera: See `make_renderer`.
-        quality: See `make_renderer`.
-
-    Raises:
-        ValueError: The environments do not render arrays; the camera or quality does not fit them; or the last state of
-            an episode cannot be read.
+    The vector environment stays unchanged until `attach` is called. `mode` says when an environment that has ended is
+    reset; for `camera` and `quality` see `make_renderer`.
     """
 
     def __init__(
@@ -65,10 +57,6 @@ class VectorCapture:
             )
         else:
             check_renders(env)
-            if captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
-                raise ValueError(
-                    "`env` must have all of its environments wrapped in `CaptureState`, or none. Received some."
-                )
         self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
         if not self._captures and mode == AutoresetMode.SAME_STEP:
             raise ValueError(
@@ -83,11 +71,7 @@ class VectorCapture:
 
     @property
     def num_views(self) -> int:
-        """Number of cameras that draw a state.
-
-        Raises:
-            ValueError: Environments have different numbers of cameras.
-        """
+        """Number of cameras that draw a state; a ValueError if the environments' differ."""
         if not self._captures:
             return 1
         if self._shared_view is not None:
@@ -104,11 +88,7 @@ class VectorCapture:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
-        """Make the renderer of the states that all environments capture from now on.
-
-        Raises:
-            ValueError: Some environments are drawn from their states, and the frames of others are stored.
-        """
+        """Make the renderer of the states that all environments capture from now on."""
         if not self._captures:
             return FrameStore()
         if self._shared_view is not None:
@@ -129,11 +109,7 @@ class VectorCapture:
             self._shared_view.pin_camera()
 
     def reset(self, mask: Mask) -> None:
-        """Call this after every reset of the environments in a mask.
-
-        Raises:
-            ValueError: The environments render frames of different sizes.
-        """
+        """Call this after every reset of the environments in a mask."""
         if self._shared_view is not None:
             self._shared_view.reset()
         if self._check_frames and mask.all():
@@ -166,17 +142,10 @@ class VectorCapture:
         self._num_updates = [0] * self._env.num_envs
 
     def capture(self, expected: Mask, infos: dict[str, Any]) -> tuple[States, dict[str, Any]]:
-        """Read the states that a step led to.
+        """The states that a step led to, and its infos without them.
 
-        Args:
-            expected: bool (num_envs,), where there is one: not where the step only resets.
-            infos: Returned by the step.
-
-        Returns:
-            A state for each environment, undefined where there is none; and the infos without states.
-
-        Raises:
-            RuntimeError: A wrapper dropped states or scene updates.
+        `expected`, bool (num_envs,), is where there is one: not where the step only resets. States are undefined
+        elsewhere. A RuntimeError if a wrapper dropped states or scene updates.
         """
         if not self._captures:
             return States(np.stack(self._frames())), infos
@@ -214,14 +183,7 @@ class VectorCapture:
         return None if change is None else [change] * self._env.num_envs
 
     def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
-        """Take states and scene updates out of infos.
-
-        Returns:
-            The other infos; the states, (num_envs, ...), and bool (num_envs,), where they are set; None without any.
-
-        Raises:
-            RuntimeError: A scene update is missing.
-        """
+        """The infos without states and scene updates; the states, (num_envs, ...); where they are set, (num_envs,)."""
         for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
             update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
             if update.number != self._num_updates[i]:
@@ -266,3 +228,41 @@ def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState
 def _broadcast_mask(mask: Mask, states: NDArray[Any]) -> Mask:
     """A mask (num_envs,) with as many dimensions as the states."""
     return mask.reshape(-1, *(1,) * (states.ndim - 1))
+
+
+def as_vector_env(
+    env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
+) -> VectorEnv[Any, Any, Any]:
+    """A vector environment as it is, or a `SyncVectorEnv` of a list of functions, which resets as `mode` says.
+
+    If this raises, the environments that the functions made are closed.
+    """
+    if isinstance(env, VectorEnv):
+        if isinstance(env.unwrapped, SyncVectorEnv):
+            _check_distinct(env.unwrapped.envs)
+        return env
+    if not isinstance(env, Sequence) or isinstance(env, str) or not env or not all(map(callable, env)):
+        raise ValueError(
+            "`env` must be a vector environment, or a list of functions that make environments, at least one. "
+            f"Received {short_repr(env)}."
+        )
+    envs: list[gym.Env[Any, Any]] = []
+    with close_on_error(envs):
+        for make in env:
+            one = make()
+            if not isinstance(one, gym.Env):
+                raise ValueError(f"`env` must be a list of functions that make environments. One made {one!r}.")
+            envs.append(one)
+        _check_distinct(envs)
+        return SyncVectorEnv([lambda one=one: one for one in envs], autoreset_mode=mode or AutoresetMode.NEXT_STEP)
+
+
+def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    """Raise a ValueError if two environments are the same object, wrapped or not."""
+    first_index: dict[int, int] = {}
+    for i, env in enumerate(envs):
+        if (first := first_index.setdefault(id(env.unwrapped), i)) != i:
+            raise ValueError(
+                f"`env` must have a different object for each environment. Received {env.unwrapped} as number {first} "
+                f"and as number {i}. Each function must make a new environment."
+            )
