@@ -214,7 +214,7 @@ TASKS: tuple[Task, ...] = (
             baseline="a humanoid robot",
             episode_length=100,
             success_threshold=0.5 if name else None,  # the paper's Table 2
-            states="vlmrm_gym.envs.humanoid_states:HumanoidStates",
+            states="vlmrm_gym.envs.humanoid_poses:HumanoidStates",
             states_kwargs={"task": name},
             training=HUMANOID_TRAINING,
         )

@@ -4,8 +4,8 @@ import mujoco
 import numpy as np
 import pytest
 
+from vlmrm_gym.envs.humanoid import MATERIALS, textured_model
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_textures import MATERIALS, textured_model
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
 SEEN = (

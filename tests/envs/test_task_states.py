@@ -11,8 +11,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.envs import CartPole, Humanoid, MountainCar
 from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_poses import pose
-from vlmrm_gym.envs.humanoid_states import HumanoidStates, near_poses
+from vlmrm_gym.envs.humanoid_poses import HumanoidStates, near_poses, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.envs.mountain_car import MountainCarStates
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates

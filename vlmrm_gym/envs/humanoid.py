@@ -1,16 +1,29 @@
 """The humanoid as in the paper: Gymnasium's, without termination, and with the tasks' success criteria."""
 
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 
+from vlmrm_gym.envs.humanoid_body import XML
 from vlmrm_gym.envs.humanoid_poses import interpolate_from_stand, on_floor
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
-from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.tasks import PAPER_CAMERA
 from vlmrm_gym.validation import check_choice, check_flag, check_fraction
+
+MATERIALS = {
+    "floor": ("floor",),
+    "shell": ("torso1", "butt", "right_thigh1", "left_thigh1", "right_uarm1", "left_uarm1"),
+    "limb": ("right_larm", "left_larm", "right_shin1", "left_shin1"),
+    "joint": ("uwaist", "lwaist", "right_hand", "left_hand", "right_foot", "left_foot"),
+    "head": ("head",),
+}
+"""The geoms of each material. Limbs differ from the shell so that an arm in front of the torso is visible."""
+
+_FOLDER = Path(__file__).parent / "textures"
 
 
 class Humanoid(HumanoidEnv):
@@ -72,3 +85,22 @@ class Humanoid(HumanoidEnv):
         observation, reward, terminated, truncated, info = super().step(action)
         success = self.task is not None and bool(succeeds(self.task, self.data.qpos[None])[0])
         return observation, reward, terminated, truncated, {**info, "success": success}
+
+
+def textured_model() -> mujoco.MjModel:
+    """Gymnasium's humanoid with a cloudy sky, a tiled floor, robot skin and other lights; dynamics do not change."""
+    model = ElementTree.parse(XML).getroot()
+    scene = ElementTree.parse(_FOLDER / "scene.xml").getroot()
+    for section, old in (("asset", "texture[@type='skybox']"), ("worldbody", "light")):
+        for parent in model.findall(section):
+            for element in parent.findall(old):
+                parent.remove(element)
+    model.extend([*scene.findall("visual"), *scene.findall("asset")])
+    for torso in model.findall(".//body[@name='torso']"):
+        torso.extend(scene.findall("torso/light"))
+    for material, names in MATERIALS.items():
+        for name in names:
+            for geom in model.findall(f".//geom[@name='{name}']"):
+                geom.attrib |= {"material": material, "rgba": "1 1 1 1"}
+    pictures = {path.name: path.read_bytes() for path in _FOLDER.glob("*.png")}
+    return mujoco.MjModel.from_xml_string(ElementTree.tostring(model, encoding="unicode"), pictures)
