@@ -66,7 +66,7 @@ def test_reward_scores_the_state_that_the_action_led_to_terminal_frame_included(
     env = make(env_id, episode_length=3)
     score = CLIPReward("tiny", prompt=env.spec.kwargs["prompt"])
     env.reset(seed=0)
-    renderer = make_renderer(env.unwrapped, score.render_size, camera=env.spec.kwargs.get("camera"))
+    renderer = make_renderer(env.unwrapped, camera=env.spec.kwargs.get("camera")).at_size(score.render_size)
     env.action_space.seed(0)
     for _ in range(3):
         _, reward, _, truncated, _ = env.step(env.action_space.sample())

@@ -18,11 +18,7 @@ PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One registered ID.
-
-    Raises:
-        ValueError: A name of code is not of the form "package.module:attribute", or a number is out of its range.
-    """
+    """One registered ID."""
 
     id: str
     """The ID for `gymnasium.make`."""
@@ -54,16 +50,6 @@ class Task:
     """Default settings of `vlmrm-gym train`: keys of `rl` in a configuration. Empty: those for its kind of actions."""
 
     def __post_init__(self) -> None:
-        for name in ("env", "vector_env", "states"):
-            path = getattr(self, name)
-            if path is not None and not all(part and part.strip() for part in (*path.partition(":"),)):
-                raise ValueError(
-                    f'`{name}` must name code as "package.module:attribute". Received {path!r} for {self.id}.'
-                )
-        if type(self.episode_length) is not int or self.episode_length < 1:
-            raise ValueError(
-                f"`episode_length` must be an integer of at least 1. Received {self.episode_length!r} for {self.id}."
-            )
         if self.success_threshold is not None and not 0 < self.success_threshold <= 1:
             raise ValueError(
                 "`success_threshold` must be above 0 and at most 1, or None if there is no success. "
@@ -106,18 +92,6 @@ def register(task: Task) -> None:
         },
     )
     REGISTERED[task.id] = task
-
-
-def register_hints() -> None:
-    """Register "VLMRM/Ant-v5" and its like, of Gymnasium's own environments without a record: they say how to score it.
-
-    Gymnasium itself would only say that there is no such name.
-    """
-    own = {spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"}
-    newest = {spec.name: spec.id for spec in gym.registry.values() if spec.namespace is None and spec.name not in own}
-    for id in newest.values():
-        hint = "vlmrm_gym.registration:refuse_unregistered"
-        gym.register(f"VLMRM/{id}", entry_point=hint, vector_entry_point=hint, kwargs={"base_id": id})
 
 
 HUMANOID_PROMPTS: Mapping[str, str | None] = {

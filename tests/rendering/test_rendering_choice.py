@@ -24,7 +24,7 @@ def test_drawn_from_states(env_id):
     env = made(env_id)
     assert is_drawn_from_states(env)
     env.reset(seed=0)
-    renderer = make_renderer(env, lambda height, width: (height // 4, width // 4))
+    renderer = make_renderer(env).at_size(lambda height, width: (height // 4, width // 4))
     shape = env.render().shape
     assert renderer.render(renderer.capture(env)[None]).shape == (1, shape[0] // 4, shape[1] // 4, 3)
     assert renderer.state_size < 20

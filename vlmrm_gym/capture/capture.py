@@ -10,7 +10,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import EnvRenderer, StateRenderer, States
+from vlmrm_gym.rendering.states import EnvRenderer, States
 from vlmrm_gym.rendering.stored import FrameStore, check_frame, resize
 
 
@@ -45,8 +45,8 @@ class ClassicControlCapture(Capture):
     The appearance are the attributes that the frame depends on besides the state, with the values that are drawn.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], renderer: StateRenderer, appearance: Mapping[str, float]) -> None:
-        self._env: Any = env.unwrapped
+    def __init__(self, env: gym.Env[Any, Any], renderer: Any, appearance: Mapping[str, float]) -> None:
+        self._env: Any = env
         self._renderer, self._appearance = renderer, appearance
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,24 +14,19 @@ from numpy.typing import NDArray
 from vlmrm_gym import envs
 from vlmrm_gym.capture.capture import Capture, ClassicControlCapture, DrawingCapture, FrameCapture
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import QUALITIES, EnvRenderer, Quality, StateRenderer, States, side_by_side
+from vlmrm_gym.rendering.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
 from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.validation import check_choice, short_repr
 
 # MuJoCo and pygame are imported only where they are needed.
 
-Kind = Literal["mujoco", "cart-pole", "mountain car"]
-_CLASSIC_CONTROL: Mapping[Kind, tuple[tuple[type, ...], Mapping[str, float]]] = {
-    "cart-pole": (
-        (CartPoleEnv, envs.CartPole),
-        {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400},
-    ),
-    "mountain car": (
-        (Continuous_MountainCarEnv, envs.MountainCar),
-        {"min_position": -1.2, "max_position": 0.6, "goal_position": 0.45, "screen_width": 600, "screen_height": 400},
-    ),
+_CART_POLE = {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400}
+_CAR = {"min_position": -1.2, "max_position": 0.6, "goal_position": 0.45, "screen_width": 600, "screen_height": 400}
+_APPEARANCES: Mapping[type, Mapping[str, float]] = {
+    **dict.fromkeys((CartPoleEnv, envs.CartPole), _CART_POLE),
+    **dict.fromkeys((Continuous_MountainCarEnv, envs.MountainCar), _CAR),
 }
-"""Classes, and attributes that their frames depend on besides the state, with the only values that we can draw."""
+"""Attributes that frames of a class depend on besides the state, with the only values that we can draw."""
 
 _PASSTHROUGH = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.RecordVideo)
 """Wrappers that override `render` without changing the frame."""
@@ -65,7 +60,7 @@ class StateView:
     def size(self) -> tuple[int, int] | None:
         """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
         own = self._renderer
-        return (own.height, own.width) if isinstance(own, StateRenderer) else None
+        return None if isinstance(own, FrameStore) else (own.height, own.width)
 
     def pin_camera(self) -> None:
         """If the view uses the environment's own camera, make the environment render with the same one."""
@@ -91,26 +86,24 @@ class StateView:
         self._capture = self._make_capture(renderer)
         return renderer
 
-    def _make_capture(self, renderer: Any, view: EnvRenderer | None = None) -> Capture:
+    def _make_capture(self, renderer: Any, view: Any = None) -> Capture:
         """Reads states for a renderer; `view` is this environment's own of the same size, if that is another's."""
         if isinstance(renderer, FrameStore):
             return FrameCapture(self._env, renderer)
-        kind = _renderer_kind(self._env)
-        if kind == "mujoco":
-            from vlmrm_gym.capture.mujoco import MuJoCoCapture
-
-            cameras: Any = view or renderer
-            return MuJoCoCapture(self._env, renderer, cameras.cameras, own_camera=self._own_camera, trial=self._trial)
-        assert kind is not None
         own: Any = self._env.unwrapped
-        textured = {"textured": own.textured} if hasattr(own, "textured") else {}
-        return ClassicControlCapture(self._env, renderer, {**_CLASSIC_CONTROL[kind][1], **textured})
+        if (appearance := _APPEARANCES.get(type(own))) is not None:
+            textured = {"textured": own.textured} if isinstance(own, envs.MountainCar) else {}
+            return ClassicControlCapture(own, renderer, {**appearance, **textured})
+        from vlmrm_gym.capture.mujoco import MuJoCoCapture
 
-    def use_renderer(self, renderer: EnvRenderer) -> None:
+        cameras = (view or renderer).cameras
+        return MuJoCoCapture(self._env, renderer, cameras, own_camera=self._own_camera, trial=self._trial)
+
+    def use_renderer(self, renderer: Any) -> None:
         """Capture states from now on for a renderer that another environment's view has made."""
-        if isinstance(self._renderer, FrameStore) or not isinstance(renderer, StateRenderer):
-            if self._renderer.is_equivalent(renderer):
-                return
+        if isinstance(self._renderer, FrameStore) and isinstance(renderer, FrameStore):
+            return
+        if isinstance(self._renderer, FrameStore) or isinstance(renderer, FrameStore):
             raise ValueError(
                 "`env` must have environments that are all drawn from their states, or none. Received some whose "
                 "frames are stored. Wrap all in the same wrappers."
@@ -151,59 +144,34 @@ def check_renders(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
         )
 
 
-def make_renderer(
-    env: gym.Env[Any, Any],
-    render_size: Callable[[int, int], tuple[int, int]] | None = None,
-    *,
-    camera: Any = None,
-    quality: Quality = "fast",
-) -> EnvRenderer:
-    """Make the renderer of an environment, which stays unchanged.
+def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Quality = "fast") -> Any:
+    """Make the `EnvRenderer` of an environment that renders arrays, at its own size. The environment stays unchanged.
 
     Environments with a MuJoCo scene (see `find_scene`), cart-pole and continuous mountain car are drawn from their
-    states, at any size. The frames of any other environment are stored as they are. A ValueError for an unknown quality
-    or camera, or a camera that the environment cannot render from.
-
-    Args:
-        env: An environment made with `render_mode="rgb_array"`.
-        render_size: Maps (height, width) of the environment's own frames to the size to draw, in pixels. None: the
-            same size.
-        camera: MuJoCo only: one camera or several, see `cameras.make_cameras`. None: the environment's own.
-        quality: MuJoCo only; see `MuJoCoRenderer`.
+    states, at any size. The frames of any other environment are stored as they are. `camera` (see
+    `cameras.make_cameras`; None: the environment's own) and `quality` (see `MuJoCoRenderer`) are for MuJoCo only.
     """
     check_choice("quality", quality, QUALITIES)
-    unwrapped: Any = env.unwrapped
-    kind = _renderer_kind(env)
-    cameras = None if camera is None else choose_cameras(env, camera)
+    own: Any = env.unwrapped
+    scene, cameras = _find_scene(env), None if camera is None else choose_cameras(env, camera)
     if camera is not None and cameras is None:
-        raise ValueError(
-            f"`camera` is for MuJoCo environments. Received {short_repr(camera)} for {unwrapped}, which has one "
-            "view. Leave it out."
-        )
-    if kind is None:
-        return FrameStore()
-    scene = _find_scene(env)
+        received = f"Received {short_repr(camera)} for {own}, which has one view. Leave it out."
+        raise ValueError(f"`camera` is for MuJoCo environments. {received}")
     if scene is not None:
-        from vlmrm_gym.rendering.env_viewers import PhysicsScene, find_camera, own_size
+        from vlmrm_gym.rendering.env_viewers import find_camera, find_look, own_size
         from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 
-        own = None if isinstance(scene, PhysicsScene) else scene.mujoco_renderer
-        size = own_size(scene)
-        return MuJoCoRenderer(
-            scene.model,
-            *(size if render_size is None else render_size(*size)),
-            camera=find_camera(scene) if cameras is None else cameras,
-            quality=quality,
-            visual_options=own and own._vopt,
-            max_geom=own.max_geom if own else 10_000,
-        )
-    size = unwrapped.screen_height, unwrapped.screen_width
-    height, width = size if render_size is None else render_size(*size)
+        cameras, (options, max_geom) = cameras or find_camera(scene), find_look(scene)
+        look = {"quality": quality, "visual_options": options, "max_geom": max_geom}
+        return MuJoCoRenderer(scene.model, *own_size(scene), camera=cameras, **look)
+    if not is_drawn_from_states(env):
+        return FrameStore()
     from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 
-    if kind == "cart-pole":
-        return CartPoleRenderer(height, width)
-    return MountainCarRenderer(height, width, textured=getattr(unwrapped, "textured", False))
+    if isinstance(own, CartPoleEnv):
+        return CartPoleRenderer(own.screen_height, own.screen_width)
+    textured = isinstance(own, envs.MountainCar) and own.textured
+    return MountainCarRenderer(own.screen_height, own.screen_width, textured=textured)
 
 
 def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
@@ -219,19 +187,10 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
 
 def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
     """Whether an environment is drawn from its states, as long as these determine what it shows."""
-    return _renderer_kind(env) is not None and not _is_redrawn(env)
-
-
-def _renderer_kind(env: gym.Env[Any, Any]) -> Kind | None:
-    """The renderer that draws an environment from its states; None if its frames are stored."""
-    if _find_scene(env) is not None:
-        return "mujoco"
-    if not _is_redrawn(env):
-        for kind, (classes, appearance) in _CLASSIC_CONTROL.items():
-            own = env.unwrapped
-            if type(own) in classes and all(getattr(own, name) == value for name, value in appearance.items()):
-                return kind
-    return None
+    own, appearance = env.unwrapped, _APPEARANCES.get(type(env.unwrapped))
+    if appearance is not None:
+        return not _is_redrawn(env) and all(getattr(own, name) == value for name, value in appearance.items())
+    return _find_scene(env) is not None and not _is_redrawn(env)
 
 
 def _is_redrawn(env: gym.Env[Any, Any]) -> bool:

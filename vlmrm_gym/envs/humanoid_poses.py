@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds, worst_margin
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
-from vlmrm_gym.envs.states import NEAR_MISS, Numbers, Rows, StatePath
+from vlmrm_gym.envs.states import NEAR_MISS, Numbers, Rows, StatePath, worst_margin
 
 
 @dataclass(frozen=True, kw_only=True)

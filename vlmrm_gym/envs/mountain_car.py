@@ -91,8 +91,5 @@ class MountainCarStates(TaskStates):
     def paths(self) -> Sequence[StatePath]:
         """Over the position."""
         positions = np.linspace(self._low, self._high, 91)
-        return [
-            StatePath(
-                title="Position of the car", axis="position", positions=positions, states=positions[:, None].copy()
-            )
-        ]
+        states = positions[:, None].copy()
+        return [StatePath(title="Position of the car", axis="position", positions=positions, states=states)]

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rendering.scene_changes import CAMERA_FIELD, SceneChange
-from vlmrm_gym.rendering.states import Renderer, StateRenderer, States
+from vlmrm_gym.rendering.states import Renderer, States
+from vlmrm_gym.rendering.stored import FrameStore
 
 Size = tuple[int, int]
 """(height, width), in pixels."""
@@ -16,7 +17,7 @@ class Drawings:
     """Draws states at other sizes, and from other cameras, than the renderer of a model does."""
 
     def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
+        self._renderer: Any = renderer
         self._wanted: tuple[Size | None, str] = None, repr(None)
         self._other: Any = None
         """The renderer of the last wanted size and cameras; None: the model's."""
@@ -51,8 +52,8 @@ class Drawings:
         if (wanted := (size, repr(camera))) != self._wanted:
             self.close()
             self._wanted, self._other = wanted, None
-            if isinstance(self._renderer, StateRenderer) and wanted != (None, repr(None)):
-                other: Any = self._renderer if camera is None else self._renderer.from_cameras(camera)  # pyright: ignore[reportAttributeAccessIssue]
+            if not isinstance(self._renderer, FrameStore) and wanted != (None, repr(None)):
+                other: Any = self._renderer if camera is None else self._renderer.from_cameras(camera)
                 self._other = other.at_size(lambda *own: size or own)
         return self._other or self._renderer
 

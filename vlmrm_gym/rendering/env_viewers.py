@@ -63,6 +63,13 @@ def own_size(scene: Any) -> tuple[int, int]:
     return scene.mujoco_renderer.height, scene.mujoco_renderer.width
 
 
+def find_look(scene: Any) -> tuple[Mapping[int, bool] | None, int]:
+    """The visual options and the maximum number of geoms that an environment renders with."""
+    if isinstance(scene, PhysicsScene):
+        return None, 10_000
+    return scene.mujoco_renderer._vopt, scene.mujoco_renderer.max_geom
+
+
 def find_camera(scene: Any) -> mujoco.MjvCamera:
     """The camera that an environment renders with: of a `MujocoRenderer`, its `camera_id` and `default_cam_config`.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -70,19 +70,6 @@ class EnvRenderer(Renderer, Protocol):
 
     def is_equivalent(self, other: "Renderer") -> bool:
         """Whether this renderer, given scene changes, renders the same frames as another one."""
-        ...
-
-
-@runtime_checkable
-class StateRenderer(EnvRenderer, Protocol):
-    """A renderer whose states are rows of numbers, and whose frames have a size of its own, in pixels."""
-
-    height: int
-    width: int
-
-    @property
-    def state_size(self) -> int:
-        """Number of values in a state."""
         ...
 
 
