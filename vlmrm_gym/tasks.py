@@ -73,9 +73,6 @@ def register(task: Task) -> None:
 
     Args:
         task: The record. An earlier one with the same ID is replaced.
-
-    Raises:
-        gymnasium.error.Error: The ID is not of the form "namespace/Name-v0".
     """
     views = {} if task.camera is None else {"camera": task.camera}
     gym.register(
@@ -122,32 +119,29 @@ CART_POLE_TRAINING: Mapping[str, Any] = {
     "exploration_final_eps": 0.05,
     "policy_kwargs": {"net_arch": [128, 128]},
 }
-MOUNTAIN_CAR_TRAINING: Mapping[str, Any] = {
+_SAC: Mapping[str, Any] = {
     "algorithm": "SAC",
-    "n_steps": 40_000,
     "n_envs_per_worker": 8,
-    "learning_starts": 4_800,
     "train_freq": 1,
     "gradient_steps": 4,
     "batch_size": 256,
     "learning_rate": 6e-4,
+    "normalize_observations": True,
+}
+MOUNTAIN_CAR_TRAINING: Mapping[str, Any] = {
+    **_SAC,
+    "n_steps": 40_000,
+    "learning_starts": 4_800,
     "gamma": 0.99,
     # The car has to swing up before the reward guides it to the flag, so exploration has to be persistent.
     "action_noise": {"name": "ActionRepeatNoise", "sigma": 2.0, "hold": 30},
-    "normalize_observations": True,
     "policy_kwargs": {"net_arch": [128, 128]},
 }
 HUMANOID_TRAINING: Mapping[str, Any] = {
-    "algorithm": "SAC",
+    **_SAC,
     "n_steps": 200_000,
-    "n_envs_per_worker": 8,
     "learning_starts": 4_000,
-    "train_freq": 1,
-    "gradient_steps": 4,
-    "batch_size": 256,
-    "learning_rate": 6e-4,
     "gamma": 0.95,
-    "normalize_observations": True,
     "policy_kwargs": {"net_arch": [256, 256]},
 }
 """Defaults of trainings; benchmarks/RESULTS.md has their results."""

@@ -148,6 +148,21 @@ class ChangingEnv(MujocoEnv, EzPickle):
         return np.concatenate([self.data.qpos, self.data.qvel])
 
 
+class Containing(gym.Env):
+    """Renders a `ChangingEnv` that it contains, as mazes do."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def __init__(self, change=None, size=48):
+        self.inner = ChangingEnv(change, size=size)
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.step, self.render, self.close = self.inner.step, self.inner.render, self.inner.close
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed)
+
+
 def make(change=None, when="reset", *, episode_length=4, **kwargs):
     """The environment with a time limit."""
     return gym.wrappers.TimeLimit(ChangingEnv(change, when, **kwargs), episode_length)

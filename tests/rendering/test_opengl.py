@@ -67,7 +67,7 @@ def test_no_garbage_is_collected_in_a_context_of_ours():
     context.free()
 
 
-@pytest.mark.parametrize("scoring", [None, "episode", "step"])
+@pytest.mark.parametrize("scoring", [None, "episode"])
 def test_pixel_observations_are_unchanged(scoring):
     """Those of an environment that renders itself, with and without the reward around it, which draws on a thread."""
     make = lambda: AddRenderObservation(hopper(max_episode_steps=2), render_only=True)  # noqa: E731

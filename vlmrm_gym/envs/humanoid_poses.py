@@ -1,9 +1,8 @@
 """A library of humanoid poses: legs and arms, in degrees, that can be combined; and what is known of their success.
 
-The success criteria are tested on them, the bundled model is trained on them, and the gallery shows them. A joint
-without a side ("knee") means both sides, mirrored; angles that are not listed are 0. The poses were found by searching
-the humanoid's joint ranges, which are narrower than a person's: its arms rise only 45 degrees above the shoulder, and
-its hips do not turn far enough to lay the shins flat in the lotus position.
+A joint without a side ("knee") means both sides, mirrored; angles that are not listed are 0. The poses were found by
+searching the humanoid's joint ranges, which are narrower than a person's: its arms rise only 45 degrees above the
+shoulder, and its hips do not turn far enough to lay the shins flat in the lotus position.
 """
 
 from collections.abc import Mapping, Sequence
@@ -177,11 +176,7 @@ def _joints() -> Mapping[str, int]:
 
 
 class HumanoidStates(MuJoCoStates):
-    """`qpos`, float64 (N, 24).
-
-    Args:
-        task: A name in `SUCCESS_CRITERIA`; None: success is unknown.
-    """
+    """`qpos`, float64 (N, 24), of a task in `SUCCESS_CRITERIA`; None: success is unknown."""
 
     def __init__(self, task: str | None) -> None:
         success_fn = None if task is None else lambda states: succeeds(task, states)

@@ -23,10 +23,8 @@ class MountainCar(Continuous_MountainCarEnv):
     Observation: float32 (2,): position [-1.2, 0.6] and velocity [-0.07, 0.07]. Action: float32 (1,), the force, from -1
     to 1.
 
-    Args:
-        render_mode: As in Gymnasium.
-        textured: Whether `vlmrm_gym.rendering` renders it photo-like, for scoring and in registered tasks. `render` of
-            this class itself draws as Gymnasium does.
+    `textured` is whether `vlmrm_gym.rendering` renders it photo-like, for scoring and in registered tasks. `render` of
+    this class itself draws as Gymnasium does.
     """
 
     def __init__(self, render_mode: str | None = None, *, textured: bool = True) -> None:

@@ -1,8 +1,4 @@
-"""Frames that environments render themselves through MuJoCo: in which OpenGL context, and from which camera.
-
-These are environments that have a `MujocoRenderer`, as Gymnasium's and Gymnasium-Robotics' do, and those of dm_control
-(through Shimmy), which render from cameras of their models.
-"""
+"""Frames that environments render themselves through MuJoCo: in which OpenGL context, and from which camera."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,9 +35,8 @@ def find_scene(env: gym.Env[Any, Any]) -> Any:
     An environment with a `MujocoRenderer`: itself, or one that it contains, as a maze does; or a `PhysicsScene`.
     """
     unwrapped: Any = env.unwrapped
-    if hasattr(getattr(unwrapped, "_env", None), "physics") and isinstance(
-        getattr(unwrapped, "render_kwargs", None), dict
-    ):
+    shimmy = isinstance(getattr(unwrapped, "render_kwargs", None), dict)
+    if shimmy and hasattr(getattr(unwrapped, "_env", None), "physics"):
         return PhysicsScene(unwrapped)
     for owner in (unwrapped, *vars(unwrapped).values()):
         scene: Any = owner.unwrapped if isinstance(owner, gym.Env) else None

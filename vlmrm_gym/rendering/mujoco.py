@@ -27,15 +27,9 @@ class MuJoCoRenderer:
     any: 24 numbers (192 bytes) for Gymnasium's humanoid. With several cameras a state has several views: each state is
     posed once, and drawn from every camera. The model is copied: later changes are passed as scene changes.
 
-    Args:
-        model: The model.
-        height: Height of the frames, in pixels.
-        width: Width of the frames, in pixels.
-        camera: See `make_cameras`.
-        quality: "faithful" follows the model's settings, with shadows, reflections and antialiasing. "fast" leaves
-            those out and renders rounded geoms with fewer facets, which is several times as fast on a CPU.
-        visual_options: Flags of `mjvOption` and their values, as in `MujocoEnv`.
-        max_geom: Maximum number of geoms in the scene.
+    For `camera` see `make_cameras`; `visual_options` are flags of `mjvOption` and their values, as in `MujocoEnv`. The
+    quality "faithful" follows the model's settings, with shadows, reflections and antialiasing; "fast" leaves those out
+    and renders rounded geoms with fewer facets, which is several times as fast on a CPU.
     """
 
     def __init__(

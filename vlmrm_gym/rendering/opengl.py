@@ -1,7 +1,4 @@
-"""OpenGL without a window: EGL (the default on Linux) or OSMesa. Independent of scenes.
-
-`MUJOCO_GL=egl` or `MUJOCO_GL=osmesa` selects one, as in MuJoCo; a process can use only one of them.
-"""
+"""OpenGL without a window: EGL (the default on Linux) or OSMesa, as `MUJOCO_GL` says; one of them in a process."""
 
 import gc
 import importlib
