@@ -29,11 +29,7 @@ MAX_EPISODE_STEPS_ERROR = (
 
 
 class _Registered:
-    """An environment of a registered ID. Its spec holds the entry point's keyword arguments, without wrappers.
-
-    Wrappers listed in the spec would be applied a second time by `gym.make(env.spec)`, and Gymnasium then refuses
-    `gym.make(env.spec, episode_length=...)`.
-    """
+    """An environment of a registered ID. Its spec lists no wrappers: `gym.make(env.spec)` would apply them again."""
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -91,12 +87,10 @@ def make_vector_task(
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
     task = _get_task(task_id)
-    own = _split_env_kwargs(task, kwargs)
-    base_envs = make_base_vector_env(
-        task, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **own
-    )
-    with close_on_error([base_envs]):
-        return _RegisteredVectorTask(base_envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
+    own = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **_split_env_kwargs(task, kwargs)}
+    envs = make_base_vector_env(task, num_envs, **own)
+    with close_on_error([envs]):
+        return _RegisteredVectorTask(envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
 
 
 def find_task(id: str) -> Task | None:

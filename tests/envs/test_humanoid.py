@@ -21,17 +21,12 @@ def redness(frames):
     return frames[..., 0].mean((1, 2)) / 255
 
 
-@pytest.mark.parametrize("textured", [True, False])
-def test_observations_dynamics_rewards_and_seeding_are_the_base_environments(textured):
+def test_observations_dynamics_rewards_and_seeding_are_the_base_environments():
     """Contract 9: bitwise."""
     base = gym.make("Humanoid-v5", terminate_when_unhealthy=False)
-    world = Humanoid(textured=textured, task="kneel")
-    for seed in (0, 7):
+    for textured, seed in ((True, 0), (False, 7)):
+        world = Humanoid(textured=textured, task="kneel")
         check_environments_match(base, world, num_steps=60, seed=seed, info_comparison="superset")
-
-
-def test_the_registered_task_matches_too():
-    base = gym.make("Humanoid-v5", terminate_when_unhealthy=False)
     env = gym.make("VLMRM/Humanoid-stand-v0", reward=redness)
     check_environments_match(
         base, env, num_steps=20, seed=3, skip_rew=True, skip_render=True, info_comparison="superset"
@@ -48,14 +43,14 @@ def test_unhealthy_states_do_not_terminate():
     assert min(heights) < 1.0  # Humanoid-v5 would have ended the episode
 
 
-@pytest.mark.parametrize("task", ["kneel", "splits", None])
-def test_success_is_of_the_state_after_the_action(task):
+def test_success_is_of_the_state_after_the_action():
     """Without a task it is always False."""
-    env = Humanoid(task=task, textured=False)
-    env.reset(seed=0)
-    assert env.step(STILL)[4]["success"] is False
-    env.set_state(pose(task or "kneel"), np.zeros(23))
-    assert env.step(STILL)[4]["success"] is (task is not None)
+    for task in ("kneel", "splits", None):
+        env = Humanoid(task=task, textured=False)
+        env.reset(seed=0)
+        assert env.step(STILL)[4]["success"] is False
+        env.set_state(pose(task or "kneel"), np.zeros(23))
+        assert env.step(STILL)[4]["success"] is (task is not None)
 
 
 def frame(**kwargs):
@@ -79,21 +74,16 @@ def test_the_default_camera_is_the_papers_and_can_be_changed():
         assert not np.array_equal(frame(camera=camera), papers)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "error"),
-    [
-        ({"quality": "4k"}, "`quality` must be one of 'fast', 'faithful'"),
-        ({"textured": "yes"}, "`textured` must be True or False. Received 'yes'"),
-        ({"task": "backflip"}, "`task` must be one of 'kneel', 'lotus'"),
-        ({"start_near_goal": 1.5}, r"`start_near_goal` must be a number from 0 to 1\. Received 1.5\."),
-    ],
-)
-def test_bad_arguments(kwargs, error):
-    with pytest.raises(ValueError, match=error):
-        gym.make("VLMRM/Humanoid-stand-v0", **kwargs)
-
-
-def test_a_task_without_a_prompt_asks_for_one():
+def test_bad_arguments():
+    for id, kwargs, error in (
+        ("stand-v0", {"quality": "4k"}, "`quality` must be one of 'fast', 'faithful'"),
+        ("stand-v0", {"textured": "yes"}, "`textured` must be True or False. Received 'yes'"),
+        ("stand-v0", {"task": "backflip"}, "`task` must be one of 'kneel', 'lotus'"),
+        ("stand-v0", {"start_near_goal": 1.5}, r"`start_near_goal` must be a number from 0 to 1\. Received 1.5\."),
+        ("v0", {"prompt": "a robot", "start_near_goal": 0.5}, "`start_near_goal` needs a task, whose pose is known"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            gym.make(f"VLMRM/Humanoid-{id}", **kwargs)
     with pytest.raises(TypeError, match=r"`prompt` must be a text or a list of texts\. Received None"):
         gym.make("VLMRM/Humanoid-v0")
 
@@ -112,7 +102,7 @@ def starts(probability, episodes=60, task="splits"):
     return np.stack([(env.reset(), env.data.qpos.copy())[1] for _ in range(episodes)])
 
 
-@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
+@pytest.mark.parametrize("task", ["splits", "hands-on-hips"])
 def test_episodes_may_start_anywhere_on_the_way_to_the_goal(task):
     states = starts(1.0, task=task)
     body = Body(states)
@@ -136,11 +126,6 @@ def test_what_is_observed_at_the_start_is_that_state():
     env = Humanoid(task="splits", textured=False, start_near_goal=1.0)
     observation, _ = env.reset(seed=2)
     np.testing.assert_array_equal(observation[:22], env.data.qpos[2:])
-
-
-def test_a_start_near_the_goal_needs_a_task():
-    with pytest.raises(ValueError, match=r"`start_near_goal` needs a task, whose pose is known\. Received 0\.5"):
-        gym.make("VLMRM/Humanoid-v0", prompt="a humanoid robot lying on its back", start_near_goal=0.5)
 
 
 def test_every_task_is_registered():

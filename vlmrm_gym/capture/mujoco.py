@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture.capture import Capture
 from vlmrm_gym.capture.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
-from vlmrm_gym.rendering.cameras import set_fields
+from vlmrm_gym.rendering.cameras import from_fields
 from vlmrm_gym.rendering.env_viewers import (
     PhysicsScene,
     discard_viewer,
@@ -53,11 +53,8 @@ class MuJoCoCapture(Capture):
         self._renderer, self._own_camera, self._trial = renderer, own_camera, trial
         self._cameras = cameras
         shown = env.unwrapped if trial is None else env
-        self._viewer = (
-            PhysicsWatch(shown, self._scene)
-            if isinstance(self._scene, PhysicsScene)
-            else ViewerWatch(shown, self._scene, renderer)
-        )
+        is_physics = isinstance(self._scene, PhysicsScene)
+        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(shown, self._scene, renderer)
         self._camera_change = self._compare_cameras()
         self._last_changes: tuple[SceneChange, SceneChange] | None = None
         self._last_with_camera: SceneChange | None = None
@@ -98,12 +95,7 @@ class MuJoCoCapture(Capture):
         return self._renderer.capture(self._scene), self._with_camera(change)
 
     def _trial_passes(self) -> bool:
-        if self._trial is None:
-            return True
-        if self._trial.failed:
-            return False
-        self._viewer.prepare()
-        return self._trial(self._scene, self._viewer, self._renderer, own_camera=self._own_camera)
+        return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._own_camera)
 
     def _compare_cameras(self) -> SceneChange | None:
         """How the cameras differ from those of the renderer."""
@@ -148,11 +140,14 @@ class Trial:
         if self._num_resets & (self._num_resets - 1) == 0:
             self._num_due = max(self._num_due, 1)
 
-    def __call__(self, scene: Any, watch: Watch, renderer: MuJoCoRenderer, *, own_camera: bool) -> bool:
+    def __call__(self, scene: Any, watch: Watch, renderer: MuJoCoRenderer, own_camera: bool) -> bool:
         """Whether the current state is drawn as the environment renders it, from its `own_camera` or a chosen one.
 
         Model and data of the scene must be restored afterwards.
         """
+        if self.failed:
+            return False
+        watch.prepare()
         if self._num_due == 0:
             return True
         self._num_due -= 1
@@ -162,7 +157,10 @@ class Trial:
         shown = render_own(self._env)
         if is_first and not own_camera:  # it is not pinned, and a new viewer of Gymnasium's has chosen it
             camera = watch.camera()
-        drawn = _draw(model, state, camera, own_size(scene), renderer)
+        _, options, max_geom = renderer.look
+        look = {"quality": "faithful", "visual_options": options, "max_geom": max_geom}
+        with closing(MuJoCoRenderer(model, *own_size(scene), camera=from_fields(camera), **look)) as own:
+            drawn = own.render(state[None])[0]
         if is_first and isinstance(find_viewer(drawer), OffScreenViewer):
             discard_viewer(drawer)
         self.failed = not np.array_equal(drawn, shown)
@@ -175,19 +173,3 @@ class Trial:
         elif self._num_due == 0:
             self._last_passed = self._num_resets
         return not self.failed
-
-
-def _draw(
-    model: mujoco.MjModel,
-    state: NDArray[np.float64],
-    fields: Mapping[str, Any],
-    size: tuple[int, int],
-    renderer: MuJoCoRenderer,
-) -> NDArray[np.uint8]:
-    """A state at faithful quality, from the camera with these fields: uint8 (H, W, 3)."""
-    camera = mujoco.MjvCamera()
-    set_fields(camera, fields)
-    _, options, max_geom = renderer.look
-    own = MuJoCoRenderer(model, *size, camera=camera, quality="faithful", visual_options=options, max_geom=max_geom)
-    with closing(own):
-        return own.render(state[None])[0]

@@ -154,16 +154,13 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class Watch(ABC):
-    """Follows the camera that an environment renders with, and detects frames that show more than its state.
+    """Follows the camera that an environment renders with, and detects frames that show more than its state."""
 
-    `options` are those that its states are drawn with.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], scene: Any, options: mujoco.MjvOption) -> None:
+    def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
         self._env, self._scene = env, scene
         self._code = _render_methods(env, scene)
         self._size = own_size(scene)
-        shown = options.flags
+        shown = make_options(renderer.look[1]).flags
         self._shows_islands = bool(shown[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
         self._shows_dynamics = any(shown[flag] for flag in _DYNAMIC) or bool(
@@ -199,8 +196,8 @@ class Watch(ABC):
 class PhysicsWatch(Watch):
     """Watches an environment of dm_control's, whose `render_kwargs` may ask for more than the model."""
 
-    def __init__(self, env: gym.Env[Any, Any], scene: PhysicsScene) -> None:
-        super().__init__(env, scene, mujoco.MjvOption())
+    def __init__(self, env: gym.Env[Any, Any], scene: PhysicsScene, renderer: MuJoCoRenderer) -> None:
+        super().__init__(env, scene, renderer)
         self._camera: Mapping[str, Any] = {}
 
     def camera(self) -> Mapping[str, Any]:
@@ -225,7 +222,7 @@ class ViewerWatch(Watch):
 
     def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
         own, (_, options, max_geom) = scene.mujoco_renderer, renderer.look
-        super().__init__(env, scene, make_options(options))
+        super().__init__(env, scene, renderer)
         self._first = self._camera = get_fields(find_camera(scene))
         self._camera_numbers: tuple[Any, ...] | None = None
         self._configuration = options, max_geom, own.width, own.height

@@ -120,6 +120,13 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
     return made
 
 
+def from_fields(fields: Mapping[str, Any]) -> mujoco.MjvCamera:
+    """A camera with these fields; the values are not validated."""
+    camera = mujoco.MjvCamera()
+    set_fields(camera, fields)
+    return camera
+
+
 def set_fields(camera: mujoco.MjvCamera, fields: Mapping[str, Any]) -> None:
     """Set fields of a camera; the values are not validated."""
     for field, value in fields.items():

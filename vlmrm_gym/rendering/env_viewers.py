@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer, OffScreenViewer
 
-from vlmrm_gym.rendering.cameras import TYPES, get_fields, set_fields
+from vlmrm_gym.rendering.cameras import TYPES, from_fields, get_fields, set_fields
 from vlmrm_gym.rendering.opengl import as_current
 
 CameraFields = Mapping[str, Any]
@@ -71,8 +71,8 @@ def find_camera(scene: Any) -> mujoco.MjvCamera:
     What these leave open, Gymnasium takes from the state of the first call of `render`. Before that call it is taken
     from the initial pose, so that the frame of a state does not depend on earlier ones: see `pin_camera`.
     """
-    camera = mujoco.MjvCamera()
     if isinstance(scene, PhysicsScene):
+        camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(scene.model, camera)
         chosen = scene.env.render_kwargs.get("camera_id", -1)
         camera.fixedcamid = scene.model.camera(chosen).id if isinstance(chosen, str) else chosen
@@ -80,7 +80,7 @@ def find_camera(scene: Any) -> mujoco.MjvCamera:
         return camera
     renderer = scene.mujoco_renderer
     viewer = find_viewer(renderer)
-    set_fields(camera, _initial_camera(scene) if viewer is None else get_fields(viewer.cam))
+    camera = from_fields(_initial_camera(scene) if viewer is None else get_fields(viewer.cam))
     camera.type, camera.fixedcamid = camera_type(renderer), renderer.camera_id
     return camera
 

@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.cameras import Cameras, get_fields, make_cameras, set_fields
+from vlmrm_gym.rendering.cameras import Cameras, from_fields, get_fields, make_cameras
 from vlmrm_gym.rendering.opengl import OpenGLContext, make_context
 from vlmrm_gym.rendering.scene_changes import AppliedChanges, SceneChange, same_sizes
 from vlmrm_gym.rendering.states import Quality, check_states
@@ -121,9 +121,7 @@ class MuJoCoRenderer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._cameras = [mujoco.MjvCamera() for _ in state["_cameras"]]
-        for camera, fields in zip(self._cameras, state["_cameras"], strict=True):
-            set_fields(camera, fields)
+        self._cameras = [from_fields(fields) for fields in state["_cameras"]]
 
 
 class _Canvas:
