@@ -8,7 +8,7 @@ from gymnasium.utils.env_match import check_environments_match
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from vlmrm_gym.envs import Humanoid
+from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_body import Body
 from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA

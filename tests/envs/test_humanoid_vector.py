@@ -8,7 +8,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from vlmrm_gym.envs import Humanoid
+from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.infos import STATE_KEY
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.envs import CartPole, Humanoid, MountainCar
+from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.envs.cartpole import CartPoleStates
+from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_poses import HumanoidStates, near_poses, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA

@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 from numpy.typing import NDArray
 
-from vlmrm_gym.capture.capture import Capture
 from vlmrm_gym.capture.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
 from vlmrm_gym.rendering.cameras import from_fields
 from vlmrm_gym.rendering.env_viewers import (
@@ -31,7 +30,7 @@ _FIRST = 2
 """Number of states that a `Trial` tries at first."""
 
 
-class MuJoCoCapture(Capture):
+class MuJoCoCapture:
     """Reads the states of an environment with a scene (see `find_scene`), and all that changes in its model and camera.
 
     Where the environment shows what no state contains, such as markers, its own frames are captured (see `Watch`), and
@@ -68,6 +67,9 @@ class MuJoCoCapture(Capture):
     def reset(self) -> None:
         """See `Capture`."""
         self._after_reset = True
+
+    def close(self) -> None:
+        """See `Capture`."""
 
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
         """The state, float64 (state_size,), and how the scene differs from the renderer's."""

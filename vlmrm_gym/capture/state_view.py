@@ -8,14 +8,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym import envs
-from vlmrm_gym.capture.capture import Capture, ClassicControlCapture, DrawingCapture, FrameCapture
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
-from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.rendering.stored import FrameStore, check_frame, resize
 from vlmrm_gym.validation import check_choice, short_repr
 
 # MuJoCo and pygame are imported only where they are needed.
@@ -30,6 +30,67 @@ _APPEARANCES: Mapping[type, Mapping[str, float]] = {
 
 _PASSTHROUGH = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.RecordVideo)
 """Wrappers that override `render` without changing the frame."""
+
+
+class Capture:
+    """Called, it reads the state of one environment for one renderer: a row, and how the scene differs from its."""
+
+    def reset(self) -> None:
+        """Call this after every reset of the environment: changes that only resets make are looked for then."""
+
+    def close(self) -> None:
+        """Free the graphics resources, if there are any."""
+
+
+class FrameCapture(Capture):
+    """Captures the frames that an environment renders."""
+
+    def __init__(self, env: gym.Env[Any, Any], renderer: FrameStore) -> None:
+        self._env, self._renderer = env, renderer
+
+    def __call__(self) -> tuple[NDArray[np.uint8], None]:
+        """A copy of the current frame, uint8 (H, W, 3)."""
+        return self._renderer.capture(self._env), None
+
+
+class ClassicControlCapture(Capture):
+    """Reads the states of cart-pole or mountain car. Once the appearance has changed, the environment's own frames."""
+
+    def __init__(self, env: gym.Env[Any, Any], renderer: Any, appearance: Mapping[str, float]) -> None:
+        self._env: Any = env
+        self._renderer, self._appearance = renderer, appearance
+
+    def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
+        """The state, float64 (state_size,), with the frame if the renderer would draw another one."""
+        if getattr(self._env, "state", None) is None:
+            raise ResetNeeded(f"{self._env} has no state to draw yet. Call `reset` first.")
+        state = self._renderer.capture(self._env)
+        if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
+            return state, None
+        frame = check_frame(self._env.render())
+        return state, SceneChange(frame=resize(frame, self._renderer.height, self._renderer.width))
+
+
+class DrawingCapture(Capture):
+    """Draws every state at once and captures the frame, for a later renderer that cannot draw this environment."""
+
+    def __init__(self, capture: Any, renderer: EnvRenderer, state_size: int) -> None:
+        self._capture, self._renderer, self._state_size = capture, renderer, state_size
+
+    def reset(self) -> None:
+        """See `Capture`."""
+        self._capture.reset()
+
+    def __call__(self) -> tuple[NDArray[np.float64], SceneChange]:
+        """Zeros, float64 (state_size,), and the current frame as a scene change."""
+        state, change = self._capture()
+        frame = States(state[None], [change]).draw(self._renderer)[0]
+        return np.zeros(self._state_size), SceneChange(frame=frame)
+
+    def close(self) -> None:
+        """See `Capture`."""
+        self._capture.close()
+        self._renderer.close()
 
 
 class StateView:
@@ -91,7 +152,7 @@ class StateView:
         self._capture = self._make_capture(renderer)
         return renderer
 
-    def _make_capture(self, renderer: Any, view: Any = None) -> Capture:
+    def _make_capture(self, renderer: Any, view: Any = None) -> Any:
         """Reads states for a renderer; `view` is this environment's own of the same size, if that is another's."""
         if isinstance(renderer, FrameStore):
             return FrameCapture(self._env, renderer)
