@@ -1,8 +1,6 @@
 """MuJoCo scenes rendered from states."""
 
-import os
 import pickle
-import subprocess
 import sys
 
 import gymnasium as gym
@@ -216,27 +214,6 @@ def test_a_tracked_body_with_a_lookat_is_a_free_camera_as_in_the_published_code(
     assert make_camera(model, {"trackbodyid": 1}).type == mujoco.mjtCamera.mjCAMERA_TRACKING
     assert make_camera(model, {"fixedcamid": 0}).type == mujoco.mjtCamera.mjCAMERA_FIXED
     assert make_camera(model, {"type": mujoco.mjtCamera.mjCAMERA_FREE}).type == mujoco.mjtCamera.mjCAMERA_FREE
-
-
-DRAW = """
-import gymnasium as gym
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
-env = gym.make('Hopper-v5'); env.reset(seed=0)
-renderer = MuJoCoRenderer(env.unwrapped.model, 48, 48)
-print(int(renderer.render(renderer.capture(env)[None]).sum()))
-"""
-
-
-def draw_in_a_process(**environment):
-    # Without what this process, which draws already, has set for itself.
-    environment = {name: value for name, value in os.environ.items() if name != "PYOPENGL_PLATFORM"} | environment
-    return subprocess.run([sys.executable, "-c", DRAW], capture_output=True, text=True, env=environment)
-
-
-def test_osmesa_renders_like_egl():
-    egl, osmesa = (draw_in_a_process(MUJOCO_GL=name) for name in ("egl", "osmesa"))
-    assert (egl.returncode, osmesa.returncode) == (0, 0), egl.stderr + osmesa.stderr
-    assert int(egl.stdout.split()[-1]) == pytest.approx(int(osmesa.stdout.split()[-1]), rel=0.01)
 
 
 def test_a_library_that_cannot_be_loaded_names_the_package(monkeypatch):
