@@ -127,9 +127,7 @@ class Trial:
     """Draws states both ways: as the environment renders them, and as a renderer does, with shadows and reflections.
 
     Two states are tried at first, and the first one after the second reset, the fourth, the eighth and so on. As long
-    as the pixels are equal, states are captured; from a difference on, the environment's frames.
-
-    `failed`: frames are stored without trying, because a wrapper changes what the environment renders.
+    as the pixels are equal, states are captured; from a difference on, or with `failed`, the environment's frames.
     """
 
     def __init__(self, env: gym.Env[Any, Any], *, failed: bool) -> None:
@@ -143,10 +141,7 @@ class Trial:
             self._num_due = max(self._num_due, 1)
 
     def __call__(self, scene: Any, watch: Watch, renderer: MuJoCoRenderer, own_camera: bool) -> bool:
-        """Whether the current state is drawn as the environment renders it, from its `own_camera` or a chosen one.
-
-        Model and data of the scene must be restored afterwards.
-        """
+        """Whether the state is drawn as the environment renders it. Model and data must be restored afterwards."""
         if self.failed:
             return False
         watch.prepare()

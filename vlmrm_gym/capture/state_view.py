@@ -94,10 +94,9 @@ class DrawingCapture(Capture):
 
 
 class StateView:
-    """Captures the states of an environment made with `render_mode="rgb_array"`, and draws them.
+    """Captures the states of an environment made with `render_mode="rgb_array"`, and draws them; see `make_renderer`.
 
-    For `camera` and `quality` see `make_renderer`. Without `pin` the environment stays unchanged until `pin_camera` is
-    called.
+    Without `pin` the environment stays unchanged until `pin_camera` is called.
     """
 
     def __init__(
@@ -181,10 +180,7 @@ class StateView:
             self._capture = DrawingCapture(self._make_capture(own), own, renderer.state_size)
 
     def render(self) -> Any:
-        """The current frame, drawn as the model sees it but at the environment's own size: uint8 (H, W, 3).
-
-        Several views are side by side: (H, V * W, 3).
-        """
+        """The frame as the model sees it, but at the environment's own size: uint8 (H, W, 3), views side by side."""
         if isinstance(self._renderer, FrameStore):
             return self._env.render()
         state, change = self._view_capture()

@@ -125,10 +125,7 @@ _CANDIDATES = 4
 
 
 def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArray[np.float64]:
-    """A pose of `LEGS` and `ARMS`, on the floor at the origin: `qpos`, float64 (24,).
-
-    `yaw` is the heading in degrees; 0 faces the paper's camera.
-    """
+    """A pose of `LEGS` and `ARMS` on the floor at the origin: `qpos`, float64 (24,). `yaw`: heading in degrees."""
     body = LEGS[legs]
     qpos = np.zeros(plain_model().nq)
     qpos[3:_ROOT_SIZE] = orientation(yaw, body.pitch, body.roll)

@@ -16,12 +16,9 @@ class MountainCar(Continuous_MountainCarEnv):
 
     Nothing terminates, since that would leak the task. Up to the step that reaches the goal, observations, rewards and
     seeding are bitwise those of MountainCarContinuous-v0. From then on the car stays where it is, and the reward is the
-    action cost.
+    action cost. `info["success"]` (bool) is whether the goal has been reached in this episode.
 
-    `info["success"]` (bool) is whether the goal has been reached in this episode.
-
-    Observation: float32 (2,): position [-1.2, 0.6] and velocity [-0.07, 0.07]. Action: float32 (1,), the force, from -1
-    to 1.
+    Observation: float32 (2,): position [-1.2, 0.6] and velocity [-0.07, 0.07]. Action: float32 (1,), a force [-1, 1].
 
     `textured` is whether `vlmrm_gym.rendering` renders it photo-like, for scoring and in registered tasks. `render` of
     this class itself draws as Gymnasium does.

@@ -64,10 +64,7 @@ def as_current(context: Any) -> Iterator[None]:
 
 
 def make_context(width: int, height: int) -> OpenGLContext:
-    """Make an OpenGL context with a framebuffer of this size, in pixels; it is not current yet.
-
-    With EGL, MUJOCO_EGL_DEVICE_ID chooses the device. The error for a missing library names the package.
-    """
+    """Make an OpenGL context with a framebuffer of this size, in pixels. MUJOCO_EGL_DEVICE_ID chooses EGL's device."""
     global _started_in
     name = backend()
     if name and _started_in not in (None, os.getpid()):
