@@ -122,15 +122,14 @@ def rendered_from_cameras(env):
     """What Gymnasium's viewer renders from each of `CAMERAS`."""
     own, frames = viewer(env), []
     own.make_context_current()
-    for kind in ("FREE", "TRACKING", "FIXED"):
+    for kind, fields in (
+        ("FREE", {"distance": 3.0, "elevation": -30.0, "azimuth": 20.0, "lookat": (0, 0, 0.5)}),
+        ("TRACKING", {"trackbodyid": 1, "distance": 2.0}),
+        ("FIXED", {"fixedcamid": 0}),
+    ):
         mujoco.mjv_defaultFreeCamera(env.model, own.cam)
-        own.cam.type = getattr(mujoco.mjtCamera, f"mjCAMERA_{kind}")
-        if kind == "FREE":
-            own.cam.distance, own.cam.elevation, own.cam.azimuth, own.cam.lookat[:] = 3.0, -30.0, 20.0, (0, 0, 0.5)
-        elif kind == "TRACKING":
-            own.cam.trackbodyid, own.cam.distance = 1, 2.0
-        else:
-            own.cam.fixedcamid = 0
+        for name, value in {"type": getattr(mujoco.mjtCamera, f"mjCAMERA_{kind}"), **fields}.items():
+            setattr(own.cam, name, value)
         frames.append(own.render("rgb_array"))
     return np.concatenate(frames, axis=1)
 
@@ -156,16 +155,11 @@ class Redrawn(gym.Wrapper):
         return self.env.render()
 
 
-def test_stored_views_follow_a_body(env):
-    """Also of an environment whose frames are stored."""
+def test_views_from_chosen_cameras_are_stored_with_markers_and_follow_a_body(env):
     env.step(PUSH)
     view = StateView(Redrawn(env), camera=CAMERAS)
     np.testing.assert_array_equal(view.render(), rendered_from_cameras(env))
     view.close()
-
-
-def test_a_marker_is_seen_from_chosen_cameras(env):
-    """Also of an environment whose frames are stored."""
     for one in (env, Redrawn(env)):
         view = StateView(one, camera=CAMERAS, quality="faithful")
         before = view.render().astype(int)

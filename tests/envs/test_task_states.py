@@ -12,7 +12,7 @@ from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_poses import HumanoidStates, near_poses, pose
+from vlmrm_gym.envs.humanoid_poses import HumanoidStates, pose
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.envs.mountain_car import MountainCarStates
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
@@ -85,14 +85,12 @@ def test_goals_succeed_samples_have_both_classes_and_states_without_negative_mar
 
 def test_the_seed_decides():
     task = make("arms-crossed")
-
-    def draw(seed):
+    drawn = []
+    for seed in (1, 1, 2):
         rng = np.random.default_rng(seed)
         states = task.sample(12, rng)
-        return np.concatenate([states, task.goals(4, rng), mutate(task, states, rng)])
-
-    np.testing.assert_array_equal(draw(1), draw(1))
-    assert not np.array_equal(draw(1), draw(2))
+        drawn.append(np.concatenate([states, task.goals(4, rng), mutate(task, states, rng)]).tobytes())
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_classic_control_at_its_limits():
@@ -117,23 +115,6 @@ def test_classic_control_at_its_limits():
         assert (task.succeeds(states)[0], fails_clearly(task, states)[0]) == (success, wrong), state
 
 
-def test_the_humanoid_is_wrong_as_numbers_from_mujoco_say(rng):
-    model, states = plain_model(), near_poses(300, rng)
-    data, wrong, succeeds = mujoco.MjData(model), [], []
-    for state in states:
-        data.qpos[:] = state
-        mujoco.mj_forward(model, data)
-        up = data.body("torso").xmat[8]
-        height = data.geom("butt").xpos[2]
-        clearance = min(data.geom(foot).xpos[2] - model.geom(foot).size[0] for foot in ("left_foot", "right_foot"))
-        succeeds.append(up >= np.cos(np.deg2rad(30)) and height >= 0.7 and clearance <= 0.04)
-        wrong.append(up < np.cos(np.deg2rad(30)) - 0.2 or height < 0.7 - 0.15 or clearance > 0.04 + 0.1)
-    task = HumanoidStates("stand")
-    np.testing.assert_array_equal(task.succeeds(states), succeeds)
-    np.testing.assert_array_equal(fails_clearly(task, states), wrong)
-    assert 20 < np.sum(wrong) < 280
-
-
 def played(env, act, steps):
     """The captured states of a rollout, float64 (T, S), and the success that the environment said, bool (T,)."""
     with closing(env), closing(StateView(env)) as view:
@@ -145,15 +126,12 @@ def swing(observation):
     return np.array([1.0 if observation[1] >= 0 else -1.0], dtype=np.float32)
 
 
-@pytest.mark.parametrize(
-    ("make_env", "task", "act"),
-    [(CartPole, CartPoleStates(), None), (MountainCar, MountainCarStates(), swing)],
-)
-def test_classic_control_succeeds_as_its_environment_says(make_env, task, act, rng):
-    env = make_env("rgb_array")
-    states, success = played(env, act or random_actions(env.action_space, rng), 150)
-    np.testing.assert_array_equal(task.succeeds(states), success)
-    assert 10 < success.sum() < 140
+def test_classic_control_succeeds_as_its_environment_says(rng):
+    for make_env, task, act in ((CartPole, CartPoleStates(), None), (MountainCar, MountainCarStates(), swing)):
+        env = make_env("rgb_array")
+        states, success = played(env, act or random_actions(env.action_space, rng), 150)
+        np.testing.assert_array_equal(task.succeeds(states), success)
+        assert 10 < success.sum() < 140
 
 
 @pytest.mark.parametrize("name", SUCCESS_CRITERIA)
@@ -233,6 +211,7 @@ def test_any_mujoco_environment_has_states_of_rollouts_and_the_users_success_fun
 def test_the_humanoid_without_a_task_has_poses_and_no_goal(rng):
     task = HumanoidStates(None)
     assert not task.has_success_fn
+    assert task.example_goal() is task.on_the_way(np.zeros(1)) is task.grade(task.sample(3, rng)) is None
     assert task.sample(10, rng).shape == (10, 24)
     assert task.goals(10, rng).shape == (0, 24)
     assert task.margins(pose()[None]) == {}

@@ -77,13 +77,10 @@ def test_a_mountain_car_frame_is_gymnasiums(mountain_car):
 
 
 def test_a_captured_state_is_a_copy_in_float64(cartpole, mountain_car):
-    kinds = (cartpole, CartPoleRenderer(8, 8)), (mountain_car, MountainCarRenderer(8, 8, textured=False))
-    for env, renderer in kinds:
+    for env, renderer in ((cartpole, CartPoleRenderer(8, 8)), (mountain_car, KINDS["mountain car"](8, 8))):
         state = renderer.capture(env)
         assert (state.shape, state.dtype) == ((renderer.state_size,), np.float64)
-        before = state.copy()
-        env.unwrapped.state[:] = 9
-        np.testing.assert_array_equal(state, before)
+        assert not np.shares_memory(state, env.unwrapped.state)
 
 
 @pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
@@ -101,17 +98,14 @@ def test_other_sizes_show_the_same_scene(kind):
         assert np.abs(average_areas(frame.astype(float), 400, 600) - of_usual).mean() < 2
 
 
-def test_frames_have_the_asked_size_and_layout(make):
+def test_a_frame_depends_on_its_state_alone(make):
+    """Of any size; and is not overwritten by later ones."""
     for size in ((61, 37), (1, 1), (390, 10)):
         renderer = make(*size)
         for states in (some_states(renderer, 3), np.empty((0, renderer.state_size))):
             frames = renderer.render(states)
             assert (frames.shape, frames.dtype) == ((len(states), *size, 3), np.uint8)
             assert frames.flags.c_contiguous
-
-
-def test_a_frame_depends_on_its_state_alone(make):
-    """And is not overwritten by later ones."""
     renderer = make(96, 144)
     states = some_states(renderer, 30)
     frames = renderer.render(states)
@@ -121,22 +115,18 @@ def test_a_frame_depends_on_its_state_alone(make):
     np.testing.assert_array_equal(frames, kept)
 
 
-def test_a_used_renderer_can_be_pickled_and_closed(make):
+def test_a_used_renderer_can_be_pickled_and_closed_and_initialises_no_display(make):
+    pygame.display.quit()
     renderer = make(48, 64)
     states = some_states(renderer, 4)
     frames = renderer.render(states)
+    assert not pygame.display.get_init()
     pickled = pickle.dumps(renderer)
     assert len(pickled) < 1000
     np.testing.assert_array_equal(pickle.loads(pickled).render(states), frames)
     renderer.close()
     renderer.close()
     np.testing.assert_array_equal(renderer.render(states), frames)
-
-
-def test_no_display_is_initialised(make):
-    pygame.display.quit()
-    make(48, 64).render(some_states(make(48, 64), 2))
-    assert not pygame.display.get_init()
 
 
 def test_positions_far_outside_are_not_visible(make):

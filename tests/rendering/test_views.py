@@ -110,33 +110,27 @@ def test_captured_frames_of_several_views_stay_with_their_states_when_these_are_
 # Cameras.
 
 
-def azimuths(cameras):
-    return [camera.azimuth % 360 for camera in cameras]
-
-
 def test_named_sets_turn_the_reference_camera():
     model = plain_model()
     own = {"distance": 2.0, "azimuth": 30.0, "elevation": -5.0, "lookat": [1, 2, 3]}
     sets = {name: make_cameras(model, name, own) for name in VIEW_SETS}
-    assert azimuths(sets["front-side"]) == [30, 300]
-    assert azimuths(sets["side"]) == [300]
-    assert azimuths(sets["around"]) == [30, 300, 210, 120]
+    assert {name: [camera.azimuth % 360 for camera in cameras] for name, cameras in sets.items()} == {
+        "paper": [180],
+        "side": [300],
+        "front-side": [30, 300],
+        "around": [30, 300, 210, 120],
+    }
     for camera in (*sets["front-side"], *sets["around"]):
         assert (camera.distance, camera.elevation, camera.lookat.tolist()) == (2.0, -5.0, [1, 2, 3])
-    (paper,) = sets["paper"]
-    assert get_fields(paper)["lookat"].tolist() == [0, 0, 1]
-    assert paper.azimuth == 180
+    assert get_fields(*sets["paper"])["lookat"].tolist() == [0, 0, 1]
     listed = make_cameras(model, ["track", "front-side", {"azimuth": 7}], own)
     assert [camera.type for camera in listed] == [2, 0, 0, 0]
 
 
 def test_a_camera_of_the_model_takes_precedence_over_a_set():
-    model = mujoco.MjModel.from_xml_string(
-        '<mujoco><worldbody><camera name="around" pos="0 0 3"/><geom size="1"/></worldbody></mujoco>'
-    )
-    (camera,) = make_cameras(model, "around")
-    assert camera.type == mujoco.mjtCamera.mjCAMERA_FIXED
-    assert camera.fixedcamid == 0
+    xml = '<mujoco><worldbody><camera name="around" pos="0 0 3"/><geom size="1"/></worldbody></mujoco>'
+    (camera,) = make_cameras(mujoco.MjModel.from_xml_string(xml), "around")
+    assert (camera.type, camera.fixedcamid) == (mujoco.mjtCamera.mjCAMERA_FIXED, 0)
 
 
 def test_cameras_that_cannot_be():
@@ -152,12 +146,9 @@ def test_cameras_that_cannot_be():
     ):
         with pytest.raises(ValueError, match=message):
             make_cameras(plain_model(), camera, PAPER_CAMERA)
-
-
-def test_a_set_needs_a_camera_that_can_be_turned():
-    own = make_camera(plain_model(), "track")
+    fixed = make_camera(plain_model(), "track")
     with pytest.raises(ValueError, match="turns the environment's own camera, which is fixed in its model"):
-        make_cameras(plain_model(), "front-side", own)
+        make_cameras(plain_model(), "front-side", fixed)
 
 
 # Combining.
@@ -237,16 +228,17 @@ def capturing():
     return vlmrm_gym.CaptureState(swimmer(), camera=[NEAR, FAR])
 
 
+def asynchronous():
+    return AsyncVectorEnv([capturing] * 2, context="spawn")
+
+
+BOTH = {"camera": [NEAR, FAR]}
 MODES = {
-    "one": lambda how: rewards_of_one(camera=[NEAR, FAR], combine_views=how),
-    "episode": lambda how: rewards_of_vector(sync(), camera=[NEAR, FAR], combine_views=how),
-    "step": lambda how: rewards_of_vector(sync(), camera=[NEAR, FAR], combine_views=how, scoring="step"),
-    "small batches": lambda how: rewards_of_vector(
-        sync(), camera=[NEAR, FAR], combine_views=how, max_pending_bytes=400
-    ),
-    "async": lambda how: rewards_of_vector(
-        AsyncVectorEnv([capturing] * 2, context="spawn"), combine_views=how, num_workers=1
-    ),
+    "one": lambda how: rewards_of_one(**BOTH, combine_views=how),
+    "episode": lambda how: rewards_of_vector(sync(), **BOTH, combine_views=how),
+    "step": lambda how: rewards_of_vector(sync(), **BOTH, combine_views=how, scoring="step"),
+    "small batches": lambda how: rewards_of_vector(sync(), **BOTH, combine_views=how, max_pending_bytes=400),
+    "async": lambda how: rewards_of_vector(asynchronous(), combine_views=how, num_workers=1),
 }
 
 
@@ -263,34 +255,21 @@ def highest(rewards):
     return rewards.max(1)
 
 
-def test_one_camera_needs_no_combination():
-    """Also of a scene that has only one view."""
-    rewards = []
-    for kwargs in ({}, {"combine_views": "min"}, {"combine_views": "mean"}):
-        env = gym.make("VLMRM/CartPole-v1", reward=redness, episode_length=2, **kwargs)
-        env.reset(seed=0)
-        rewards.append(env.step(0)[1])
-        env.close()
-    assert len(set(rewards)) == 1
-
-
-def test_a_function_is_also_applied_to_the_reward_of_one_camera(single_views):
-    tripled = rewards_of_one(camera=NEAR, combine_views=lambda views: 3 * views[:, 0])
-    np.testing.assert_allclose(tripled, 3 * single_views[0], atol=1e-5)
+def test_how_the_reward_of_one_camera_is_combined(single_views):
+    """Not at all, or by the function."""
+    for how, factor in (("min", 1), ("mean", 1), (lambda views: 3 * views[:, 0], 3)):
+        np.testing.assert_allclose(rewards_of_one(camera=NEAR, combine_views=how), factor * single_views[0], atol=1e-5)
 
 
 def test_frames_of_several_views_are_shown_side_by_side():
-    env = vlmrm_gym.VLMReward(swimmer(), reward=redness, camera=[NEAR, FAR])
+    env, near = (vlmrm_gym.VLMReward(swimmer(), reward=redness, camera=camera) for camera in ([NEAR, FAR], NEAR))
     envs = vlmrm_gym.VLMRewardVectorEnv(sync(), reward=redness, camera=[NEAR, FAR])
-    for one in (env, envs):
+    for one in (env, envs, near):
         one.reset(seed=3)
     shown = env.render()
     assert shown.shape == (40, 96, 3)
-    assert [frame.shape for frame in envs.render()] == [(40, 96, 3)] * 2
-    np.testing.assert_array_equal(envs.render()[0], shown)
-    near = vlmrm_gym.VLMReward(swimmer(), reward=redness, camera=NEAR)
-    near.reset(seed=3)
     np.testing.assert_array_equal(near.render(), shown[:, :48])
+    np.testing.assert_array_equal(envs.render()[0], shown)
     for one in (env, envs, near):
         one.close()
 
