@@ -90,7 +90,8 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
         Observations, float64 (N, 348), are unchanged for humanoids that are not reset; infos are of those that are.
         """
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
+        mask = (options or {}).get("reset_mask")
+        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
         if seed is None or isinstance(seed, int):
             seed = [None if seed is None else seed + i for i in range(self.num_envs)]
         if len(seed) != self.num_envs:
