@@ -57,6 +57,8 @@ class VectorCapture:
             )
         else:
             check_renders(env)
+            if captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
+                raise ValueError("`env` must have all of its environments wrapped in `CaptureState`, or none.")
         self._views = self._wrapped if self._shared_view is None else [self._shared_view]
         self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
         if not self._captures and mode == AutoresetMode.SAME_STEP:
