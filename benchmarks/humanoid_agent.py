@@ -19,9 +19,9 @@ import tyro
 
 import vlmrm_gym
 from vlmrm_gym.envs import humanoid_success
+from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
-from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA

@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.envs import Humanoid
+from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
 
 

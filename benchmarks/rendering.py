@@ -17,8 +17,8 @@ import tyro
 from tqdm import tqdm
 
 from vlmrm_gym import CLIPReward
+from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering import Renderer
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer

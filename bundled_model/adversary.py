@@ -16,10 +16,9 @@ from bundled_model.domains.humanoid_states import LIMBS
 from bundled_model.evolution import evolve
 from vlmrm_gym.audit.search import Failures, search
 from vlmrm_gym.envs.humanoid_body import Body
-from vlmrm_gym.envs.humanoid_poses import on_floor
-from vlmrm_gym.envs.humanoid_states import near_poses
-from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, worst_margin
-from vlmrm_gym.envs.states import NEAR_MISS
+from vlmrm_gym.envs.humanoid_poses import near_poses, on_floor
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
+from vlmrm_gym.envs.states import NEAR_MISS, worst_margin
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rewards.preprocessing import Preprocessing
 

@@ -15,7 +15,7 @@ import torch
 import tyro
 
 from bundled_model.adversary import FRONT, SIDE, Views, search_wrong, search_wrong_cma
-from vlmrm_gym.envs.humanoid_states import true_states
+from vlmrm_gym.envs.humanoid_poses import true_states
 from vlmrm_gym.rewards import models
 from vlmrm_gym.tasks import HUMANOID_PROMPTS
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 
 from bundled_model.domain import Domain
 from bundled_model.domains import DOMAINS, humanoid
-from vlmrm_gym.rendering.renderer import Renderer
+from vlmrm_gym.rendering.states import Renderer
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip_options import ResizeMode
 from vlmrm_gym.rewards.preprocessing import Preprocessing

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, pose
-from vlmrm_gym.envs.humanoid_textures import textured_model
 from vlmrm_gym.rendering.classic_control import MountainCarRenderer
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA

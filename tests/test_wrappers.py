@@ -28,7 +28,7 @@ def test_rewards_score_what_is_rendered_and_the_base_reward_is_reported():
     env = vlmrm_gym.VLMReward(gym.make("CartPole-v1", render_mode="rgb_array"), prompt=TASK_PROMPT)
     score = CLIPReward("tiny", prompt=TASK_PROMPT)
     env.reset(seed=0)
-    renderer = make_renderer(env.unwrapped, score.render_size)
+    renderer = make_renderer(env.unwrapped).at_size(score.render_size)
     terminated = False
     while not terminated:
         _, reward, terminated, _, info = env.step(0)
@@ -108,7 +108,7 @@ def test_parameters_reach_the_reward():
     score = CLIPReward("tiny", prompt="a fallen pole", baseline="a cart", alpha=0.7, resize_mode="longest")
     env.reset(seed=0)
     reward = env.step(0)[1]
-    renderer = make_renderer(env.unwrapped, score.render_size)
+    renderer = make_renderer(env.unwrapped).at_size(score.render_size)
     assert reward == pytest.approx(score(renderer.render(renderer.capture(env)[None]))[0], abs=1e-6)
 
 

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any, Never
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.core import ActType, ObsType
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.error import NameNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -30,11 +29,7 @@ MAX_EPISODE_STEPS_ERROR = (
 
 
 class _Registered:
-    """An environment of a registered ID. Its spec holds the entry point's keyword arguments, without wrappers.
-
-    Wrappers listed in the spec would be applied a second time by `gym.make(env.spec)`, and Gymnasium then refuses
-    `gym.make(env.spec, episode_length=...)`.
-    """
+    """An environment of a registered ID. Its spec lists no wrappers: `gym.make(env.spec)` would apply them again."""
 
     @property
     def spec(self) -> EnvSpec | None:
@@ -58,17 +53,8 @@ def make_task(
 ) -> gym.Env[Any, Any]:
     """Entry point of every registered ID: an environment with its time limit and its reward.
 
-    Args:
-        task_id: The ID of the record, as "module:ID".
-        episode_length: Steps after which an episode is truncated.
-        prompt: The goal prompt. Required by tasks that have none of their own.
-        render_mode: "rgb_array" or None, which is the same: scoring needs frames. Gymnasium builds other modes on it.
-        kwargs: Keyword arguments of `VLMReward` and of the environment class (`textured`, `start_near_goal`).
-
-    Raises:
-        ValueError: `episode_length` is not an integer of at least 1, the environment class does not have one of the
-            keyword arguments, or a parameter is one that `VLMReward` rejects.
-        TypeError: No prompt.
+    `task_id` is "module:ID" of the record. A `render_mode` of None is "rgb_array", which scoring needs; Gymnasium
+    builds other modes on it. `kwargs` are of `VLMReward` and of the environment class (`textured`, `start_near_goal`).
     """
     caller = sys._getframe(1)
     if caller.f_code is gym.make.__code__ and (steps := caller.f_locals["max_episode_steps"]) is not None:
@@ -94,61 +80,30 @@ def make_vector_task(
     render_mode: str | None = None,
     **kwargs: Any,
 ) -> VLMRewardVectorEnv:
-    """Vector entry point of every registered ID: environments with their time limit and their reward.
-
-    Args:
-        num_envs: Number of environments.
-        task_id: See `make_task`, also for what is not listed here.
-        episode_length: Steps after which an episode is truncated.
-        prompt: The goal prompt.
-        autoreset_mode: When an environment that has ended is reset: an `AutoresetMode` or its value; None: next-step.
-        render_mode: "rgb_array" or None, which is the same.
-        kwargs: Keyword arguments of `VLMRewardVectorEnv` and of the environment class.
-
-    Raises:
-        ValueError, TypeError: As `make_task` and `VLMRewardVectorEnv`.
-    """
+    """Vector entry point of every registered ID: as `make_task`, with keyword arguments of `VLMRewardVectorEnv`."""
     check_positive_integer("num_envs", num_envs)
     if "max_episode_steps" in kwargs:
         raise ValueError(MAX_EPISODE_STEPS_ERROR.format(steps=kwargs["max_episode_steps"]))
     if render_mode not in (None, "rgb_array"):
         raise ValueError(f'`render_mode` must be "rgb_array", which is needed for scoring. Received {render_mode!r}.')
     task = _get_task(task_id)
-    env_kwargs = _split_env_kwargs(task, kwargs)
-    base_envs = make_base_vector_env(
-        task, num_envs, episode_length=episode_length, autoreset_mode=autoreset_mode, **env_kwargs
-    )
-    with close_on_error([base_envs]):
-        return _RegisteredVectorTask(base_envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
-
-
-def refuse_unregistered(*, base_id: str, **_: Any) -> Never:
-    """Entry point of "VLMRM/Ant-v5" and its like, see `register_hints`: raises a NameNotFound with the remedy."""
-    raise NameNotFound(
-        f"`id` must be of a task of this package. Received 'VLMRM/{base_id}'. Wrap {base_id}, with a prompt or reward "
-        f'of your own: vlmrm_gym.VLMReward(gym.make("{base_id}", render_mode="rgb_array"), prompt="...").'
-    )
+    own = {"episode_length": episode_length, "autoreset_mode": autoreset_mode, **_split_env_kwargs(task, kwargs)}
+    envs = make_base_vector_env(task, num_envs, **own)
+    with close_on_error([envs]):
+        return _RegisteredVectorTask(envs, _drop_task_prompts(task, prompt, kwargs), **kwargs)
 
 
 def find_task(id: str) -> Task | None:
     """The record of an ID, with or without its version; None for IDs that `vlmrm_gym.tasks.register` does not know.
 
     "module:ID" imports the module first.
-
-    Raises:
-        ImportError: The module cannot be imported.
     """
     name = _import_module(id)
     return next((task for task in REGISTERED.values() if name in (task.id, task.id.rpartition("-v")[0])), None)
 
 
 def find_spec(id: str) -> EnvSpec:
-    """The spec of a registered ID. "module:ID" imports the module first.
-
-    Raises:
-        gymnasium.error.Error: The ID is unknown.
-        ImportError: The module cannot be imported.
-    """
+    """The spec of a registered ID. "module:ID" imports the module first."""
     return gym.spec(_import_module(id))
 
 
@@ -207,27 +162,14 @@ def make_vector_env(
 def make_external_env(
     id: str, episode_length: int | None = None, env_kwargs: Mapping[str, Any] | None = None
 ) -> gym.Env[Any, Any]:
-    """An environment of another package's ID, with its own reward.
-
-    Raises:
-        ValueError: `episode_length` is not an integer of at least 1.
-        ValueError, TypeError: As `check_env_kwargs`.
-        gymnasium.error.Error: The ID is unknown.
-    """
+    """An environment of another package's ID, with its own reward."""
     if episode_length is not None:
         check_positive_integer("episode_length", episode_length)
     return gym.make(id, render_mode="rgb_array", max_episode_steps=episode_length, **check_env_kwargs(env_kwargs or {}))
 
 
 def check_env_kwargs(env_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the keyword arguments of another package's environment.
-
-    Raises:
-        ValueError: One is set here.
-        TypeError: They are not a mapping.
-    """
-    if not isinstance(env_kwargs, Mapping):
-        raise TypeError(f"`env_kwargs` must be a mapping of names to values. Received {short_repr(env_kwargs)}.")
+    """Return the keyword arguments of another package's environment. A ValueError if one is set here."""
     for name in {"id", "render_mode", "max_episode_steps"} & set(env_kwargs):
         remedy = "Set `episode_length` instead." if name == "max_episode_steps" else "Leave it out: it is set here."
         raise ValueError(f"`env_kwargs` cannot have {name!r}. Received {dict(env_kwargs)!r}. {remedy}")
@@ -247,11 +189,7 @@ def _task_kwargs(task: Task, episode_length: int | None, env_kwargs: Mapping[str
 def make_base_env(
     task: Task, episode_length: int, render_mode: str | None = None, /, **env_kwargs: Any
 ) -> gym.Env[Any, Any]:
-    """An environment of a task with its time limit and its own reward; `env_kwargs` go before the task's own.
-
-    Raises:
-        ValueError: `episode_length` is not an integer of at least 1.
-    """
+    """An environment of a task with its time limit and its own reward; `env_kwargs` go before the task's own."""
     check_positive_integer("episode_length", episode_length)
     make = resolve_name(task.env)
     return TimeLimit(make(render_mode=render_mode or "rgb_array", **{**task.kwargs, **env_kwargs}), int(episode_length))
@@ -266,10 +204,7 @@ def make_base_vector_env(
     autoreset_mode: AutoresetMode | str | None = None,
     **env_kwargs: Any,
 ) -> VectorEnv[Any, Any, Any]:
-    """A vector environment of a task with its time limit and its own rewards.
-
-    The arguments are those of `make_base_env` and `make_vector_task`.
-    """
+    """A vector environment of a task with its time limit and its own rewards."""
     mode = AutoresetMode.NEXT_STEP if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
     if task.vector_env is None:
         make = partial(make_base_env, task, episode_length, **env_kwargs)
@@ -290,17 +225,11 @@ def _get_task(id: str) -> Task:
 
 
 def _split_env_kwargs(task: Task, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Remove the keyword arguments of the environment class from those of a task, and return them.
-
-    Raises:
-        ValueError: One is for the environment class of another task.
-    """
+    """Take the keyword arguments of a task's environment class out of `kwargs`; a ValueError for those of another's."""
     for name in {name for other in REGISTERED.values() for name in other.kwargs} - set(task.kwargs):
         if name in kwargs:
-            raise ValueError(
-                f"`{name}` is not for {task.env.rpartition(':')[2]}, which has no such parameter. "
-                f"Received {kwargs[name]!r}. Leave it out."
-            )
+            rule = f"`{name}` is not for {task.env.rpartition(':')[2]}, which has no such parameter"
+            raise ValueError(f"{rule}. Received {kwargs[name]!r}. Leave it out.")
     return {name: kwargs.pop(name) for name in task.kwargs if name in kwargs}
 
 

@@ -18,11 +18,7 @@ PAPER_CAMERA: Mapping[str, Any] = {"distance": 3.5, "lookat": [0.0, 0.0, 1.0], "
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One registered ID.
-
-    Raises:
-        ValueError: A name of code is not of the form "package.module:attribute", or a number is out of its range.
-    """
+    """One registered ID."""
 
     id: str
     """The ID for `gymnasium.make`."""
@@ -54,16 +50,6 @@ class Task:
     """Default settings of `vlmrm-gym train`: keys of `rl` in a configuration. Empty: those for its kind of actions."""
 
     def __post_init__(self) -> None:
-        for name in ("env", "vector_env", "states"):
-            path = getattr(self, name)
-            if path is not None and not all(part and part.strip() for part in (*path.partition(":"),)):
-                raise ValueError(
-                    f'`{name}` must name code as "package.module:attribute". Received {path!r} for {self.id}.'
-                )
-        if type(self.episode_length) is not int or self.episode_length < 1:
-            raise ValueError(
-                f"`episode_length` must be an integer of at least 1. Received {self.episode_length!r} for {self.id}."
-            )
         if self.success_threshold is not None and not 0 < self.success_threshold <= 1:
             raise ValueError(
                 "`success_threshold` must be above 0 and at most 1, or None if there is no success. "
@@ -87,9 +73,6 @@ def register(task: Task) -> None:
 
     Args:
         task: The record. An earlier one with the same ID is replaced.
-
-    Raises:
-        gymnasium.error.Error: The ID is not of the form "namespace/Name-v0".
     """
     views = {} if task.camera is None else {"camera": task.camera}
     gym.register(
@@ -106,18 +89,6 @@ def register(task: Task) -> None:
         },
     )
     REGISTERED[task.id] = task
-
-
-def register_hints() -> None:
-    """Register "VLMRM/Ant-v5" and its like, of Gymnasium's own environments without a record: they say how to score it.
-
-    Gymnasium itself would only say that there is no such name.
-    """
-    own = {spec.name for spec in gym.registry.values() if spec.namespace == "VLMRM"}
-    newest = {spec.name: spec.id for spec in gym.registry.values() if spec.namespace is None and spec.name not in own}
-    for id in newest.values():
-        hint = "vlmrm_gym.registration:refuse_unregistered"
-        gym.register(f"VLMRM/{id}", entry_point=hint, vector_entry_point=hint, kwargs={"base_id": id})
 
 
 HUMANOID_PROMPTS: Mapping[str, str | None] = {
@@ -148,32 +119,29 @@ CART_POLE_TRAINING: Mapping[str, Any] = {
     "exploration_final_eps": 0.05,
     "policy_kwargs": {"net_arch": [128, 128]},
 }
-MOUNTAIN_CAR_TRAINING: Mapping[str, Any] = {
+_SAC: Mapping[str, Any] = {
     "algorithm": "SAC",
-    "n_steps": 40_000,
     "n_envs_per_worker": 8,
-    "learning_starts": 4_800,
     "train_freq": 1,
     "gradient_steps": 4,
     "batch_size": 256,
     "learning_rate": 6e-4,
+    "normalize_observations": True,
+}
+MOUNTAIN_CAR_TRAINING: Mapping[str, Any] = {
+    **_SAC,
+    "n_steps": 40_000,
+    "learning_starts": 4_800,
     "gamma": 0.99,
     # The car has to swing up before the reward guides it to the flag, so exploration has to be persistent.
     "action_noise": {"name": "ActionRepeatNoise", "sigma": 2.0, "hold": 30},
-    "normalize_observations": True,
     "policy_kwargs": {"net_arch": [128, 128]},
 }
 HUMANOID_TRAINING: Mapping[str, Any] = {
-    "algorithm": "SAC",
+    **_SAC,
     "n_steps": 200_000,
-    "n_envs_per_worker": 8,
     "learning_starts": 4_000,
-    "train_freq": 1,
-    "gradient_steps": 4,
-    "batch_size": 256,
-    "learning_rate": 6e-4,
     "gamma": 0.95,
-    "normalize_observations": True,
     "policy_kwargs": {"net_arch": [256, 256]},
 }
 """Defaults of trainings; benchmarks/RESULTS.md has their results."""
@@ -214,7 +182,7 @@ TASKS: tuple[Task, ...] = (
             baseline="a humanoid robot",
             episode_length=100,
             success_threshold=0.5 if name else None,  # the paper's Table 2
-            states="vlmrm_gym.envs.humanoid_states:HumanoidStates",
+            states="vlmrm_gym.envs.humanoid_poses:HumanoidStates",
             states_kwargs={"task": name},
             training=HUMANOID_TRAINING,
         )

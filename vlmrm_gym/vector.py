@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture import VectorCapture
-from vlmrm_gym.capture.vector_env import as_vector_env
+from vlmrm_gym.capture.vector import as_vector_env
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.rendering import Quality

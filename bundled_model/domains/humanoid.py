@@ -10,9 +10,10 @@ from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain
 from bundled_model.domains.humanoid_states import sample_states
 from bundled_model.grammar import expand, merge_grammars, read_grammar
 from vlmrm_gym.envs import humanoid_success as criteria
+from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import SIDES, Body, Numbers, plain_model
-from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright, worst_margin
-from vlmrm_gym.envs.humanoid_textures import textured_model
+from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright
+from vlmrm_gym.envs.states import worst_margin
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA

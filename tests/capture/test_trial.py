@@ -3,16 +3,17 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from changing_env import ChangingEnv
+from changing_env import ChangingEnv, Containing
 from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.capture.model_watch import data_memory, restored
+from vlmrm_gym.capture.watch import data_memory, restored
 from vlmrm_gym.rendering import States
 
 pytestmark = [pytest.mark.usefixtures("no_collection"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
@@ -66,26 +67,6 @@ class DrawsOverLater(DrawsOver):
     first = 2
 
 
-class Contains(gym.Env):
-    """Renders an environment that it contains, as mazes do."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-    render_mode = "rgb_array"
-
-    def __init__(self, size=48):
-        self.inner = ChangingEnv("body moved", size=size)
-        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
-
-    def reset(self, *, seed=None, options=None):
-        return self.inner.reset(seed=seed)
-
-    def step(self, action):
-        return self.inner.step(action)
-
-    def render(self):
-        return self.inner.render()
-
-
 def captured(env, episodes=3, steps=2, camera=None):
     """States and their changes, and the frame that the environment renders of each."""
     view = StateView(env, camera, "faithful")
@@ -106,7 +87,7 @@ def captured(env, episodes=3, steps=2, camera=None):
     return drawn, shown, [change is not None and change.frame is not None for change in changes]
 
 
-@pytest.mark.parametrize("make", [Own, ShowsGoal, Contains])
+@pytest.mark.parametrize("make", [Own, ShowsGoal, partial(Containing, "body moved")])
 def test_an_environment_whose_pixels_are_the_same_is_drawn_from_states(make):
     """What it does to its model before it draws, and at resets, included."""
     drawn, shown, stored = captured(make(size=48))

@@ -4,7 +4,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
-from changing_env import ChangingEnv
+from changing_env import ChangingEnv, Containing
 from changing_viewers import (
     BEFORE_THE_FIRST_FRAME,
     CHANGES,
@@ -57,26 +57,39 @@ def test_a_marker_is_for_one_frame():
     view.close()
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_frames_are_those_that_the_environment_shows(env, change):
-    """Drawn later, and now: to the pixel, before and after the change, and not those of the state alone."""
-    view = StateView(env, quality="faithful")
-    renderer = view.make_renderer(lambda height, width: (height, width))
-    captured, now, expected = [], [], []
-    for step in range(3):
-        env.step(PUSH)
-        if step == 1 or (step == 2 and change in EVERY_STEP):
-            CHANGES[change](env, step)
-        captured.append(view.capture())
-        now.append(view.render())
-        if step or change not in BEFORE_THE_FIRST_FRAME:
-            expected.append(env.render())
-    captured, now = captured[-len(expected) :], now[-len(expected) :]
-    states, changes = zip(*captured, strict=True)
-    np.testing.assert_array_equal(States(np.stack(states), list(changes)).draw(renderer), expected)
-    np.testing.assert_array_equal(now, expected)
-    assert not np.array_equal(renderer.render(renderer.capture(env)[None])[0], expected[-1])
-    view.close()
+@pytest.mark.parametrize("group", range(4))
+def test_frames_are_those_that_the_environment_shows(group):
+    """Drawn later, and now: to the pixel, before and after a change, and not those of the state alone."""
+    # All are kept: a viewer's end would free objects of others.
+    envs = {change: ChangingEnv(size=48) for change in list(CHANGES)[group::4]}
+    for change, env in envs.items():
+        env.reset(seed=0)
+        view = StateView(env, quality="faithful")
+        renderer = view.make_renderer(lambda height, width: (height, width))
+        captured, now, expected = [], [], []
+        for step in range(3):
+            env.step(PUSH)
+            if step == 1 or (step == 2 and change in EVERY_STEP):
+                CHANGES[change](env, step)
+            captured.append(view.capture())
+            now.append(view.render())
+            if step or change not in BEFORE_THE_FIRST_FRAME:
+                expected.append(render_in_own_context(env))
+        captured, now = captured[-len(expected) :], now[-len(expected) :]
+        states, changes = zip(*captured, strict=True)
+        drawn = States(np.stack(states), list(changes)).draw(renderer)
+        np.testing.assert_array_equal(drawn, expected, err_msg=change)
+        np.testing.assert_array_equal(now, expected, err_msg=change)
+        assert not np.array_equal(renderer.render(renderer.capture(env)[None])[0], expected[-1]), change
+        renderer.close()
+        view.close()
+
+
+def render_in_own_context(env):
+    """Gymnasium's viewers draw in whichever OpenGL context is current."""
+    if env.mujoco_renderer.viewer is not None:
+        env.mujoco_renderer.viewer.make_context_current()
+    return env.render()
 
 
 def test_a_frame_of_another_size_is_the_environments_with_areas_averaged(env):
@@ -108,27 +121,31 @@ def test_a_configuration_of_the_camera_counts_until_the_viewer_is_made(env):
 def rendered_from_cameras(env):
     """What Gymnasium's viewer renders from each of `CAMERAS`."""
     own, frames = viewer(env), []
-    for kind in ("FREE", "TRACKING", "FIXED"):
+    own.make_context_current()
+    for kind, fields in (
+        ("FREE", {"distance": 3.0, "elevation": -30.0, "azimuth": 20.0, "lookat": (0, 0, 0.5)}),
+        ("TRACKING", {"trackbodyid": 1, "distance": 2.0}),
+        ("FIXED", {"fixedcamid": 0}),
+    ):
         mujoco.mjv_defaultFreeCamera(env.model, own.cam)
-        own.cam.type = getattr(mujoco.mjtCamera, f"mjCAMERA_{kind}")
-        if kind == "FREE":
-            own.cam.distance, own.cam.elevation, own.cam.azimuth, own.cam.lookat[:] = 3.0, -30.0, 20.0, (0, 0, 0.5)
-        elif kind == "TRACKING":
-            own.cam.trackbodyid, own.cam.distance = 1, 2.0
-        else:
-            own.cam.fixedcamid = 0
+        for name, value in {"type": getattr(mujoco.mjtCamera, f"mjCAMERA_{kind}"), **fields}.items():
+            setattr(own.cam, name, value)
         frames.append(own.render("rgb_array"))
     return np.concatenate(frames, axis=1)
 
 
-@pytest.mark.parametrize("change", [draw_wireframes, hide_geoms, perturb, show_other_data, replace_the_viewer])
-def test_options_of_the_viewer_count_from_chosen_cameras(env, change):
+def test_options_of_the_viewer_count_from_chosen_cameras():
     """From a free one, one that follows a body, and one of the model."""
-    view = StateView(env, camera=CAMERAS, quality="faithful")
-    env.step(PUSH)
-    change(env, 0)
-    np.testing.assert_array_equal(view.render(), rendered_from_cameras(env))
-    view.close()
+    envs = []  # kept: a viewer's end would free objects of others
+    for change in (draw_wireframes, hide_geoms, perturb, show_other_data, replace_the_viewer):
+        env = ChangingEnv(size=48)
+        envs.append(env)
+        env.reset(seed=0)
+        view = StateView(env, camera=CAMERAS, quality="faithful")
+        env.step(PUSH)
+        change(env, 0)
+        np.testing.assert_array_equal(view.render(), rendered_from_cameras(env), err_msg=change.__name__)
+        view.close()
 
 
 class Redrawn(gym.Wrapper):
@@ -138,21 +155,18 @@ class Redrawn(gym.Wrapper):
         return self.env.render()
 
 
-def test_stored_views_follow_a_body(env):
-    """Also of an environment whose frames are stored."""
+def test_views_from_chosen_cameras_are_stored_with_markers_and_follow_a_body(env):
     env.step(PUSH)
     view = StateView(Redrawn(env), camera=CAMERAS)
     np.testing.assert_array_equal(view.render(), rendered_from_cameras(env))
     view.close()
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_a_marker_is_seen_from_chosen_cameras(env, stored):
-    view = StateView(Redrawn(env) if stored else env, camera=CAMERAS, quality="faithful")
-    before = view.render().astype(int)
-    viewer(env).add_marker(pos=np.array([0.0, 0.0, 0.8]), size=np.full(3, 0.3), rgba=np.ones(4))
-    assert (np.abs(view.render() - before).reshape(48, 3, 48, 3).max((0, 2, 3)) > 50).all()
-    view.close()
+    for one in (env, Redrawn(env)):
+        view = StateView(one, camera=CAMERAS, quality="faithful")
+        before = view.render().astype(int)
+        viewer(env).add_marker(pos=np.array([0.0, 0.0, 0.8]), size=np.full(3, 0.3), rgba=np.ones(4))
+        assert (np.abs(view.render() - before).reshape(48, 3, 48, 3).max((0, 2, 3)) > 50).all()
+        viewer(env)._markers.clear()
+        view.close()
 
 
 def test_the_environments_own_camera_stays_where_it_is_and_so_does_a_chosen_one(env):
@@ -277,21 +291,6 @@ def test_rewards_of_episodes_are_those_of_single_steps(change):
 
 
 # Stored frames: the viewer's OpenGL context.
-
-
-class Containing(gym.Env):
-    """Renders through an environment that it contains, as mazes do."""
-
-    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
-    render_mode = "rgb_array"
-
-    def __init__(self):
-        self.inner = ChangingEnv(size=48)
-        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
-        self.step, self.render, self.close = self.inner.step, self.inner.render, self.inner.close
-
-    def reset(self, *, seed=None, options=None):
-        return self.inner.reset(seed=seed)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ def at(position=0.0, velocity=0.0, angle=0.0, angular_velocity=0.0) -> CartPole:
     return env
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_cart_pole_is_gymnasiums_until_that_terminates(seed):
     """Contract 9: bitwise."""
     base, ours = gym.make("CartPole-v1").unwrapped, CartPole()
@@ -46,31 +46,20 @@ def test_the_angle_of_cart_pole_stays_wrapped():
     assert all(-np.pi < angle <= np.pi for angle in angles)
 
 
-@pytest.mark.parametrize(("angular_velocity", "sign"), [(2.0, -1), (-2.0, 1)])
-def test_the_angle_wraps_past_hanging_down(angular_velocity, sign):
-    env = at(angle=-sign * 179.5, angular_velocity=angular_velocity)
-    env.step(0)
-    assert np.sign(env.state[2]) == sign
-    assert abs(np.rad2deg(env.state[2])) > 170
+def test_the_cart_stops_at_the_end_of_the_track_and_can_leave_it_again():
+    for side in (-1, 1):
+        env = at(position=side * 2.39, velocity=side * 3.0)
+        info = env.step(0 if side < 0 else 1)[4]
+        assert env.state[:2].tolist() == [side * 2.4, 0.0]
+        assert not info["success"]
+        for _ in range(20):
+            env.step(1 if side < 0 else 0)
+        assert abs(env.state[0]) < 2.4
 
 
-@pytest.mark.parametrize("side", [-1, 1])
-def test_the_cart_stops_at_the_end_of_the_track_and_can_leave_it_again(side):
-    env = at(position=side * 2.39, velocity=side * 3.0)
-    info = env.step(0 if side < 0 else 1)[4]
-    assert env.state[:2].tolist() == [side * 2.4, 0.0]
-    assert not info["success"]
-    for _ in range(20):
-        env.step(1 if side < 0 else 0)
-    assert abs(env.state[0]) < 2.4
-
-
-@pytest.mark.parametrize(
-    ("angle", "position", "up"),
-    [(0, 0, True), (11, 0, True), (-11, 2.3, True), (13, 0, False), (-90, 0, False), (180, 0, False), (0, 2.4, False)],
-)
-def test_success_means_pole_up_and_cart_on_the_track(angle, position, up):
-    assert at(position, angle=angle).is_up() is up
+def test_success_means_pole_up_and_cart_on_the_track():
+    states = (0, 0), (11, 0), (-11, 2.3), (13, 0), (-90, 0), (180, 0), (0, 2.4)
+    assert [at(position, angle=angle).is_up() for angle, position in states] == [True] * 3 + [False] * 4
 
 
 def test_the_reward_of_cart_pole_pays_for_acting_while_up_and_again_after_recovering():
@@ -128,25 +117,14 @@ def test_observations_are_not_shared():
     np.testing.assert_array_equal(first, before)
 
 
-def first_frame(env_id, **kwargs):
-    env = gym.make(env_id, **kwargs)
-    env.reset(seed=0)
-    return env.render()
+def test_frames_of_registered_ids_are_gymnasiums_but_for_textures():
+    def first_frame(env_id, **kwargs):
+        env = gym.make(env_id, **kwargs)
+        env.reset(seed=0)
+        return env.render().astype(int)
 
-
-def test_frames_are_gymnasiums_but_for_textures():
     brightness = lambda frames: frames.mean((1, 2, 3))  # noqa: E731
-    pole = first_frame("CartPole-v1", render_mode="rgb_array")
-    np.testing.assert_array_equal(first_frame("VLMRM/CartPole-v1", reward=brightness), pole)
-    car = first_frame("MountainCarContinuous-v0", render_mode="rgb_array")
-    plain, textured = (
-        first_frame("VLMRM/MountainCarContinuous-v0", reward=brightness, textured=flag) for flag in (False, True)
-    )
-    np.testing.assert_array_equal(plain, car)
-    assert textured.shape == (400, 600, 3)
-    assert np.abs(textured.astype(int) - plain).mean() > 40
-
-
-def test_bad_textured():
-    with pytest.raises(ValueError, match=r"`textured` must be True or False\. Received 1"):
-        MountainCar(textured=1)
+    for name, kwargs in (("CartPole-v1", {}), ("MountainCarContinuous-v0", {"textured": False})):
+        own = first_frame(name, render_mode="rgb_array")
+        np.testing.assert_array_equal(first_frame(f"VLMRM/{name}", reward=brightness, **kwargs), own)
+    assert np.abs(first_frame("VLMRM/MountainCarContinuous-v0", reward=brightness) - own).mean() > 40

@@ -4,11 +4,11 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from vlmrm_gym.envs import Humanoid
+from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.infos import STATE_KEY
 
@@ -99,18 +99,12 @@ def test_spaces_and_attributes_are_the_same():
     assert isinstance(ours.single_env, Humanoid)
 
 
-def test_starts_near_the_goal_are_bitwise_equal(rng):
-    reference, ours = make_pair(task="splits", start_near_goal=0.5, episode_length=3)
-    check_same(reference.reset(seed=5), ours.reset(seed=5))
-    ended = np.zeros(N, dtype=bool)
-    for _ in range(16):
-        ended = check_step(reference, ours, actions_of(rng), ended)
-
-
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_everything_is_bitwise_equal_over_autoresets(mode, rng):
     """Episodes end together at first, and out of step after a reset of some."""
-    reference, ours = make_pair(mode, task="stand", textured=mode == AutoresetMode.SAME_STEP)
+    textured = mode == AutoresetMode.SAME_STEP
+    near = 0.5 if textured else 0.0
+    reference, ours = make_pair(mode, task="splits", textured=textured, start_near_goal=near)
     check_same(reference.reset(seed=5), ours.reset(seed=5))
     assert ours.np_random_seed == reference.np_random_seed == (5, 6, 7)
     ended = np.zeros(N, dtype=bool)
@@ -154,7 +148,7 @@ def test_contacts_and_success_of_falling_humanoids_are_bitwise_equal():
     assert not np.any([successes[0], successes[-1]])
 
 
-@pytest.mark.parametrize(("num_envs", "threads"), [(1, 2), (5, 2), (5, None)])
+@pytest.mark.parametrize(("num_envs", "threads"), [(1, 2), (5, None)])
 def test_results_do_not_depend_on_the_numbers_of_environments_and_threads(num_envs, threads, rng):
     reference, ours = make_pair(num_envs=num_envs, threads=threads, episode_length=4)
     check_same(reference.reset(seed=1), ours.reset(seed=1))
@@ -190,7 +184,7 @@ def test_returned_arrays_are_not_overwritten(rng):
     check_same(kept, first)
 
 
-def test_frames_are_those_of_the_states():
+def test_frames_are_those_of_the_states_and_rendering_does_not_affect_the_simulation(rng):
     """Whatever humanoids are drawn in between: Gymnasium draws in whichever OpenGL context is current."""
     reference, ours = make_pair(num_envs=2)
     other = make_pair(num_envs=1, textured=True)[1]
@@ -202,32 +196,18 @@ def test_frames_are_those_of_the_states():
     np.testing.assert_array_equal(frames, expected)
     other.render()
     np.testing.assert_array_equal(ours.render(), expected)
+    check_step(reference, ours, actions_of(rng, 2), np.zeros(2, dtype=bool))
     for envs in (reference, ours, other):
         envs.close()
 
 
-def test_rendering_does_not_affect_the_simulation(rng):
-    drawn, other = (make_pair(num_envs=2)[1] for _ in range(2))
-    check_same(drawn.reset(seed=0), other.reset(seed=0))
-    for _ in range(2):
-        drawn.render()
-        actions = actions_of(rng, 2)
-        check_same(drawn.step(actions), other.step(actions))
-    drawn.close()
-    other.close()
-
-
 def test_bad_arguments():
     for kwargs, error in (
-        ({"num_envs": 0}, "`num_envs` must be an integer of at least 1. Received 0"),
-        ({"task": "backflip"}, "`task` must be one of 'kneel', 'lotus'"),
-        ({"textured": "yes"}, "`textured` must be True or False. Received 'yes'"),
         ({"episode_length": 0}, "`episode_length` must be an integer of at least 1. Received 0"),
         ({"autoreset_mode": "bogus"}, "`autoreset_mode` must be one of 'NextStep', 'SameStep', 'Disabled'"),
-        ({"threads": 0}, "`threads` must be an integer of at least 1. Received 0"),
     ):
         with pytest.raises(ValueError, match=error):
-            HumanoidVectorEnv(**{"num_envs": 2, **kwargs})
+            HumanoidVectorEnv(2, **kwargs)
 
 
 def test_bad_calls():
@@ -237,11 +217,6 @@ def test_bad_calls():
         ours.step(actions)
     with pytest.raises(ValueError, match=r"`seed` must be an integer or a list of 2\. Received \[1\]"):
         ours.reset(seed=[1])
-    for mask in ([True, False], np.array([True]), np.array([1, 0]), np.array([False, False])):
-        with pytest.raises(
-            ValueError, match=r'`options\["reset_mask"\]` must be a NumPy array of dtype bool and shape'
-        ):
-            ours.reset(options={"reset_mask": mask})
     ours.reset()
     with pytest.raises(ValueError, match=r"`actions` must be of shape \(2, 17\)\. Received shape \(17,\)"):
         ours.step(actions[0])
@@ -251,6 +226,3 @@ def test_bad_calls():
         ours.step(actions)
     ours.close()
     ours.close()
-    for call in (ours.reset, ours.render, lambda: ours.step(actions)):
-        with pytest.raises(ClosedEnvironmentError, match="has been closed"):
-            call()

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.envs.states import fails_clearly
-from vlmrm_gym.registration import find_task, make_base_env, make_vector_env
+from vlmrm_gym.registration import find_task, make_base_env
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task, register
 from vlmrm_gym.training.checks import complete
 from vlmrm_gym.training.config import Config, RLConfig
@@ -34,7 +34,7 @@ def redness(frames):
     return frames[..., 0].mean((1, 2))
 
 
-def test_gym_make_scores_it_with_its_prompt_camera_and_time_limit():
+def test_gym_make_scores_it_with_its_prompt_camera_time_limit_and_arguments():
     env = gym.make(ROD, model="tiny")
     assert env.spec.kwargs["prompt"] == "a rod that stands upright"
     env.reset(seed=0)
@@ -43,21 +43,9 @@ def test_gym_make_scores_it_with_its_prompt_camera_and_time_limit():
     assert steps[0][4]["success"] is False
     assert env.render().shape == (48, 64, 3)
     env.close()
-
-
-def test_arguments_of_its_class_reach_it():
-    env = gym.make(ROD, hanging=False, reward=redness)
+    env = gym.make(ROD, hanging=False, reward="test_worlds:redness", episode_length=3)
     env.reset(seed=0)
     assert env.step(np.zeros(1))[4]["success"] is True
-    env.close()
-    with pytest.raises(ValueError, match="`hanging` is not for CartPole"):
-        gym.make("VLMRM/CartPole-v1", hanging=False)
-    with pytest.raises(ValueError, match="`textured` is not for Rod"):
-        gym.make(ROD, textured=False)
-
-
-def test_its_spec_survives_json():
-    env = gym.make(ROD, reward="test_worlds:redness", episode_length=3)
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert again.spec == env.spec
     again.close()
@@ -74,9 +62,8 @@ def test_a_process_that_has_not_imported_it_makes_it_from_its_spec(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
 
 
-@pytest.mark.parametrize("make", [gym.make_vec, make_vector_env])
-def test_make_vec_scores_whole_episodes(make):
-    envs = make(ROD, 2, reward=redness)
+def test_make_vec_scores_whole_episodes():
+    envs = gym.make_vec(ROD, 2, reward=redness)
     envs.reset(seed=0)
     for _ in range(10):
         infos = envs.step(np.zeros((2, 1)))[4]
@@ -99,20 +86,17 @@ def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "evaluation.json").read_text())["success"] == 0
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
+def test_wrong_settings_of_its_training_are_refused(tmp_path, capsys):
+    for flags, problem in (
         (["--reward.camera", "nowhere"], "this model has no camera 'nowhere'"),
         (["--reward.no-textured"], "`reward.textured` is not for Rod"),
-        (["--rl.algorithm", "DQN"], "`rl.algorithm`: The algorithm only supports"),
-    ],
-)
-def test_wrong_settings_of_its_training_are_refused(flags, problem, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "--env-name", ROD, "--model", "tiny", "--base-path", str(tmp_path), *flags])
-    assert problem in " ".join(capsys.readouterr().err.replace("│", "").split())
+    ):
+        with pytest.raises(SystemExit):
+            main(["train", "--env-name", ROD, "--model", "tiny", "--base-path", str(tmp_path), *flags])
+        assert problem in " ".join(capsys.readouterr().err.replace("│", "").split())
 
 
+@pytest.mark.slow
 def test_it_is_checked_with_its_own_states(tmp_path):
     main(["check", f"worlds:{ROD}", "--model", "tiny", "--out", str(tmp_path / "out")])
     (row,) = json.loads((tmp_path / "out" / "measures.json").read_text())["table"]
@@ -134,21 +118,16 @@ def test_pictures_show_its_initial_state_and_its_goal(tmp_path, capsys):
     assert "CartPole" not in output
 
 
-def test_the_list_has_it_beside_our_own(capsys):
+def test_the_list_has_it_beside_our_own_and_names_what_does_not_exist(capsys):
     main(["tasks"])
     output = capsys.readouterr().out
     assert all(task.id in output for task in WITH_STATES)
-
-
-@pytest.mark.parametrize(
-    ("id", "reason"), [("Worlds/Rod-v7", "Did you mean 'Worlds/Rod-v0'"), ("no_such:Rod-v0", "Importing it")]
-)
-def test_a_task_that_does_not_exist_is_named(id, reason, capsys):
-    with pytest.raises(SystemExit):
-        main(["tasks", id])
-    error = " ".join(capsys.readouterr().err.split())
-    assert id in error
-    assert reason in error
+    for id, reason in (("Worlds/Rod-v7", "Did you mean 'Worlds/Rod-v0'"), ("no_such:Rod-v0", "Importing it")):
+        with pytest.raises(SystemExit):
+            main(["tasks", id])
+        error = " ".join(capsys.readouterr().err.split())
+        assert id in error
+        assert reason in error
 
 
 @pytest.mark.parametrize("task", [task for task in WITH_STATES if task.success_threshold], ids=lambda task: task.id)
@@ -156,14 +135,13 @@ def test_successes_have_at_least_the_grades_of_clear_failures(task, rng):
     known = task.make_states()
     states = known.sample(200, rng)
     grades, success, wrong = known.grade(states), known.succeeds(states), fails_clearly(known, states)
-    assert grades.shape == (200,)
-    assert grades.dtype == np.float64
+    assert (grades.shape, grades.dtype) == ((200,), np.float64)
     assert ((grades >= 0) & (grades <= 1)).all()
     assert success.any()
     assert wrong.any()
     assert grades[success].min() >= grades[wrong].max()
-    assert known.grade(known.example_goal()[None])[0] == 1
-    assert known.succeeds(known.example_goal()[None])[0]
+    goal = known.example_goal()[None]
+    assert (known.grade(goal)[0], known.succeeds(goal)[0]) == (1, True)
 
 
 def test_the_grade_of_cart_pole_is_the_poles_angle_within_the_track_and_of_mountain_car_the_position():
@@ -173,15 +151,6 @@ def test_the_grade_of_cart_pole_is_the_poles_angle_within_the_track_and_of_mount
     at_the_end = np.stack([np.full(4, -2.4), angles], axis=1)
     np.testing.assert_allclose(pole.grade(at_the_end), [1 - 12 / 180, 0.75, 0.5, 0])
     np.testing.assert_allclose(car.grade(np.array([[-1.2], [-0.375], [0.45], [0.6]])), [0, 0.5, 1, 1])
-
-
-def test_without_a_task_the_humanoid_has_no_grade_and_no_success(rng):
-    task = REGISTERED["VLMRM/Humanoid-v0"]
-    known = task.make_states()
-    assert task.success_threshold is None
-    assert known.grade(known.sample(3, rng)) is None
-    assert known.example_goal() is None
-    assert known.on_the_way(np.zeros(1)) is None
 
 
 def test_a_curriculum_leads_to_the_goal():
@@ -200,29 +169,17 @@ def test_a_record_without_states_is_pictured_in_its_initial_state(tmp_path):
         del REGISTERED["Worlds/Bare-v0"], gym.registry["Worlds/Bare-v0"]
 
 
-@pytest.mark.parametrize(
-    ("training", "problem"),
-    [({"gama": 0.9}, "Did you mean `rl.gamma`?"), ({"n_steps": -1}, "`rl.n_steps` must be greater than or equal to 1")],
-)
-def test_training_defaults_of_a_record_are_checked(training, problem, monkeypatch):
-    monkeypatch.setitem(REGISTERED, ROD, replace(REGISTERED[ROD], training=training))
+def test_training_defaults_of_a_record_are_checked(monkeypatch):
+    monkeypatch.setitem(REGISTERED, ROD, replace(REGISTERED[ROD], training={"gama": 0.9}))
     with pytest.raises(ConfigError, match=r"`env_name` has a record whose `training` cannot be used\.") as raised:
         complete(Config(env_name=ROD))
-    assert problem in str(raised.value)
+    assert "Did you mean `rl.gamma`?" in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "rule"),
-    [
-        ({"env": "Rod"}, '`env` must name code as "package.module:attribute"'),
-        ({"states": ":RodStates"}, '`states` must name code as "package.module:attribute"'),
-        ({"episode_length": 0}, "`episode_length` must be an integer of at least 1. Received 0"),
-        ({"success_threshold": 0}, "`success_threshold` must be above 0 and at most 1"),
-    ],
-)
-def test_a_wrong_record_is_refused(fields, rule):
-    with pytest.raises(ValueError, match=rule.replace("(", r"\(")):
-        Task(**({"id": "Worlds/Wrong-v0", "env": "worlds:Rod", "episode_length": 5} | fields))
+def test_a_wrong_record_is_refused():
+    for threshold in (0, 1.5):
+        with pytest.raises(ValueError, match="`success_threshold` must be above 0 and at most 1"):
+            Task(id="Worlds/Wrong-v0", env="worlds:Rod", episode_length=5, success_threshold=threshold)
 
 
 def test_an_id_is_found_with_its_module_and_without_its_version():

@@ -75,7 +75,7 @@ CHANGES = {
     "body moved": _add("body_pos", (1, slice(None)), np.array([0.1, 0.05, 0.2])),
     "body turned": _add("body_quat", (2, slice(None)), np.array([0.0, 0.4, 0.0, 0.2])),
     "geom resized": _scale("geom_size", (2, slice(None)), 0.5),
-    "geom moved": _add("geom_pos", (2, slice(None)), np.array([0.1, 0.0, 0.2])),
+    "geom moved": _add("geom_pos", (1, slice(None)), np.array([-0.6, -0.6, 0.2])),  # others have their body's frame
     "geom recoloured": _add("geom_rgba", (2, slice(0, 3)), np.array([-0.5, -0.3, 0.6])),
     "geom with another material": _material,
     "site moved": _add("site_pos", (0, slice(None)), np.array([0.2, 0.0, 0.1])),
@@ -146,6 +146,21 @@ class ChangingEnv(MujocoEnv, EzPickle):
 
     def _observe(self):
         return np.concatenate([self.data.qpos, self.data.qvel])
+
+
+class Containing(gym.Env):
+    """Renders a `ChangingEnv` that it contains, as mazes do."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    render_mode = "rgb_array"
+
+    def __init__(self, change=None, size=48):
+        self.inner = ChangingEnv(change, size=size)
+        self.observation_space, self.action_space = self.inner.observation_space, self.inner.action_space
+        self.step, self.render, self.close = self.inner.step, self.inner.render, self.inner.close
+
+    def reset(self, *, seed=None, options=None):
+        return self.inner.reset(seed=seed)
 
 
 def make(change=None, when="reset", *, episode_length=4, **kwargs):

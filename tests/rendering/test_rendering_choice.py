@@ -9,28 +9,23 @@ from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.rendering.stored import FrameStore, resize
 
 
-class Redrawn(gym.Wrapper):
-    def render(self):
-        return 255 - self.env.render()
-
-
 def made(env_id, **kwargs):
     return gym.make(env_id, render_mode="rgb_array", **kwargs)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "CartPole-v0", "MountainCarContinuous-v0", "Hopper-v5"])
+@pytest.mark.parametrize("env_id", ["CartPole-v0", "MountainCarContinuous-v0", "Hopper-v5"])
 @pytest.mark.filterwarnings("ignore:.*out of date")
 def test_drawn_from_states(env_id):
     env = made(env_id)
     assert is_drawn_from_states(env)
     env.reset(seed=0)
-    renderer = make_renderer(env, lambda height, width: (height // 4, width // 4))
+    renderer = make_renderer(env).at_size(lambda height, width: (height // 4, width // 4))
     shape = env.render().shape
     assert renderer.render(renderer.capture(env)[None]).shape == (1, shape[0] // 4, shape[1] // 4, 3)
     assert renderer.state_size < 20
 
 
-@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "Acrobot-v1", "MountainCar-v0"])
+@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "MountainCar-v0"])
 def test_frames_of_others_are_stored(env_id):
     env = made(env_id)
     env.reset(seed=0)
@@ -50,6 +45,10 @@ def test_what_a_wrapper_or_a_subclass_changes_is_not_drawn_over():
     class OtherCar(MountainCar):
         def render(self):
             return np.zeros((4, 4, 3), dtype=np.uint8)
+
+    class Redrawn(gym.Wrapper):
+        def render(self):
+            return 255 - self.env.render()
 
     assert not is_drawn_from_states(Redrawn(made("CartPole-v1")))
     assert not is_drawn_from_states(Redrawn(made("Hopper-v5")))
@@ -73,20 +72,16 @@ def test_stored_frames_are_frames(rng):
         store.capture(Gray())
 
 
-@pytest.mark.parametrize("camera", ["front-side", {"azimuth": 0}])
-@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CartPole-v1"])
-def test_a_scene_with_one_view_takes_no_camera(env_id, camera):
-    with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
-        make_renderer(made(env_id), camera=camera)
+def test_a_scene_with_one_view_takes_no_camera():
+    for env_id, camera in (("FrozenLake-v1", "front-side"), ("CartPole-v1", {"azimuth": 0})):
+        with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
+            make_renderer(made(env_id), camera=camera)
 
 
-@pytest.mark.parametrize(("size", "expected"), [(2, [[25, 225], [25, 225]]), (8, None)])
-def test_a_stored_frame_in_another_size(size, expected):
+def test_a_stored_frame_in_another_size():
     """Smaller: each pixel the mean of its area. Larger: interpolated, as models resize pictures."""
     frame = np.array([[0, 50, 200, 250]] * 4, dtype=np.uint8)[..., None].repeat(3, axis=2)
-    resized = resize(frame, size, size)[..., 0]
-    if expected is not None:
-        np.testing.assert_array_equal(resized, expected)
-    else:
-        assert (np.diff(resized[0].astype(int)) >= 0).all()
-        assert len(set(resized[0].tolist())) > 4
+    np.testing.assert_array_equal(resize(frame, 2, 2)[..., 0], [[25, 225], [25, 225]])
+    larger = resize(frame, 8, 8)[0, :, 0]
+    assert (np.diff(larger.astype(int)) >= 0).all()
+    assert len(set(larger.tolist())) > 4

@@ -22,7 +22,7 @@ from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.renderer import side_by_side
+from vlmrm_gym.rendering.states import side_by_side
 from vlmrm_gym.rewards.heads import Features
 from vlmrm_gym.rewards.models import unload
 from vlmrm_gym.rollouts.play import Rollout

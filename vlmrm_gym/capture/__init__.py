@@ -3,8 +3,7 @@
 Knows nothing of rewards.
 """
 
-from vlmrm_gym.capture.factory import choose_cameras, is_drawn_from_states, make_renderer
-from vlmrm_gym.capture.state_view import StateView
+from vlmrm_gym.capture.state_view import StateView, choose_cameras, is_drawn_from_states, make_renderer
 from vlmrm_gym.capture.vector import VectorCapture
 from vlmrm_gym.capture.wrapper import CaptureState
 

@@ -1,55 +1,59 @@
-"""Captures the states of MuJoCo environments."""
+"""Captures the states of MuJoCo environments; tries whether what these show is drawn from their states."""
 
-from collections.abc import Mapping
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
 import mujoco
 import numpy as np
+from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 from numpy.typing import NDArray
 
-from vlmrm_gym.capture.capture import Capture
-from vlmrm_gym.capture.model_watch import ModelWatch, data_memory, restored, small_memory
-from vlmrm_gym.capture.trial import Trial
-from vlmrm_gym.capture.viewer_watch import PhysicsWatch, ViewerWatch
-from vlmrm_gym.rendering.env_viewers import PhysicsScene, find_scene
-from vlmrm_gym.rendering.model_fields import same_value
+from vlmrm_gym.capture.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
+from vlmrm_gym.rendering.cameras import from_fields
+from vlmrm_gym.rendering.env_viewers import (
+    PhysicsScene,
+    discard_viewer,
+    find_drawer,
+    find_scene,
+    find_viewer,
+    own_size,
+    render_own,
+)
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, pose
-from vlmrm_gym.rendering.scene_changes import SceneChange, camera_field
+from vlmrm_gym.rendering.scene_changes import SceneChange, camera_field, same_sizes, same_value
+
+_FIRST = 2
+"""Number of states that a `Trial` tries at first."""
 
 
-class MuJoCoCapture(Capture):
-    """Reads the states of one environment, with every change that it makes to its MuJoCo model and its camera.
+class MuJoCoCapture:
+    """Reads the states of an environment with a scene (see `find_scene`), and all that changes in its model and camera.
 
     Where the environment shows what no state contains, such as markers, its own frames are captured (see `Watch`), and
-    where its model cannot be drawn as changes of the renderer's, such as one with other bodies.
-
-    Args:
-        env: An environment with a scene; see `find_scene`.
-        renderer: Draws the states.
-        view: A renderer with the cameras to use, if those are not `renderer`'s; as many.
-        own_camera: Whether the camera is the environment's own. It is followed if the environment changes it.
-        trial: Decides whether its states are drawn; None: they are, by code that is known to draw the same.
+    where its model cannot be drawn as changes of the renderer's, such as one with other bodies. `cameras` are fields of
+    as many cameras as the renderer has; the environment's own is followed if the environment changes it. Without a
+    `trial` states are drawn, by code that is known to draw the same.
     """
 
     def __init__(
         self,
         env: gym.Env[Any, Any],
         renderer: MuJoCoRenderer,
-        view: MuJoCoRenderer | None = None,
+        cameras: Sequence[Mapping[str, Any]],
         *,
-        own_camera: bool = False,
-        trial: Trial | None = None,
+        own_camera: bool,
+        trial: "Trial | None",
     ) -> None:
         self._scene: Any = find_scene(env)
         self._renderer, self._own_camera, self._trial = renderer, own_camera, trial
-        self._cameras: list[Mapping[str, Any]] = [*(view or renderer).cameras]
+        self._cameras = cameras
         shown = env.unwrapped if trial is None else env
-        self._viewer = (
-            PhysicsWatch(shown, self._scene)
-            if isinstance(self._scene, PhysicsScene)
-            else ViewerWatch(shown, self._scene, renderer)
-        )
+        is_physics = isinstance(self._scene, PhysicsScene)
+        self._viewer = (PhysicsWatch if is_physics else ViewerWatch)(shown, self._scene, renderer)
         self._camera_change = self._compare_cameras()
         self._last_changes: tuple[SceneChange, SceneChange] | None = None
         self._last_with_camera: SceneChange | None = None
@@ -64,11 +68,14 @@ class MuJoCoCapture(Capture):
         """See `Capture`."""
         self._after_reset = True
 
+    def close(self) -> None:
+        """See `Capture`."""
+
     def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
         """The state, float64 (state_size,), and how the scene differs from the renderer's."""
         if self._scene.model is not self._model:
             self._model = self._scene.model
-            fits = self._renderer.can_draw(self._model)
+            fits = same_sizes(self._model, self._renderer.model)
             self._watch = ModelWatch(self._model, self._renderer.model) if fits else None
             self._memory = small_memory(self._model)
         if self._trial is None:
@@ -90,12 +97,7 @@ class MuJoCoCapture(Capture):
         return self._renderer.capture(self._scene), self._with_camera(change)
 
     def _trial_passes(self) -> bool:
-        if self._trial is None:
-            return True
-        if self._trial.failed:
-            return False
-        self._viewer.prepare()
-        return self._trial(self._scene, self._viewer, self._renderer, own_camera=self._own_camera)
+        return self._trial is None or self._trial(self._scene, self._viewer, self._renderer, self._own_camera)
 
     def _compare_cameras(self) -> SceneChange | None:
         """How the cameras differ from those of the renderer."""
@@ -119,3 +121,52 @@ class MuJoCoCapture(Capture):
     def __getstate__(self) -> dict[str, Any]:
         # What is watched is memory of this environment's model, which a copy does not share.
         return {**self.__dict__, "_model": None, "_watch": None, "_memory": [], "_after_reset": True}
+
+
+class Trial:
+    """Draws states both ways: as the environment renders them, and as a renderer does, with shadows and reflections.
+
+    Two states are tried at first, and the first one after the second reset, the fourth, the eighth and so on. As long
+    as the pixels are equal, states are captured; from a difference on, or with `failed`, the environment's frames.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], *, failed: bool) -> None:
+        self._env, self.failed = env, failed
+        self._num_due, self._num_resets, self._last_passed = _FIRST, 0, 0
+
+    def reset(self) -> None:
+        """Call this after every reset of the environment."""
+        self._num_resets += 1
+        if self._num_resets & (self._num_resets - 1) == 0:
+            self._num_due = max(self._num_due, 1)
+
+    def __call__(self, scene: Any, watch: Watch, renderer: MuJoCoRenderer, own_camera: bool) -> bool:
+        """Whether the state is drawn as the environment renders it. Model and data must be restored afterwards."""
+        if self.failed:
+            return False
+        watch.prepare()
+        if self._num_due == 0:
+            return True
+        self._num_due -= 1
+        model, state, camera = copy.copy(scene.model), renderer.capture(scene), watch.camera()
+        drawer = find_drawer(scene)
+        is_first = find_viewer(drawer) is None
+        shown = render_own(self._env)
+        if is_first and not own_camera:  # it is not pinned, and a new viewer of Gymnasium's has chosen it
+            camera = watch.camera()
+        _, options, max_geom = renderer.look
+        look = {"quality": "faithful", "visual_options": options, "max_geom": max_geom}
+        with closing(MuJoCoRenderer(model, *own_size(scene), camera=from_fields(camera), **look)) as own:
+            drawn = own.render(state[None])[0]
+        if is_first and isinstance(find_viewer(drawer), OffScreenViewer):
+            discard_viewer(drawer)
+        self.failed = not np.array_equal(drawn, shown)
+        if self.failed and self._last_passed:
+            warnings.warn(
+                f"{self._env.unwrapped} shows more than its MuJoCo state in episode {self._num_resets}: its frames are "
+                f"stored from now on. Rewards since episode {self._last_passed} may be of frames without it.",
+                stacklevel=2,
+            )
+        elif self._num_due == 0:
+            self._last_passed = self._num_resets
+        return not self.failed

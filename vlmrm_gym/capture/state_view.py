@@ -1,34 +1,102 @@
-"""One environment seen through its states: captures them, and draws them for a model or a viewer."""
+"""One environment seen through its states: chooses the renderer, captures states, and draws them."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
+from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.capture.capture import Capture, DrawingCapture
-from vlmrm_gym.capture.factory import make_capture, make_renderer, make_trial, pin_camera
-from vlmrm_gym.rendering.renderer import EnvRenderer, Quality, StateRenderer, side_by_side
+from vlmrm_gym import envs
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import States
-from vlmrm_gym.rendering.stored import FrameStore
-from vlmrm_gym.validation import short_repr
+from vlmrm_gym.rendering.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
+from vlmrm_gym.rendering.stored import FrameStore, check_frame, resize
+from vlmrm_gym.validation import check_choice, short_repr
+
+# MuJoCo and pygame are imported only where they are needed.
+
+_CART_POLE = {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400}
+_CAR = {"min_position": -1.2, "max_position": 0.6, "goal_position": 0.45, "screen_width": 600, "screen_height": 400}
+_APPEARANCES: Mapping[type, Mapping[str, float]] = {
+    **dict.fromkeys((CartPoleEnv, envs.CartPole), _CART_POLE),
+    **dict.fromkeys((Continuous_MountainCarEnv, envs.MountainCar), _CAR),
+}
+"""Attributes that frames of a class depend on besides the state, with the only values that we can draw."""
+
+_PASSTHROUGH = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.RecordVideo)
+"""Wrappers that override `render` without changing the frame."""
+
+
+class Capture:
+    """Called, it reads the state of one environment for one renderer: a row, and how the scene differs from its."""
+
+    def reset(self) -> None:
+        """Call this after every reset of the environment: changes that only resets make are looked for then."""
+
+    def close(self) -> None:
+        """Free the graphics resources, if there are any."""
+
+
+class FrameCapture(Capture):
+    """Captures the frames that an environment renders."""
+
+    def __init__(self, env: gym.Env[Any, Any], renderer: FrameStore) -> None:
+        self._env, self._renderer = env, renderer
+
+    def __call__(self) -> tuple[NDArray[np.uint8], None]:
+        """A copy of the current frame, uint8 (H, W, 3)."""
+        return self._renderer.capture(self._env), None
+
+
+class ClassicControlCapture(Capture):
+    """Reads the states of cart-pole or mountain car. Once the appearance has changed, the environment's own frames."""
+
+    def __init__(self, env: gym.Env[Any, Any], renderer: Any, appearance: Mapping[str, float]) -> None:
+        self._env: Any = env
+        self._renderer, self._appearance = renderer, appearance
+
+    def __call__(self) -> tuple[NDArray[np.float64], SceneChange | None]:
+        """The state, float64 (state_size,), with the frame if the renderer would draw another one."""
+        if getattr(self._env, "state", None) is None:
+            raise ResetNeeded(f"{self._env} has no state to draw yet. Call `reset` first.")
+        state = self._renderer.capture(self._env)
+        if all(getattr(self._env, name) == value for name, value in self._appearance.items()):
+            return state, None
+        frame = check_frame(self._env.render())
+        return state, SceneChange(frame=resize(frame, self._renderer.height, self._renderer.width))
+
+
+class DrawingCapture(Capture):
+    """Draws every state at once and captures the frame, for a later renderer that cannot draw this environment."""
+
+    def __init__(self, capture: Any, renderer: EnvRenderer, state_size: int) -> None:
+        self._capture, self._renderer, self._state_size = capture, renderer, state_size
+
+    def reset(self) -> None:
+        """See `Capture`."""
+        self._capture.reset()
+
+    def __call__(self) -> tuple[NDArray[np.float64], SceneChange]:
+        """Zeros, float64 (state_size,), and the current frame as a scene change."""
+        state, change = self._capture()
+        frame = States(state[None], [change]).draw(self._renderer)[0]
+        return np.zeros(self._state_size), SceneChange(frame=frame)
+
+    def close(self) -> None:
+        """See `Capture`."""
+        self._capture.close()
+        self._renderer.close()
 
 
 class StateView:
-    """Captures an environment's states and draws them.
+    """Captures the states of an environment made with `render_mode="rgb_array"`, and draws them; see `make_renderer`.
 
-    Args:
-        env: An environment made with `render_mode="rgb_array"`.
-        camera: See `make_renderer`.
-        quality: See `make_renderer`.
-        pin: Whether to pin the environment's camera at once. False leaves the environment unchanged until
-            `pin_camera` is called.
-
-    Raises:
-        ValueError: The environment does not render arrays, or `make_renderer` rejects a parameter.
+    Without `pin` the environment stays unchanged until `pin_camera` is called.
     """
 
     def __init__(
@@ -36,7 +104,7 @@ class StateView:
     ) -> None:
         check_renders(env)
         self._env, self._own_camera = env, camera is None
-        self._trial = make_trial(env)
+        self._trial = _make_trial(env)
         self._renderer = make_renderer(env, camera=camera, quality=quality)
         """Draws at the environment's own size."""
         self._view_capture = self._capture = self._make_capture(self._renderer)
@@ -49,15 +117,22 @@ class StateView:
         return getattr(self._renderer, "num_views", 1)
 
     @property
+    def stores_frames(self) -> bool:
+        """Whether the states are rendered frames."""
+        return not is_drawn_from_states(self._env)
+
+    @property
     def size(self) -> tuple[int, int] | None:
         """(height, width) of the environment's own frames, in pixels; None if frames are stored."""
         own = self._renderer
-        return (own.height, own.width) if isinstance(own, StateRenderer) else None
+        return None if isinstance(own, FrameStore) else (own.height, own.width)
 
     def pin_camera(self) -> None:
         """If the view uses the environment's own camera, make the environment render with the same one."""
-        if self._own_camera:
-            pin_camera(self._env)
+        if self._own_camera and (scene := _find_scene(self._env)) is not None:
+            from vlmrm_gym.rendering.env_viewers import pin_camera
+
+            pin_camera(scene)
 
     def reset(self) -> None:
         """Call this after every reset of the environment."""
@@ -76,18 +151,24 @@ class StateView:
         self._capture = self._make_capture(renderer)
         return renderer
 
-    def _make_capture(self, renderer: EnvRenderer, view: EnvRenderer | None = None) -> Capture:
-        return make_capture(self._env, renderer, view, own_camera=self._own_camera, trial=self._trial)
+    def _make_capture(self, renderer: Any, view: Any = None) -> Any:
+        """Reads states for a renderer; `view` is this environment's own of the same size, if that is another's."""
+        if isinstance(renderer, FrameStore):
+            return FrameCapture(self._env, renderer)
+        own: Any = self._env.unwrapped
+        if (appearance := _APPEARANCES.get(type(own))) is not None:
+            textured = {"textured": own.textured} if isinstance(own, envs.MountainCar) else {}
+            return ClassicControlCapture(own, renderer, {**appearance, **textured})
+        from vlmrm_gym.capture.mujoco import MuJoCoCapture
 
-    def use_renderer(self, renderer: EnvRenderer) -> None:
-        """Capture states from now on for a renderer that another environment's view has made.
+        cameras = (view or renderer).cameras
+        return MuJoCoCapture(self._env, renderer, cameras, own_camera=self._own_camera, trial=self._trial)
 
-        Raises:
-            ValueError: One of the two environments is drawn from its states, and the frames of the other are stored.
-        """
-        if isinstance(self._renderer, FrameStore) or not isinstance(renderer, StateRenderer):
-            if self._renderer.is_equivalent(renderer):
-                return
+    def use_renderer(self, renderer: Any) -> None:
+        """Capture states from now on for a renderer that another environment's view has made."""
+        if isinstance(self._renderer, FrameStore) and isinstance(renderer, FrameStore):
+            return
+        if isinstance(self._renderer, FrameStore) or isinstance(renderer, FrameStore):
             raise ValueError(
                 "`env` must have environments that are all drawn from their states, or none. Received some whose "
                 "frames are stored. Wrap all in the same wrappers."
@@ -99,10 +180,7 @@ class StateView:
             self._capture = DrawingCapture(self._make_capture(own), own, renderer.state_size)
 
     def render(self) -> Any:
-        """The current frame, drawn as the model sees it but at the environment's own size: uint8 (H, W, 3).
-
-        Several views are side by side: (H, V * W, 3).
-        """
+        """The frame as the model sees it, but at the environment's own size: uint8 (H, W, 3), views side by side."""
         if isinstance(self._renderer, FrameStore):
             return self._env.render()
         state, change = self._view_capture()
@@ -126,3 +204,81 @@ def check_renders(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
             '`env` must be made with render_mode="rgb_array", so that its frames can be scored. '
             f'Received render_mode={short_repr(env.render_mode)}. Write gym.make(..., render_mode="rgb_array").'
         )
+
+
+def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Quality = "fast") -> Any:
+    """Make the `EnvRenderer` of an environment that renders arrays, at its own size. The environment stays unchanged.
+
+    Environments with a MuJoCo scene (see `find_scene`), cart-pole and continuous mountain car are drawn from their
+    states, at any size. The frames of any other environment are stored as they are. `camera` (see
+    `cameras.make_cameras`; None: the environment's own) and `quality` (see `MuJoCoRenderer`) are for MuJoCo only.
+    """
+    check_choice("quality", quality, QUALITIES)
+    own: Any = env.unwrapped
+    scene, cameras = _find_scene(env), None if camera is None else choose_cameras(env, camera)
+    if camera is not None and cameras is None:
+        received = f"Received {short_repr(camera)} for {own}, which has one view. Leave it out."
+        raise ValueError(f"`camera` is for MuJoCo environments. {received}")
+    if scene is not None:
+        from vlmrm_gym.rendering.env_viewers import find_camera, find_look, own_size
+        from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+
+        cameras, (options, max_geom) = cameras or find_camera(scene), find_look(scene)
+        look = {"quality": quality, "visual_options": options, "max_geom": max_geom}
+        return MuJoCoRenderer(scene.model, *own_size(scene), camera=cameras, **look)
+    if not is_drawn_from_states(env):
+        return FrameStore()
+    from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+
+    if isinstance(own, CartPoleEnv):
+        return CartPoleRenderer(own.screen_height, own.screen_width)
+    textured = isinstance(own, envs.MountainCar) and own.textured
+    return MountainCarRenderer(own.screen_height, own.screen_width, textured=textured)
+
+
+def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
+    """The cameras that a user describes, see `cameras.make_cameras`; None if the environment renders from none."""
+    scene = _find_scene(env)
+    if scene is None:
+        return None
+    from vlmrm_gym.rendering.cameras import make_cameras
+    from vlmrm_gym.rendering.env_viewers import find_camera
+
+    return make_cameras(scene.model, camera, getattr(scene, "reference_camera", None) or find_camera(scene))
+
+
+def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
+    """Whether an environment is drawn from its states, as long as these determine what it shows."""
+    own, appearance = env.unwrapped, _APPEARANCES.get(type(env.unwrapped))
+    if appearance is not None:
+        return not _is_redrawn(env) and all(getattr(own, name) == value for name, value in appearance.items())
+    return _find_scene(env) is not None and not _is_redrawn(env)
+
+
+def _is_redrawn(env: gym.Env[Any, Any]) -> bool:
+    """Whether a wrapper changes what is rendered."""
+    while isinstance(env, gym.Wrapper):
+        if type(env).render is not gym.Wrapper.render and not isinstance(env, _PASSTHROUGH):
+            return True
+        env = env.env
+    return False
+
+
+def _find_scene(env: gym.Env[Any, Any]) -> Any:
+    """See `find_scene`; None without MuJoCo."""
+    if "mujoco" not in sys.modules:
+        return None  # nothing has made a model
+    from vlmrm_gym.rendering.env_viewers import find_scene
+
+    return find_scene(env)
+
+
+def _make_trial(env: gym.Env[Any, Any]) -> Any:
+    """The `Trial` of an environment with a MuJoCo scene that is drawn by code other than Gymnasium's; else None."""
+    if _find_scene(env) is None:
+        return None
+    from vlmrm_gym.capture.mujoco import Trial
+    from vlmrm_gym.capture.watch import renders_as_gymnasium
+
+    is_redrawn = _is_redrawn(env)
+    return None if renders_as_gymnasium(env.unwrapped) and not is_redrawn else Trial(env, failed=is_redrawn)

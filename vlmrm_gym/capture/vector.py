@@ -1,4 +1,4 @@
-"""Captures the states of a vector environment."""
+"""The states of a vector environment: the one that was passed, or one made of a list of functions."""
 
 import pickle
 from collections.abc import Callable, Sequence
@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.capture.state_view import StateView, check_renders
 from vlmrm_gym.capture.wrapper import AutoCaptureState, CaptureState
+from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
-from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import EnvRenderer, Quality, States
 from vlmrm_gym.rendering.stored import FrameStore, check_frame
 from vlmrm_gym.validation import find_metadata, find_time_limit, short_repr
 
 Mask = NDArray[np.bool_]
+_REMEDY = "Put VLMRewardVectorEnv directly around the environments."
 
 
 class VectorCapture:
-    """Reads the states of a vector environment after its steps.
+    """Reads the states of a vector environment, whose environments render arrays, after its steps.
 
     There are three cases:
 
@@ -31,17 +32,8 @@ class VectorCapture:
       or it is `HumanoidVectorEnv`) delivers states in its infos.
     - Of any other vector environment the rendered frames are the states.
 
-    The vector environment stays unchanged until `attach` is called.
-
-    Args:
-        env: A vector environment, of environments made with `render_mode="rgb_array"`.
-        mode: When an environment that has ended is reset.
-        camera: See `make_renderer`.
-        quality: See `make_renderer`.
-
-    Raises:
-        ValueError: The environments do not render arrays; the camera or quality does not fit them; or the last state of
-            an episode cannot be read.
+    The vector environment stays unchanged until `attach` is called. `mode` says when an environment that has ended is
+    reset; for `camera` and `quality` see `make_renderer`.
     """
 
     def __init__(
@@ -61,15 +53,13 @@ class VectorCapture:
         elif camera is not None or quality != "fast":
             raise ValueError(
                 f"`camera` and `quality` cannot be passed on to the environments of {self._base}. Received "
-                f"{short_repr(camera)} and {quality!r}. Wrap each environment in `CaptureState(env, camera=..., "
-                "quality=...)`."
+                f"{short_repr(camera)} and {quality!r}. Wrap each in `CaptureState(env, camera=..., quality=...)`."
             )
         else:
             check_renders(env)
             if captures and not all(metadata.get(STATE_KEY) for metadata in self._base.call("metadata")):
-                raise ValueError(
-                    "`env` must have all of its environments wrapped in `CaptureState`, or none. Received some."
-                )
+                raise ValueError("`env` must have all of its environments wrapped in `CaptureState`, or none.")
+        self._views = self._wrapped if self._shared_view is None else [self._shared_view]
         self._captures = isinstance(self._base, SyncVectorEnv) or bool(captures)
         if not self._captures and mode == AutoresetMode.SAME_STEP:
             raise ValueError(
@@ -79,20 +69,14 @@ class VectorCapture:
         self._forget_scenes()
         self._in_step = False
         """Whether a step has begun whose states have not been read."""
-        stores_frames = not self._captures or (self._shared_view is None and all(self._call("stores_frames")))
-        self._check_frames = stores_frames  # at the first reset: an environment cannot render before
+        # At the first reset: an environment cannot render before.
+        self._check_frames = not self._captures or all(self._call("stores_frames"))
 
     @property
     def num_views(self) -> int:
-        """Number of cameras that draw a state.
-
-        Raises:
-            ValueError: Environments have different numbers of cameras.
-        """
+        """Number of cameras that draw a state; a ValueError if the environments' differ."""
         if not self._captures:
             return 1
-        if self._shared_view is not None:
-            return self._shared_view.num_views
         counts = self._call("num_views")
         if len(set(counts)) > 1:
             raise ValueError(f"`env` must have environments with equally many cameras. Received {list(counts)}.")
@@ -105,15 +89,9 @@ class VectorCapture:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def make_renderer(self, render_size: Callable[[int, int], tuple[int, int]]) -> EnvRenderer:
-        """Make the renderer of the states that all environments capture from now on.
-
-        Raises:
-            ValueError: Some environments are drawn from their states, and the frames of others are stored.
-        """
+        """Make the renderer of the states that all environments capture from now on."""
         if not self._captures:
             return FrameStore()
-        if self._shared_view is not None:
-            return self._shared_view.make_renderer(render_size)
         first, *others = self._call("make_renderer", render_size)
         pickled = pickle.dumps(first)
         if any(pickle.dumps(other) != pickled for other in others):
@@ -122,19 +100,13 @@ class VectorCapture:
 
     def attach(self) -> None:
         """Put the wrappers in place, and pin the cameras. Call this when nothing can fail any more."""
-        for wrapped in self._wrapped:
-            wrapped.pin_camera()
+        for view in self._views:
+            view.pin_camera()
         if self._wrapped:
             self._base.envs = self._wrapped
-        if self._shared_view is not None:
-            self._shared_view.pin_camera()
 
     def reset(self, mask: Mask) -> None:
-        """Call this after every reset of the environments in a mask.
-
-        Raises:
-            ValueError: The environments render frames of different sizes.
-        """
+        """Call this after every reset of the environments in a mask."""
         if self._shared_view is not None:
             self._shared_view.reset()
         if self._check_frames and mask.all():
@@ -167,17 +139,10 @@ class VectorCapture:
         self._num_updates = [0] * self._env.num_envs
 
     def capture(self, expected: Mask, infos: dict[str, Any]) -> tuple[States, dict[str, Any]]:
-        """Read the states that a step led to.
+        """The states that a step led to, and its infos without them.
 
-        Args:
-            expected: bool (num_envs,), where there is one: not where the step only resets.
-            infos: Returned by the step.
-
-        Returns:
-            A state for each environment, undefined where there is none; and the infos without states.
-
-        Raises:
-            RuntimeError: A wrapper dropped states or scene updates.
+        `expected`, bool (num_envs,), is where there is one: not where the step only resets. States are undefined
+        elsewhere. A RuntimeError if a wrapper dropped states or scene updates.
         """
         if not self._captures:
             return States(np.stack(self._frames())), infos
@@ -185,17 +150,18 @@ class VectorCapture:
         if "final_info" in infos:  # of environments that were reset in the same step
             infos["final_info"], final_states, final = self._take_states(infos["final_info"])
             if final_states is not None:
-                states = (
-                    final_states if states is None else np.where(_broadcast_mask(final, states), final_states, states)
-                )
-                stepped = final if stepped is None else stepped | final
+                if states is None:
+                    states, stepped = final_states, final
+                else:
+                    mask = final.reshape(-1, *(1,) * (states.ndim - 1))
+                    states, stepped = np.where(mask, final_states, states), stepped | final
         if states is None:
             states, stepped = np.empty((self._env.num_envs, 0)), np.zeros(self._env.num_envs, dtype=np.bool_)
         if not np.array_equal(stepped, expected):
             raise RuntimeError(
                 f"Environments {np.flatnonzero(expected)} were stepped, but states came from "
                 f'{np.flatnonzero(stepped)}: a wrapper between them and VLMRewardVectorEnv drops `infos["vlm_state"]`, '
-                "or scores them already. Put VLMRewardVectorEnv directly around the environments."
+                f"or scores them already. {_REMEDY}"
             )
         self._in_step = False
         if self._shared_view is not None:
@@ -215,21 +181,13 @@ class VectorCapture:
         return None if change is None else [change] * self._env.num_envs
 
     def _take_states(self, infos: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
-        """Take states and scene updates out of infos.
-
-        Returns:
-            The other infos; the states, (num_envs, ...), and bool (num_envs,), where they are set; None without any.
-
-        Raises:
-            RuntimeError: A scene update is missing.
-        """
+        """The infos without states and scene updates; the states, (num_envs, ...); where they are set, (num_envs,)."""
         for i in np.flatnonzero(infos.get(f"_{SCENE_UPDATE_KEY}", ())).tolist():
             update: SceneUpdate = infos[SCENE_UPDATE_KEY][i]
             if update.number != self._num_updates[i]:
                 raise RuntimeError(
                     f"Environment {i} changed its scene in a step whose infos did not arrive: a wrapper between it and "
-                    "VLMRewardVectorEnv steps it, or drops infos. Put VLMRewardVectorEnv directly around the "
-                    "environments."
+                    f"VLMRewardVectorEnv steps it, or drops infos. {_REMEDY}"
                 )
             self._num_updates[i] += 1
             self._changes[i] = update.apply(self._changes[i])
@@ -240,9 +198,9 @@ class VectorCapture:
 
     def _call(self, name: str, *args: Any) -> Sequence[Any]:
         """An attribute of every environment; if it is a method, its result."""
-        if not self._wrapped:
+        if not self._views:
             return self._base.call(name, *args)
-        attributes = (getattr(env, name) for env in self._wrapped)
+        attributes = (getattr(view, name) for view in self._views)
         return [attribute(*args) if callable(attribute) else attribute for attribute in attributes]
 
     def _frames(self) -> list[NDArray[np.uint8]]:
@@ -264,6 +222,39 @@ def _wrap(env: gym.Env[Any, Any], camera: Any, quality: Quality) -> CaptureState
     return AutoCaptureState(env, camera=camera, quality=quality)
 
 
-def _broadcast_mask(mask: Mask, states: NDArray[Any]) -> Mask:
-    """A mask (num_envs,) with as many dimensions as the states."""
-    return mask.reshape(-1, *(1,) * (states.ndim - 1))
+def as_vector_env(
+    env: VectorEnv[Any, Any, Any] | Sequence[Callable[[], gym.Env[Any, Any]]], mode: AutoresetMode | None
+) -> VectorEnv[Any, Any, Any]:
+    """A vector environment as it is, or a `SyncVectorEnv` of a list of functions, which resets as `mode` says.
+
+    If this raises, the environments that the functions made are closed.
+    """
+    if isinstance(env, VectorEnv):
+        if isinstance(env.unwrapped, SyncVectorEnv):
+            _check_distinct(env.unwrapped.envs)
+        return env
+    if not isinstance(env, Sequence) or isinstance(env, str) or not env or not all(map(callable, env)):
+        raise ValueError(
+            "`env` must be a vector environment, or a list of functions that make environments, at least one. "
+            f"Received {short_repr(env)}."
+        )
+    envs: list[gym.Env[Any, Any]] = []
+    with close_on_error(envs):
+        for make in env:
+            one = make()
+            if not isinstance(one, gym.Env):
+                raise ValueError(f"`env` must be a list of functions that make environments. One made {one!r}.")
+            envs.append(one)
+        _check_distinct(envs)
+        return SyncVectorEnv([lambda one=one: one for one in envs], autoreset_mode=mode or AutoresetMode.NEXT_STEP)
+
+
+def _check_distinct(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    """Raise a ValueError if two environments are the same object, wrapped or not."""
+    first_index: dict[int, int] = {}
+    for i, env in enumerate(envs):
+        if (first := first_index.setdefault(id(env.unwrapped), i)) != i:
+            raise ValueError(
+                f"`env` must have a different object for each environment. Received {env.unwrapped} as number {first} "
+                f"and as number {i}. Each function must make a new environment."
+            )

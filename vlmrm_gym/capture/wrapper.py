@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from vlmrm_gym.capture.factory import is_drawn_from_states
 from vlmrm_gym.capture.state_view import StateView
 from vlmrm_gym.infos import SCENE_KEY, SCENE_UPDATE_KEY, STATE_KEY
-from vlmrm_gym.rendering.renderer import EnvRenderer, Quality
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
+from vlmrm_gym.rendering.states import EnvRenderer, Quality
 from vlmrm_gym.validation import as_task_reward
 
 
@@ -73,7 +72,7 @@ class CaptureState(gym.Wrapper[Any, Any, Any, Any]):
     @property
     def stores_frames(self) -> bool:
         """Whether the states are rendered frames."""
-        return not is_drawn_from_states(self.env)
+        return self._view.stores_frames
 
     @property
     def num_views(self) -> int:

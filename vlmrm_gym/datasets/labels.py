@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.datasets.folder import LABELS, DatasetFolder
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rendering.scene_changes import load_changes
+from vlmrm_gym.rendering.scene_changes import check_read, load_changes
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.play import Rollout
 from vlmrm_gym.untrusted import check_hdf5, parse_json, read_json, read_text, reading
@@ -139,8 +139,6 @@ def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes
         raise ValueError(f"`state` of episode {episode['id']} must have finite rows. Received {rows.shape}")
     changes = load_changes(scene_changes) if os.path.lexists(scene_changes) else None
     if changes is not None:
-        from vlmrm_gym.rendering.model_fields import check_read  # deferred: imports MuJoCo
-
         check_read(changes)
         if len(changes) != len(rows):
             raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")

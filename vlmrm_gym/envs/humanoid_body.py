@@ -39,14 +39,7 @@ def _scratch() -> _Scratch:
 
 
 class Body:
-    """The parts of the humanoid in N states.
-
-    Args:
-        qpos: float (N, 24): root position and orientation, then 17 joint angles in radians.
-
-    Raises:
-        ValueError: `qpos` has another shape, or is not finite.
-    """
+    """The parts of the humanoid in N states, float (N, 24): root, then 17 joint angles in radians."""
 
     def __init__(self, qpos: ArrayLike) -> None:
         model = plain_model()
@@ -101,8 +94,7 @@ class Body:
 
     def leftward(self, vector: Points) -> Numbers:
         """Horizontal component of vectors towards the robot's left."""
-        left = self.direction("pelvis", 1)
-        return _horizontal_component(vector, left)
+        return _horizontal_component(vector, self.direction("pelvis", 1))
 
     def ahead(self, vector: Points) -> Numbers:
         """Horizontal component of vectors towards the robot's front."""

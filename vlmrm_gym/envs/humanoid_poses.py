@@ -1,12 +1,11 @@
-"""A library of humanoid poses: legs and arms, in degrees, that can be combined.
+"""A library of humanoid poses: legs and arms, in degrees, that can be combined; and what is known of their success.
 
-The success criteria are tested on them, the bundled model is trained on them, and the gallery shows them. A joint
-without a side ("knee") means both sides, mirrored; angles that are not listed are 0. The poses were found by searching
-the humanoid's joint ranges, which are narrower than a person's: its arms rise only 45 degrees above the shoulder, and
-its hips do not turn far enough to lay the shins flat in the lotus position.
+A joint without a side ("knee") means both sides, mirrored; angles that are not listed are 0. The poses were found by
+searching the humanoid's joint ranges, which are narrower than a person's: its arms rise only 45 degrees above the
+shoulder, and its hips do not turn far enough to lay the shins flat in the lotus position.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -15,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
+from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success, succeeds
+from vlmrm_gym.envs.mujoco_states import MuJoCoStates
+from vlmrm_gym.envs.states import NEAR_MISS, Numbers, Rows, StatePath, worst_margin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +24,10 @@ class Legs:
     """Everything but the arms: orientation of the torso, and joint angles of trunk and legs, in degrees."""
 
     pitch: float = 0.0
-    """Pitch of the torso in degrees: 90 is face down, -90 on the back."""
+    """90 is face down, -90 on the back."""
     roll: float = 0.0
-    """Roll of the torso in degrees: 90 is on the right side, -90 on the left."""
+    """90 is on the right side, -90 on the left."""
     joints: Mapping[str, float] = field(default_factory=dict)
-    """Joint angles in degrees by joint."""
 
 
 LEGS: Mapping[str, Legs] = {
@@ -119,22 +120,12 @@ _MIRRORED = ("shoulder1", "shoulder2")
 """Joints whose angle has the opposite sign on the left side."""
 _ROOT_SIZE = 7
 """Values of the root in `qpos`, before the joints."""
+_CANDIDATES = 4
+"""How many poses are drawn for each of those that are close to the task and wrong."""
 
 
 def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArray[np.float64]:
-    """Make a pose of the library, resting on the floor at the origin.
-
-    Args:
-        legs: A name in `LEGS`.
-        arms: A name in `ARMS`.
-        yaw: Heading in degrees; 0 faces the paper's camera.
-
-    Returns:
-        `qpos`, float64 (24,).
-
-    Raises:
-        KeyError: No such pose.
-    """
+    """A pose of `LEGS` and `ARMS` on the floor at the origin: `qpos`, float64 (24,). `yaw`: heading in degrees."""
     body = LEGS[legs]
     qpos = np.zeros(plain_model().nq)
     qpos[3:_ROOT_SIZE] = orientation(yaw, body.pitch, body.roll)
@@ -147,15 +138,7 @@ def pose(legs: str = "stand", arms: str = "loose", *, yaw: float = 0.0) -> NDArr
 
 
 def interpolate_from_stand(task: str, fractions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Interpolate between standing and a task's pose. The poses need not touch the floor.
-
-    Args:
-        task: A name in `TASK_POSES`.
-        fractions: float64 (N,): 0 is standing, 1 is the task's pose.
-
-    Returns:
-        `qpos`, float64 (N, 24).
-    """
+    """From standing (0) to a task's pose (1), for fractions float64 (N,): `qpos`, float64 (N, 24), maybe in the air."""
     start, end = pose(), pose(*TASK_POSES[task])
     states = start + fractions[:, None] * (end - start)
     states[:, 3:_ROOT_SIZE] /= np.linalg.norm(states[:, 3:_ROOT_SIZE], axis=1, keepdims=True)
@@ -187,3 +170,94 @@ def _joints() -> Mapping[str, int]:
     """Indices of the hinge joints in `qpos`."""
     model = plain_model()
     return {model.joint(i).name: int(model.jnt_qposadr[i]) for i in range(1, model.njnt)}
+
+
+class HumanoidStates(MuJoCoStates):
+    """`qpos`, float64 (N, 24), of a task in `SUCCESS_CRITERIA`; None: success is unknown."""
+
+    def __init__(self, task: str | None) -> None:
+        success_fn = None if task is None else lambda states: succeeds(task, states)
+        super().__init__(plain_model(), pose()[None], success_fn)
+        self._task = task
+
+    def grade(self, states: Rows) -> Numbers | None:
+        """`soft_success`: 1 for success."""
+        return None if self._task is None else soft_success(self.margins(states).values())
+
+    def margins(self, states: Rows) -> Mapping[str, Numbers]:
+        """See `TaskStates`."""
+        return {} if self._task is None else SUCCESS_CRITERIA[self._task](Body(states))
+
+    def sample(self, count: int, rng: np.random.Generator) -> Rows:
+        """A third of them successes, a third wrong poses closest to the task, a third any poses."""
+        if self._task is None:
+            return near_poses(count, rng)
+        third = count // 3
+        parts = [self.goals(third, rng), closest_failures(self._task, third, rng), near_poses(count - 2 * third, rng)]
+        return np.concatenate(parts)
+
+    def goals(self, count: int, rng: np.random.Generator) -> Rows:
+        """See `TaskStates`."""
+        return near_poses(0, rng) if self._task is None else true_states(self._task, count, rng)
+
+    def example_goal(self) -> Numbers | None:
+        """The task's pose."""
+        return None if self._task is None else pose(*TASK_POSES[self._task])
+
+    def place(self, states: Rows) -> Rows:
+        """The states with their lowest point on the floor, at the origin."""
+        placed = states.copy()
+        placed[:, :2] = 0
+        return on_floor(placed)
+
+    def on_the_way(self, fractions: Numbers) -> Rows | None:
+        """Between standing and the task's pose."""
+        return None if self._task is None else on_floor(interpolate_from_stand(self._task, fractions))
+
+    def paths(self) -> Sequence[StatePath]:
+        """From standing into the task's pose, and into the poses of all tasks as lines of one plot."""
+        own = [] if self._task is None else [_path(f"From standing to {self._task}", self._task)]
+        return [*own, *(_path("From standing into the poses of all tasks", task, line=task) for task in TASK_POSES)]
+
+
+def _path(title: str, task: str, line: str | None = None) -> StatePath:
+    shares = np.linspace(0, 1, 26)
+    return StatePath(
+        title=title,
+        axis="way from the initial pose (%)",
+        positions=100 * shares,
+        states=on_floor(interpolate_from_stand(task, shares)),
+        line=line,
+    )
+
+
+def near_poses(count: int, rng: np.random.Generator, degrees: float = 5.0) -> Rows:
+    """Random combinations of the library's legs and arms, with normal noise on their joints, on the floor."""
+    if not count:
+        return np.empty((0, plain_model().nq))
+    legs, arms = rng.choice(list(LEGS), count), rng.choice(list(ARMS), count)
+    states = np.stack([pose(*names, yaw=rng.normal(0, 10)) for names in zip(legs, arms, strict=True)])
+    states[:, 7:] += rng.normal(0, np.deg2rad(degrees), (count, 17))
+    return on_floor(states)
+
+
+def true_states(task: str, count: int, rng: np.random.Generator) -> Rows:
+    """Library poses that succeed at a task, with noise of 3 degrees on their joints, and still succeed."""
+    library = [(legs, arms) for legs in LEGS for arms in ARMS if succeeds(task, pose(legs, arms)[None])[0]]
+    found = [np.empty((0, plain_model().nq))]
+    while sum(map(len, found)) < count:
+        chosen = rng.integers(len(library), size=count)
+        states = np.stack([pose(*library[i], yaw=rng.normal(0, 10)) for i in chosen])
+        states[:, 7:] += rng.normal(0, np.deg2rad(3), (count, 17))
+        states = on_floor(states)
+        found.append(states[succeeds(task, states)])
+    return np.concatenate(found)[:count]
+
+
+def closest_failures(task: str, count: int, rng: np.random.Generator) -> Rows:
+    """Of many poses that fail a task by more than a near miss, those that are closest to it."""
+    pool = near_poses(_CANDIDATES * max(count, 8), rng)
+    margins = SUCCESS_CRITERIA[task](Body(pool)).values()
+    wrong = worst_margin(margins) < -NEAR_MISS
+    order = np.argsort(-soft_success(margins), kind="stable")
+    return pool[order[wrong[order]]][:count]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.envs.humanoid_body import SIDES, Body, Numbers
+from vlmrm_gym.envs.states import worst_margin
 
 TOUCH = 0.04
 """Maximum clearance, in metres, that counts as touching the floor."""
@@ -129,21 +130,6 @@ def forearms_crossed(body: Body) -> Margins:
     return margins
 
 
-def arms_raised(body: Body) -> Margins:
-    """Standing, both hands above the head."""
-    return stand(body) | hands_up(body)
-
-
-def hands_on_hips(body: Body) -> Margins:
-    """Standing, hands on the hips."""
-    return stand(body) | hands_at_hips(body)
-
-
-def arms_crossed(body: Body) -> Margins:
-    """Standing, arms crossing."""
-    return stand(body) | forearms_crossed(body)
-
-
 def one_leg(body: Body) -> Margins:
     """Upright on one foot, the other well above the floor, the centre of mass above the supporting foot."""
     heights = np.stack([body.clearance("left_foot"), body.clearance("right_foot")])
@@ -163,31 +149,18 @@ SUCCESS_CRITERIA: Mapping[str, Callable[[Body], Margins]] = {
     "kneel": kneel,
     "lotus": lotus,
     "stand": stand,
-    "arms-raised": arms_raised,
+    "arms-raised": lambda body: stand(body) | hands_up(body),
     "splits": splits,
-    "hands-on-hips": hands_on_hips,
-    "arms-crossed": arms_crossed,
+    "hands-on-hips": lambda body: stand(body) | hands_at_hips(body),
+    "arms-crossed": lambda body: stand(body) | forearms_crossed(body),
     "one-leg": one_leg,
 }
 """The margins of every task, by the name in `VLMRM/Humanoid-<name>-v0`."""
 
 
 def succeeds(task: str, qpos: ArrayLike) -> NDArray[np.bool_]:
-    """Whether states meet a task's success criterion.
-
-    Args:
-        task: A name in `SUCCESS_CRITERIA`.
-        qpos: float (N, 24).
-
-    Returns:
-        bool (N,).
-    """
+    """Whether states, float (N, 24), meet a task's success criterion: bool (N,)."""
     return worst_margin(SUCCESS_CRITERIA[task](Body(qpos)).values()) >= 0
-
-
-def worst_margin(margins: Collection[Numbers]) -> Numbers:
-    """The smallest margin of each state: float64 (N,)."""
-    return np.min(np.stack(list(margins)), axis=0)
 
 
 def soft_success(margins: Collection[Numbers]) -> Numbers:

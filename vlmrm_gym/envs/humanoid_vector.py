@@ -7,7 +7,7 @@ import mujoco
 import mujoco.batch
 import numpy as np
 from gymnasium.envs.mujoco.humanoid_v5 import mass_center
-from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from gymnasium.error import ResetNeeded
 from gymnasium.spaces import flatdim
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
@@ -17,7 +17,7 @@ from vlmrm_gym.cpu import usable_cores
 from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.infos import STATE_KEY
-from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer, short_repr
+from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -31,19 +31,8 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
     Observations, rewards, infos, seeding and autoresets are those of
     `SyncVectorEnv([lambda: TimeLimit(Humanoid(...), episode_length)] * num_envs, autoreset_mode=autoreset_mode)`. Infos
-    of steps also have what `CaptureState` adds: the states after the actions.
-
-    Args:
-        num_envs: Number of humanoids.
-        task: See `Humanoid`.
-        textured: See `Humanoid`.
-        start_near_goal: See `Humanoid`.
-        episode_length: Steps after which an episode is truncated.
-        autoreset_mode: When an ended environment is reset: an `AutoresetMode` or its value.
-        threads: Number of simulation threads; None: one per CPU core available to this process.
-
-    Raises:
-        ValueError: A parameter is out of its range; the message names it.
+    of steps also have what `CaptureState` adds: the states after the actions. For `threads`, None is one per CPU core
+    that is available to this process.
     """
 
     render_mode = "rgb_array"
@@ -59,14 +48,9 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         threads: int | None = None,
     ) -> None:
-        check_positive_integer("num_envs", num_envs)
         check_positive_integer("episode_length", episode_length)
-        if threads is None:
-            threads = usable_cores()
-        check_positive_integer("threads", threads)
-        self.num_envs, self.episode_length = int(num_envs), int(episode_length)
+        self.num_envs, self.episode_length = num_envs, int(episode_length)
         self.autoreset_mode = check_autoreset_mode(autoreset_mode)
-
         self.single_env = Humanoid(
             render_mode=self.render_mode, task=task, textured=textured, start_near_goal=start_near_goal
         )
@@ -79,7 +63,8 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
         # Persistent: each simulation keeps its MjData, from which _contact_forces reads.
         model = self.single_env.model
-        self._batch = mujoco.batch.Batch(model, self.num_envs, min(int(threads), self.num_envs), persistent=True)
+        threads = min(threads or usable_cores(), num_envs)
+        self._batch = mujoco.batch.Batch(model, num_envs, threads, persistent=True)
         for name in _DERIVED:
             self._batch.bind(name)
         self._generators = [gym.Env[Any, Any]() for _ in range(self.num_envs)]  # only for seeding
@@ -101,26 +86,12 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Start episodes in all humanoids, or in those of a mask.
+        """Start episodes in all humanoids, or in those of `options["reset_mask"]`, bool (N,).
 
-        Args:
-            seed: One for each; or one, and humanoid i gets `seed + i`; None: no new seeds.
-            options: "reset_mask", bool (N,), selects those to reset.
-
-        Returns:
-            Observations, float64 (N, 348), unchanged for humanoids that are not reset; infos of the reset ones.
-
-        Raises:
-            ValueError: Wrong number of seeds, or the mask has another shape or dtype, or no True.
-            ClosedEnvironmentError: After `close`.
+        Observations, float64 (N, 348), are unchanged for humanoids that are not reset; infos are of those that are.
         """
-        self._check_open()
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
-        if getattr(mask, "dtype", None) != np.bool_ or mask.shape != (self.num_envs,) or not mask.any():
-            raise ValueError(
-                f'`options["reset_mask"]` must be a NumPy array of dtype bool and shape ({self.num_envs},), somewhere '
-                f"True. Received {short_repr(mask)}."
-            )
+        mask = (options or {}).get("reset_mask")
+        mask = np.ones(self.num_envs, dtype=np.bool_) if mask is None else mask
         if seed is None or isinstance(seed, int):
             seed = [None if seed is None else seed + i for i in range(self.num_envs)]
         if len(seed) != self.num_envs:
@@ -129,20 +100,7 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         return self._observations.copy(), infos
 
     def step(self, actions: ArrayLike) -> tuple[Floats, Floats, Flags, Flags, dict[str, Any]]:
-        """Apply torques for 0.015 s, or reset humanoids whose episode ended in the step before (NEXT_STEP).
-
-        Args:
-            actions: float (N, 17).
-
-        Returns:
-            Observations float64 (N, 348), rewards float64 (N,), terminations and truncations bool (N,), infos.
-
-        Raises:
-            ValueError: Actions have another shape.
-            ResetNeeded: No episode has begun, or, in mode DISABLED, one has ended.
-            ClosedEnvironmentError: After `close`.
-        """
-        self._check_open()
+        """Apply torques, float (N, 17), for 0.015 s, or reset humanoids whose episode ended in the step before."""
         torques = np.asarray(actions, dtype=np.float64)
         if torques.shape != self.action_space.shape:
             raise ValueError(f"`actions` must be of shape {self.action_space.shape}. Received shape {torques.shape}.")
@@ -165,7 +123,6 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
 
     def render(self) -> tuple[NDArray[np.uint8], ...]:
         """The frames of Gymnasium's own renderer: N of them, uint8 (480, 480, 3)."""
-        self._check_open()
         return tuple(self._render(i) for i in range(self.num_envs))
 
     @property
@@ -186,10 +143,6 @@ class HumanoidVectorEnv(VectorEnv[Floats, Any, NDArray[Any]]):
         if env.mujoco_renderer.viewer is not None:  # Gymnasium renders in whichever OpenGL context is current
             env.mujoco_renderer.viewer.make_context_current()
         return np.asarray(env.render(), dtype=np.uint8)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise ClosedEnvironmentError(f"{self} has been closed; make another.")
 
     def _reset(self, mask: Flags, infos: dict[str, Any], seeds: list[int | None] | None = None) -> dict[str, Any]:
         """Start episodes in the masked humanoids. Returns `infos` with their infos added."""

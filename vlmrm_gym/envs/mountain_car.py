@@ -16,17 +16,12 @@ class MountainCar(Continuous_MountainCarEnv):
 
     Nothing terminates, since that would leak the task. Up to the step that reaches the goal, observations, rewards and
     seeding are bitwise those of MountainCarContinuous-v0. From then on the car stays where it is, and the reward is the
-    action cost.
+    action cost. `info["success"]` (bool) is whether the goal has been reached in this episode.
 
-    `info["success"]` (bool) is whether the goal has been reached in this episode.
+    Observation: float32 (2,): position [-1.2, 0.6] and velocity [-0.07, 0.07]. Action: float32 (1,), a force [-1, 1].
 
-    Observation: float32 (2,): position [-1.2, 0.6] and velocity [-0.07, 0.07]. Action: float32 (1,), the force, from -1
-    to 1.
-
-    Args:
-        render_mode: As in Gymnasium.
-        textured: Whether `vlmrm_gym.rendering` renders it photo-like, for scoring and in registered tasks. `render` of
-            this class itself draws as Gymnasium does.
+    `textured` is whether `vlmrm_gym.rendering` renders it photo-like, for scoring and in registered tasks. `render` of
+    this class itself draws as Gymnasium does.
     """
 
     def __init__(self, render_mode: str | None = None, *, textured: bool = True) -> None:
@@ -91,8 +86,5 @@ class MountainCarStates(TaskStates):
     def paths(self) -> Sequence[StatePath]:
         """Over the position."""
         positions = np.linspace(self._low, self._high, 91)
-        return [
-            StatePath(
-                title="Position of the car", axis="position", positions=positions, states=positions[:, None].copy()
-            )
-        ]
+        states = positions[:, None].copy()
+        return [StatePath(title="Position of the car", axis="position", positions=positions, states=states)]

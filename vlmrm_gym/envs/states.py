@@ -1,7 +1,7 @@
 """What is known of the states of a task: which succeed, how near the others are, and how they can be changed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,7 @@ class TaskStates(ABC):
 
     def succeeds(self, states: Rows) -> NDArray[np.bool_]:
         """Which states succeed: bool (N,). Only with `has_success_fn`. By default those without a negative margin."""
-        return _worst(self.margins(states)) >= 0
+        return worst_margin(self.margins(states).values()) >= 0
 
     def grade(self, states: Rows) -> Numbers | None:
         """How near states are to success: float64 (N,) from 0 to 1, higher is nearer; None if that is not known."""
@@ -93,9 +93,9 @@ def fails_clearly(task: TaskStates, states: Rows) -> NDArray[np.bool_]:
     margins = task.margins(states)
     if not margins:
         return ~task.succeeds(states)
-    return _worst(margins) < -NEAR_MISS
+    return worst_margin(margins.values()) < -NEAR_MISS
 
 
-def _worst(margins: Mapping[str, Numbers]) -> Numbers:
+def worst_margin(margins: Collection[Numbers]) -> Numbers:
     """The smallest margin of each state, float64 (N,)."""
-    return np.min(list(margins.values()), axis=0)
+    return np.min(list(margins), axis=0)

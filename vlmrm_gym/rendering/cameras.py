@@ -8,9 +8,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from vlmrm_gym.rendering.model_fields import set_field
+from vlmrm_gym.rendering.scene_changes import set_field
 from vlmrm_gym.tasks import PAPER_CAMERA
-from vlmrm_gym.validation import is_finite, is_number, short_repr
+from vlmrm_gym.validation import check_flag, is_finite, is_number, short_repr
 
 Camera = Mapping[str, Any] | str | int
 """Fields of MuJoCo's `mjvCamera`, or the name or number of a camera of the model."""
@@ -37,15 +37,9 @@ VIEW_SETS: Mapping[str, Sequence[float] | None] = {
 def make_cameras(
     model: mujoco.MjModel, cameras: Cameras | None, own: Camera | mujoco.MjvCamera | None = None
 ) -> list[mujoco.MjvCamera]:
-    """Make the cameras that a user describes.
+    """The cameras that a user describes: one (see `make_camera`), the name of a set in `VIEW_SETS`, or a list of such.
 
-    Args:
-        model: The model whose cameras and bodies the settings name.
-        cameras: A camera (see `make_camera`), the name of a set in `VIEW_SETS`, or a list of such.
-        own: The camera to which named sets are relative: the environment's own. None: MuJoCo's default view.
-
-    Raises:
-        ValueError: The list is empty, two cameras are the same, a name is unknown, or `make_camera` rejects a camera.
+    Named sets are relative to `own`, the environment's own camera; None: MuJoCo's default view.
     """
     own = own if isinstance(own, mujoco.MjvCamera) else make_camera(model, own)
     listed: Sequence[Any] = cameras if isinstance(cameras, list | tuple) else [cameras]
@@ -63,15 +57,12 @@ def make_cameras(
 
 
 def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequence[mujoco.MjvCamera]:
+    """One camera, or those of a named set."""
     if isinstance(camera, mujoco.MjvCamera):
         return [copy.copy(camera)]
-    if not isinstance(camera, str):
+    is_set = isinstance(camera, str) and camera in VIEW_SETS and camera not in _names(model, "camera")
+    if not is_set:
         return [make_camera(model, camera)]
-    if camera in _names(model, "camera") or camera not in VIEW_SETS:
-        try:
-            return [make_camera(model, camera)]
-        except ValueError as error:
-            raise ValueError(f"{error} Named sets: {', '.join(map(repr, VIEW_SETS))}.") from None
     azimuths = VIEW_SETS[camera]
     if azimuths is None:
         return [make_camera(model, PAPER_CAMERA)]
@@ -87,23 +78,13 @@ def _expand(model: mujoco.MjModel, camera: Any, own: mujoco.MjvCamera) -> Sequen
 
 
 def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.MjvCamera:
-    """Make a camera from settings.
+    """Make a camera from settings; a ValueError lists what is valid.
 
-    Args:
-        model: The model whose cameras and bodies the settings name.
-        camera: One of
-
-            - None: MuJoCo's default view of the model,
-            - a mapping of `mjvCamera`'s fields: `distance` (metres, from a millionth of `model.stat.extent` to MuJoCo's
-              far clipping plane, `vis.map.zfar` extents), `azimuth` and `elevation` (degrees), `lookat` (three numbers,
-              each within 10,000 extents of `model.stat.center`), `trackbodyid` and `fixedcamid` (a number or a name),
-              `orthographic` (a bool), and `type`: "free", "tracking" or "fixed". Without a type, `fixedcamid` makes the
-              camera fixed, and `trackbodyid` without a `lookat`, which only a free camera has, makes it a tracking one
-              (as in the published VLM-RM code),
-            - the name or number of one of the model's cameras.
-
-    Raises:
-        ValueError: Unknown camera, body or field (the message lists the valid ones), or a value is out of its range.
+    None is MuJoCo's default view, a string or an integer one of the model's cameras. A mapping has fields of
+    `mjvCamera`: `distance` (metres), `azimuth` and `elevation` (degrees), `lookat` (three numbers, metres),
+    `trackbodyid` and `fixedcamid` (a number or a name), `orthographic` (a bool), and `type`: "free", "tracking" or
+    "fixed". Without a type, `fixedcamid` makes the camera fixed, and `trackbodyid` without a `lookat`, which only a
+    free camera has, makes it a tracking one (as in the published VLM-RM code).
     """
     made = mujoco.MjvCamera()
     mujoco.mjv_defaultFreeCamera(model, made)
@@ -119,7 +100,6 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
         raise ValueError(
             f"`camera` has no field {unknown[0]!r}. Valid fields: {', '.join(FIELDS)}. Received {short_repr(camera)}."
         )
-
     made.type = _type(camera)
     for field in ("distance", "azimuth", "elevation"):
         if field in camera:
@@ -131,14 +111,20 @@ def make_camera(model: mujoco.MjModel, camera: Camera | None = None) -> mujoco.M
         made.lookat[:] = [_number("lookat", value) for value in lookat]
     _check_place(model, made)
     if "orthographic" in camera:
-        if not isinstance(camera["orthographic"], bool | np.bool_):
-            raise ValueError(f"`camera`: orthographic must be True or False. Received {camera['orthographic']!r}.")
+        check_flag("camera.orthographic", camera["orthographic"])
         made.orthographic = bool(camera["orthographic"])
     if made.type == TYPES["tracking"]:
         made.trackbodyid = _identify(model, "body", camera.get("trackbodyid"))
     if made.type == TYPES["fixed"]:
         made.fixedcamid = _identify(model, "camera", camera.get("fixedcamid"))
     return made
+
+
+def from_fields(fields: Mapping[str, Any]) -> mujoco.MjvCamera:
+    """A camera with these fields; the values are not validated."""
+    camera = mujoco.MjvCamera()
+    set_fields(camera, fields)
+    return camera
 
 
 def set_fields(camera: mujoco.MjvCamera, fields: Mapping[str, Any]) -> None:
@@ -172,19 +158,16 @@ def _number(field: str, value: Any) -> float:
 
 def _check_place(model: mujoco.MjModel, camera: mujoco.MjvCamera) -> None:
     """Raise a ValueError if nothing could be seen."""
-    nearest, farthest = 1e-6 * model.stat.extent, model.vis.map.zfar * model.stat.extent
-    if not nearest <= camera.distance <= farthest:
-        raise ValueError(
-            f"`camera`: distance must be from {nearest:.3g} to {farthest:.6g} metres for this model. Received "
-            f"{camera.distance!r}: the picture would be empty."
-        )
+    near, far = 1e-6 * model.stat.extent, model.vis.map.zfar * model.stat.extent
     # Bodies move away from their initial position, so this is far more than is visible from there.
-    farthest = 1e4 * model.stat.extent
-    if np.abs(camera.lookat - model.stat.center).max() > farthest:
-        raise ValueError(
-            f"`camera`: lookat must be within {farthest:.6g} metres of the model's centre. Received "
-            f"{camera.lookat.tolist()}: the picture would be empty."
-        )
+    away = 1e4 * model.stat.extent
+    if not near <= camera.distance <= far:
+        rule = f"distance must be from {near:.3g} to {far:.6g} metres for this model. Received {camera.distance!r}"
+    elif np.abs(camera.lookat - model.stat.center).max() > away:
+        rule = f"lookat must be within {away:.6g} metres of the model's centre. Received {camera.lookat.tolist()}"
+    else:
+        return
+    raise ValueError(f"`camera`: {rule}: the picture would be empty.")
 
 
 def _names(model: mujoco.MjModel, noun: str) -> list[str]:
@@ -201,4 +184,5 @@ def _identify(model: mujoco.MjModel, noun: str, wanted: object) -> int:
     if is_number(wanted) and wanted in range(len(names)):
         return int(wanted)  # pyright: ignore[reportArgumentType]
     valid = ", ".join(f"{i} ({name!r})" if name else str(i) for i, name in enumerate(names)) or "none"
-    raise ValueError(f"`camera`: this model has no {noun} {short_repr(wanted)}. Valid: {valid}.")
+    sets = f" Named sets: {', '.join(map(repr, VIEW_SETS))}." if noun == "camera" else ""
+    raise ValueError(f"`camera`: this model has no {noun} {short_repr(wanted)}. Valid: {valid}.{sets}")

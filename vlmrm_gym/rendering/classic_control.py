@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import gymnasium as gym
@@ -11,36 +12,33 @@ import pygame
 from numpy.typing import ArrayLike, NDArray
 from pygame import gfxdraw
 
-from vlmrm_gym.rendering.mountain_scene import MountainScene
-from vlmrm_gym.rendering.renderer import check_states
 from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.validation import check_positive_integer
+from vlmrm_gym.rendering.states import check_states
 
 Color = tuple[int, int, int]
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
+PICTURES = Path(__file__).parent / "mountain"
+"""Painted by `python -m painting`."""
+CAR_SIZE, WHEELBASE, WHEEL_RADIUS = (64, 32), 33.0, 5.6
+AXLE_HEIGHT = 4 + WHEEL_RADIUS  # above the picture's lower edge
+"""Of the photo-like car, whose picture is centred horizontally, in Gymnasium's pixels."""
 
 
 class _Painter(Protocol):
     """Paints a scene on a surface of Gymnasium's 600x400 times a scale, upside down as Gymnasium does.
 
-    The orientation matters: pygame's polygons are not symmetric, and would differ by a pixel.
+    The orientation matters: pygame's polygons are not symmetric, and would differ by a pixel. `background` is what is
+    behind the moving parts, 32 bits deep; `bounds` a box around the moving parts, whose edges cut no slanted line:
+    pygame draws clipped lines differently. `paint_in_front` paints static parts in front of what `paint` has painted.
     """
 
-    def background(self) -> pygame.Surface:
-        """The static scene behind the moving parts, 32 bits deep."""
-        ...
+    def background(self) -> pygame.Surface: ...
 
-    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
-        """A box around the moving parts. Its edges cut no slanted line: pygame draws clipped lines differently."""
-        ...
+    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect: ...
 
-    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
-        """Paint the moving parts."""
-        ...
+    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None: ...
 
-    def paint_in_front(self, surface: pygame.Surface) -> None:
-        """Paint the static parts in front of the moving ones."""
-        ...
+    def paint_in_front(self, surface: pygame.Surface) -> None: ...
 
 
 class _ClassicControlRenderer:
@@ -49,26 +47,20 @@ class _ClassicControlRenderer:
     state_size: int
 
     def __init__(self, height: int, width: int, painter: Callable[[int], _Painter], oversampling: int = 1) -> None:
-        check_positive_integer("height", height)
-        check_positive_integer("width", width)
-        self.height, self.width = int(height), int(width)
+        self.height, self.width = height, width
         self._painter, self._oversampling = painter, oversampling
         self._scale = max(oversampling, math.ceil(max(height / 400, width / 600)))
         self._canvas: _Canvas | None = None
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
-        """Render states, float64 (B, state_size): uint8 (B, height, width, 3). `changes` is ignored.
-
-        Raises:
-            ValueError: States have another width, or contain a NaN or an infinity.
-        """
+        """Render states, float64 (B, state_size): uint8 (B, height, width, 3). `changes` is ignored."""
         checked = check_states(states, self.state_size)
         if self._canvas is None:
             self._canvas = _Canvas(self._painter(self._scale), self.height, self.width)
         return self._canvas.draw(checked)
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> Self:
-        """This renderer at another size: `render_size` maps its (height, width) to the new one."""
+        """See `EnvRenderer`."""
         other = copy.copy(self)
         _ClassicControlRenderer.__init__(
             other, *render_size(self.height, self.width), self._painter, self._oversampling
@@ -92,13 +84,6 @@ class CartPoleRenderer(_ClassicControlRenderer):
 
     At 600x400 a frame equals Gymnasium's, pixel for pixel. A smaller frame is an area average of that one. A larger one
     is painted at a multiple of the size first, with lines one pixel wide.
-
-    Args:
-        height: Height of the frames, in pixels.
-        width: Width of the frames, in pixels.
-
-    Raises:
-        ValueError: A size is below 1.
     """
 
     state_size = 2
@@ -112,25 +97,13 @@ class CartPoleRenderer(_ClassicControlRenderer):
 
 
 class MountainCarRenderer(_ClassicControlRenderer):
-    """Renders states of MountainCarContinuous: (position,).
-
-    Args:
-        height: Height of the frames, in pixels.
-        width: Width of the frames, in pixels.
-        textured: True renders a photo-like car in the mountains. False renders as Gymnasium does, with sizes as in
-            `CartPoleRenderer`.
-
-    Raises:
-        ValueError: A size is below 1.
-    """
+    """Renders states of MountainCarContinuous: (position,). Photo-like if `textured`, else as `CartPoleRenderer`."""
 
     state_size = 1
 
     def __init__(self, height: int, width: int, *, textured: bool) -> None:
-        if textured:
-            super().__init__(height, width, MountainScene, oversampling=2)
-        else:
-            super().__init__(height, width, _MountainCar)
+        painter, oversampling = (_Photo, 2) if textured else (_MountainCar, 1)
+        super().__init__(height, width, painter, oversampling)
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.float64]:
         """The position in a `Continuous_MountainCarEnv`, float64 (1,)."""
@@ -138,10 +111,7 @@ class MountainCarRenderer(_ClassicControlRenderer):
 
 
 class _Canvas:
-    """Paints and resizes frames.
-
-    Per frame, only a box around the moving parts is painted and resized; the rest is copied from a static frame.
-    """
+    """Paints and resizes a box around the moving parts of each frame; the rest is copied from a static frame."""
 
     def __init__(self, painter: _Painter, height: int, width: int) -> None:
         self._painter, self._background = painter, painter.background()
@@ -267,6 +237,63 @@ class _MountainCar:
     def _place(self, position: Any) -> tuple[Any, Any]:
         """Column and row of the track at a position, in the position's dtype."""
         return (position - -1.2) * self._per_unit, (np.sin(3 * position) * 0.45 + 0.55) * self._per_unit
+
+
+class _Photo:
+    """Mountain car about as a photograph would show it: a car, a flag and mountains."""
+
+    def __init__(self, scale: int) -> None:
+        self._scale = scale
+        car = pygame.image.load(PICTURES / "car.png")  # premultiplied alpha
+        car = pygame.transform.smoothscale(car, [side * scale for side in CAR_SIZE])
+        self._car = pygame.transform.flip(car, False, True)
+
+    def background(self) -> pygame.Surface:
+        surface, picture = _blank(self._scale), pygame.image.load(PICTURES / "background.png")
+        picture = pygame.transform.smoothscale(picture, surface.get_size())
+        surface.blit(pygame.transform.flip(picture, False, True), (0, 0))
+        return surface
+
+    def bounds(self, state: NDArray[np.float64]) -> pygame.Rect:
+        x, y, _ = self._pose(state)
+        half = math.ceil(math.hypot(*CAR_SIZE) / 2 * self._scale) + 2
+        return pygame.Rect(round(x) - half, round(y) - half, 2 * half, 2 * half)
+
+    def paint(self, surface: pygame.Surface, state: NDArray[np.float64]) -> None:
+        x, y, angle = self._pose(state)
+        turned = pygame.transform.rotozoom(self._car, -math.degrees(angle), 1)
+        corner = round(x - turned.get_width() / 2), round(y - turned.get_height() / 2)
+        surface.blit(turned, corner, special_flags=pygame.BLEND_PREMULTIPLIED)
+
+    def paint_in_front(self, surface: pygame.Surface) -> None:
+        pass  # the car passes in front of the flag
+
+    def _pose(self, state: NDArray[np.float64]) -> tuple[float, float, float]:
+        """Column and row of the sprite's centre, and the car's angle."""
+        x, y, angle = _place_car((float(np.clip(state[0], -2.1, 1.5)) + 1.2) / 0.003)  # outside the frame beyond
+        up = CAR_SIZE[1] / 2 - AXLE_HEIGHT
+        return (x - up * math.sin(angle)) * self._scale, (y + up * math.cos(angle)) * self._scale, angle
+
+
+def _place_car(x: float) -> tuple[float, float, float]:
+    """A car at x with both wheels on the track: x and y midway between its axles, and its angle in radians."""
+    half = WHEELBASE / 2
+    for _ in range(4):
+        (x0, x1), (y0, y1) = _axles(x, half)
+        half *= WHEELBASE / math.hypot(x1 - x0, y1 - y0)
+    (x0, x1), (y0, y1) = _axles(x, half)
+    return (x0 + x1) / 2, (y0 + y1) / 2, math.atan2(y1 - y0, x1 - x0)
+
+
+def _axles(x: float, half: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The x and the y of the axles of wheels that touch the track at x - half and x + half."""
+    contacts = (x - half, x + half)
+    phases = [3 * (contact * 0.003 - 1.2) for contact in contacts]
+    slopes = [1.35 * math.cos(phase) for phase in phases]
+    ups = [WHEEL_RADIUS / math.hypot(1, slope) for slope in slopes]
+    xs = [contact - slope * up for contact, slope, up in zip(contacts, slopes, ups, strict=True)]
+    ys = [(math.sin(phase) * 0.45 + 0.55) / 0.003 + up for phase, up in zip(phases, ups, strict=True)]
+    return (xs[0], xs[1]), (ys[0], ys[1])
 
 
 def _position(state: NDArray[np.float64]) -> np.floating[Any]:

@@ -5,42 +5,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.renderer import Renderer, StateRenderer
 from vlmrm_gym.rendering.scene_changes import CAMERA_FIELD, SceneChange
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.states import Renderer, States
+from vlmrm_gym.rendering.stored import FrameStore
 
 Size = tuple[int, int]
 """(height, width), in pixels."""
 
 
 class Drawings:
-    """Draws states at other sizes, and from other cameras, than a renderer does.
-
-    Args:
-        renderer: Draws the states for a model. It is not changed.
-    """
+    """Draws states at other sizes, and from other cameras, than the renderer of a model does."""
 
     def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
+        self._renderer: Any = renderer
         self._wanted: tuple[Size | None, str] = None, repr(None)
         self._other: Any = None
         """The renderer of the last wanted size and cameras; None: the model's."""
 
     def draw(self, states: States, size: Size | None = None, camera: Any = None) -> NDArray[np.uint8]:
-        """Draw states from every camera.
+        """Draw B states from every camera: uint8 (B, V, height, width, 3).
 
-        Args:
-            states: B states.
-            size: None: that of the renderer; of stored frames, their own. Stored frames are scaled.
-            camera: MuJoCo environments only: the cameras, see `make_cameras`; named sets turn the renderer's first
-                camera. None: those of the renderer.
-
-        Returns:
-            uint8 (B, V, height, width, 3).
-
-        Raises:
-            ValueError: A camera does not exist, or `camera` is passed for stored frames, or for an environment that
-                has one view.
+        Without a size it is the renderer's, or that of stored frames, which are scaled to any other. `camera` is for
+        MuJoCo environments only, see `make_cameras`; named sets turn the renderer's first camera.
         """
         changes = states.changes
         if camera is not None:
@@ -66,8 +52,8 @@ class Drawings:
         if (wanted := (size, repr(camera))) != self._wanted:
             self.close()
             self._wanted, self._other = wanted, None
-            if isinstance(self._renderer, StateRenderer) and wanted != (None, repr(None)):
-                other: Any = self._renderer if camera is None else self._renderer.from_cameras(camera)  # pyright: ignore[reportAttributeAccessIssue]
+            if not isinstance(self._renderer, FrameStore) and wanted != (None, repr(None)):
+                other: Any = self._renderer if camera is None else self._renderer.from_cameras(camera)
                 self._other = other.at_size(lambda *own: size or own)
         return self._other or self._renderer
 
@@ -84,13 +70,10 @@ def _adapt(change: SceneChange | None, size: Size | None, *, other_camera: bool)
 
 def _resize(frames: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
     """Scale frames, uint8 (..., H, W, 3)."""
-    height, width = size
     if frames.shape[-3:-1] == size:
         return frames
     from PIL import Image  # not needed for scoring
 
-    scaled = [
-        np.asarray(Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC))
-        for frame in frames.reshape(-1, *frames.shape[-3:])
-    ]
-    return np.stack(scaled).reshape(*frames.shape[:-3], height, width, 3)
+    each, (height, width) = frames.reshape(-1, *frames.shape[-3:]), size
+    scaled = [Image.fromarray(frame).resize((width, height), Image.Resampling.BICUBIC) for frame in each]
+    return np.stack([np.asarray(frame) for frame in scaled]).reshape(*frames.shape[:-3], *size, 3)

@@ -1,8 +1,4 @@
-"""Frames that environments render themselves through MuJoCo: in which OpenGL context, and from which camera.
-
-These are environments that have a `MujocoRenderer`, as Gymnasium's and Gymnasium-Robotics' do, and those of dm_control
-(through Shimmy), which render from cameras of their models.
-"""
+"""Frames that environments render themselves through MuJoCo: in which OpenGL context, and from which camera."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +10,7 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer, OffScreenViewer
 
-from vlmrm_gym.rendering.cameras import TYPES, get_fields, set_fields
+from vlmrm_gym.rendering.cameras import TYPES, from_fields, get_fields, set_fields
 from vlmrm_gym.rendering.opengl import as_current
 
 CameraFields = Mapping[str, Any]
@@ -22,30 +18,15 @@ CameraFields = Mapping[str, Any]
 
 
 class PhysicsScene:
-    """An environment of dm_control's (through Shimmy) as one that has a model and data: those of its physics.
-
-    Args:
-        env: The environment, unwrapped.
-    """
+    """An environment of dm_control's (through Shimmy), unwrapped, as one that has the model and data of its physics."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
         self.unwrapped = self
 
-    @property
-    def physics(self) -> Any:
-        """What simulates and draws now."""
-        return self.env._env.physics
-
-    @property
-    def model(self) -> mujoco.MjModel:
-        """The model."""
-        return self.physics.model.ptr
-
-    @property
-    def data(self) -> mujoco.MjData:
-        """Its state."""
-        return self.physics.data.ptr
+    physics = property(lambda self: self.env._env.physics, doc="What simulates and draws now.")
+    model = property(lambda self: self.physics.model.ptr, doc="`mujoco.MjModel`.")
+    data = property(lambda self: self.physics.data.ptr, doc="`mujoco.MjData`.")
 
 
 def find_scene(env: gym.Env[Any, Any]) -> Any:
@@ -54,9 +35,8 @@ def find_scene(env: gym.Env[Any, Any]) -> Any:
     An environment with a `MujocoRenderer`: itself, or one that it contains, as a maze does; or a `PhysicsScene`.
     """
     unwrapped: Any = env.unwrapped
-    if hasattr(getattr(unwrapped, "_env", None), "physics") and isinstance(
-        getattr(unwrapped, "render_kwargs", None), dict
-    ):
+    shimmy = isinstance(getattr(unwrapped, "render_kwargs", None), dict)
+    if shimmy and hasattr(getattr(unwrapped, "_env", None), "physics"):
         return PhysicsScene(unwrapped)
     for owner in (unwrapped, *vars(unwrapped).values()):
         scene: Any = owner.unwrapped if isinstance(owner, gym.Env) else None
@@ -78,16 +58,21 @@ def own_size(scene: Any) -> tuple[int, int]:
     return scene.mujoco_renderer.height, scene.mujoco_renderer.width
 
 
+def find_look(scene: Any) -> tuple[Mapping[int, bool] | None, int]:
+    """The visual options and the maximum number of geoms that an environment renders with."""
+    if isinstance(scene, PhysicsScene):
+        return None, 10_000
+    return scene.mujoco_renderer._vopt, scene.mujoco_renderer.max_geom
+
+
 def find_camera(scene: Any) -> mujoco.MjvCamera:
     """The camera that an environment renders with: of a `MujocoRenderer`, its `camera_id` and `default_cam_config`.
 
-    If these leave open what the camera looks at, Gymnasium chooses it at the first call of `render`: the median
-    position of the geoms in the current state. If `render` has been called, that camera is returned. Otherwise the
-    camera looks at the median position in the initial pose, so that the frame of a state does not depend on earlier
-    states; `pin_camera` makes the environment render with it, too.
+    What these leave open, Gymnasium takes from the state of the first call of `render`. Before that call it is taken
+    from the initial pose, so that the frame of a state does not depend on earlier ones: see `pin_camera`.
     """
-    camera = mujoco.MjvCamera()
     if isinstance(scene, PhysicsScene):
+        camera = mujoco.MjvCamera()
         mujoco.mjv_defaultFreeCamera(scene.model, camera)
         chosen = scene.env.render_kwargs.get("camera_id", -1)
         camera.fixedcamid = scene.model.camera(chosen).id if isinstance(chosen, str) else chosen
@@ -95,7 +80,7 @@ def find_camera(scene: Any) -> mujoco.MjvCamera:
         return camera
     renderer = scene.mujoco_renderer
     viewer = find_viewer(renderer)
-    set_fields(camera, _initial_camera(scene) if viewer is None else get_fields(viewer.cam))
+    camera = from_fields(_initial_camera(scene) if viewer is None else get_fields(viewer.cam))
     camera.type, camera.fixedcamid = camera_type(renderer), renderer.camera_id
     return camera
 
@@ -138,9 +123,6 @@ def render_own(env: gym.Env[Any, Any]) -> Any:
     """What `env.render()` returns, drawn in the OpenGL context of the environment's viewer.
 
     Gymnasium's viewers draw in whichever context is current. Once another one has been made, that is not theirs.
-
-    Raises:
-        RuntimeError: The viewer cannot be made, or it can no longer draw, and the frame is black.
     """
     viewer = find_viewer(getattr(find_scene(env), "mujoco_renderer", None))
     if not isinstance(viewer, OffScreenViewer):
@@ -168,11 +150,7 @@ def _can_draw(viewer: OffScreenViewer) -> bool:
 
 
 def render_views(env: gym.Env[Any, Any], cameras: Sequence[CameraFields]) -> list[Any]:
-    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was.
-
-    Raises:
-        RuntimeError: The environment does not render from the camera that its viewer has.
-    """
+    """What the environment renders from each camera, markers in its viewer included. Its own camera stays as it was."""
     scene = find_scene(env)
     if isinstance(scene, PhysicsScene):
         if any(camera["type"] != TYPES["fixed"] for camera in cameras):

@@ -11,12 +11,10 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.cameras import Cameras, get_fields, make_cameras, set_fields
-from vlmrm_gym.rendering.model_fields import AppliedChanges, same_sizes
+from vlmrm_gym.rendering.cameras import Cameras, from_fields, get_fields, make_cameras
 from vlmrm_gym.rendering.opengl import OpenGLContext, make_context
-from vlmrm_gym.rendering.renderer import QUALITIES, Quality, check_states
-from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.validation import check_choice, check_positive_integer
+from vlmrm_gym.rendering.scene_changes import AppliedChanges, SceneChange, same_sizes
+from vlmrm_gym.rendering.states import Quality, check_states
 
 Look = tuple[Quality, Mapping[int, bool], int]
 """Quality, visual options, and maximum number of geoms of a renderer."""
@@ -26,22 +24,12 @@ class MuJoCoRenderer:
     """Renders states of a MuJoCo model. A frame equals, pixel for pixel, that of `mj_forward` and a render.
 
     A state is `qpos`, then positions and orientations of the mocap bodies and activations of muscles, if the model has
-    any: 24 numbers (192 bytes) for Gymnasium's humanoid.
+    any: 24 numbers (192 bytes) for Gymnasium's humanoid. With several cameras a state has several views: each state is
+    posed once, and drawn from every camera. The model is copied: later changes are passed as scene changes.
 
-    With several cameras a state has several views: each state is posed once, and drawn from every camera.
-
-    Args:
-        model: The model; it is copied. Later changes of the original are passed as scene changes; see `MuJoCoCapture`.
-        height: Height of the frames, in pixels.
-        width: Width of the frames, in pixels.
-        camera: One camera or several: see `vlmrm_gym.rendering.cameras.make_cameras`. Also a `mujoco.MjvCamera`.
-        quality: "faithful" follows the model's settings, with shadows, reflections and antialiasing. "fast" leaves
-            those out and renders rounded geoms with fewer facets, which is several times as fast on a CPU.
-        visual_options: Flags of `mjvOption` and their values, as in `MujocoEnv`.
-        max_geom: Maximum number of geoms in the scene.
-
-    Raises:
-        ValueError: A size is below 1, or a camera or the quality is unknown.
+    For `camera` see `make_cameras`; `visual_options` are flags of `mjvOption` and their values, as in `MujocoEnv`. The
+    quality "faithful" follows the model's settings, with shadows, reflections and antialiasing; "fast" leaves those out
+    and renders rounded geoms with fewer facets, which is several times as fast on a CPU.
     """
 
     def __init__(
@@ -55,10 +43,7 @@ class MuJoCoRenderer:
         visual_options: Mapping[int, bool] | None = None,
         max_geom: int = 10_000,
     ) -> None:
-        check_positive_integer("height", height)
-        check_positive_integer("width", width)
-        check_choice("quality", quality, QUALITIES)
-        self.height, self.width = int(height), int(width)
+        self.height, self.width = height, width
         self.look: Look = quality, dict(visual_options or {}), max_geom
         self._cameras = make_cameras(model, camera)
         self._model = copy.copy(model)
@@ -75,26 +60,14 @@ class MuJoCoRenderer:
         return np.concatenate((data.qpos, data.mocap_pos.ravel(), data.mocap_quat.ravel(), data.act))
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
-        """Render states.
-
-        Args:
-            states: float64 (B, state_size).
-            changes: B scene changes, or None.
-
-        Returns:
-            uint8 (B, height, width, 3); of several cameras: (B, num_views, height, width, 3).
-
-        Raises:
-            ValueError: States have another width, or contain a NaN or an infinity.
-            DependencyNotInstalled: OpenGL is missing; the message names the package to install.
-        """
+        """Render states: uint8 (B, height, width, 3); of several cameras (B, num_views, height, width, 3)."""
         checked = check_states(states, self.state_size)
         if self._canvas is None:
             self._canvas = _Canvas(self)
         return self._canvas.draw(checked, changes)
 
     def at_size(self, render_size: Callable[[int, int], tuple[int, int]]) -> "MuJoCoRenderer":
-        """This renderer at another size: `render_size` maps its (height, width) to the new one."""
+        """See `EnvRenderer`."""
         return self._copy(*render_size(self.height, self.width), self._cameras)
 
     def from_cameras(self, camera: Cameras) -> "MuJoCoRenderer":
@@ -102,14 +75,10 @@ class MuJoCoRenderer:
         return self._copy(self.height, self.width, make_cameras(self._model, camera, self._cameras[0]))
 
     def _copy(self, height: int, width: int, cameras: Sequence[mujoco.MjvCamera]) -> "MuJoCoRenderer":
-        quality, options, max_geom = self.look
+        quality, options, geoms = self.look
         return MuJoCoRenderer(
-            self._model, height, width, camera=cameras, quality=quality, visual_options=options, max_geom=max_geom
+            self._model, height, width, camera=cameras, quality=quality, visual_options=options, max_geom=geoms
         )
-
-    def can_draw(self, model: mujoco.MjModel) -> bool:
-        """Whether a model differs from this renderer's in values only, so that scene changes can express it."""
-        return same_sizes(model, self._model)
 
     def is_equivalent(self, other: object) -> bool:
         """Whether this renderer, given scene changes of model and cameras, renders the same frames as another one."""
@@ -118,7 +87,7 @@ class MuJoCoRenderer:
             and self.look == other.look
             and (self.height, self.width) == (other.height, other.width)
             and self.num_views == other.num_views
-            and self.can_draw(other._model)
+            and same_sizes(self._model, other._model)
         )
 
     @property
@@ -152,9 +121,7 @@ class MuJoCoRenderer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._cameras = [mujoco.MjvCamera() for _ in state["_cameras"]]
-        for camera, fields in zip(self._cameras, state["_cameras"], strict=True):
-            set_fields(camera, fields)
+        self._cameras = [from_fields(fields) for fields in state["_cameras"]]
 
 
 class _Canvas:

@@ -1,7 +1,4 @@
-"""OpenGL without a window: EGL (the default on Linux) or OSMesa. Independent of scenes.
-
-`MUJOCO_GL=egl` or `MUJOCO_GL=osmesa` selects one, as in MuJoCo; a process can use only one of them.
-"""
+"""OpenGL without a window: EGL (the default on Linux) or OSMesa, as `MUJOCO_GL` says; one of them in a process."""
 
 import gc
 import importlib
@@ -9,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from ctypes import ArgumentError
 from typing import Any
 
@@ -44,11 +41,9 @@ class OpenGLContext:
         with _collection_paused(), _kept_current():
             self._context = make()
 
-    @contextmanager
-    def as_current(self) -> Iterator[None]:
+    def as_current(self) -> AbstractContextManager[None]:
         """Make it current; see `as_current`."""
-        with as_current(self._context):
-            yield
+        return as_current(self._context)
 
     def free(self) -> None:
         """Free it. It cannot be used afterwards."""
@@ -69,16 +64,7 @@ def as_current(context: Any) -> Iterator[None]:
 
 
 def make_context(width: int, height: int) -> OpenGLContext:
-    """Make an OpenGL context; it is not current yet. With EGL, MUJOCO_EGL_DEVICE_ID chooses the device.
-
-    Args:
-        width: Width of its framebuffer, in pixels.
-        height: Height of its framebuffer, in pixels.
-
-    Raises:
-        DependencyNotInstalled: A library is missing; the message names the package.
-        RuntimeError: This process was forked from one that uses OpenGL.
-    """
+    """Make an OpenGL context with a framebuffer of this size, in pixels. MUJOCO_EGL_DEVICE_ID chooses EGL's device."""
     global _started_in
     name = backend()
     if name and _started_in not in (None, os.getpid()):

@@ -14,19 +14,11 @@ class FrameStore:
     """Keeps the frames that an environment renders: a state is a frame, uint8 (H, W, 3)."""
 
     def capture(self, env: gym.Env[Any, Any]) -> NDArray[np.uint8]:
-        """The environment's current frame: a copy.
-
-        Raises:
-            ValueError: A frame is not uint8 (H, W, 3).
-        """
+        """A copy of the environment's current frame."""
         return check_frame(env.render()).copy()
 
     def render(self, states: ArrayLike, changes: Sequence[SceneChange | None] | None = None) -> NDArray[np.uint8]:
-        """The frames themselves; see `Renderer.render`. `changes` is ignored: a stored frame has no scene.
-
-        Raises:
-            ValueError: States are not frames.
-        """
+        """The frames themselves; see `Renderer.render`. `changes` is ignored: a stored frame has no scene."""
         frames = np.asarray(states)
         if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:
             raise ValueError(f"`states` must be uint8 (B, H, W, 3). Received {frames.dtype} {frames.shape}.")
@@ -45,11 +37,7 @@ class FrameStore:
 
 
 def check_frame(rendered: object) -> NDArray[np.uint8]:
-    """The result of `render()` as an array.
-
-    Raises:
-        ValueError: It is not uint8 (H, W, 3).
-    """
+    """The result of `render()` as an array; a ValueError unless it is uint8 (H, W, 3)."""
     frame = np.asarray(rendered)
     if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
         hint = " Scale to 0..255 and convert." if frame.dtype.kind == "f" else ""
@@ -61,6 +49,6 @@ def resize(frame: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint
     """A frame, uint8 (H, W, 3), in another size: each pixel the mean of its area; interpolated if it is larger."""
     from PIL import Image  # not needed for what is drawn from states
 
-    filters = Image.Resampling
     is_larger = height > frame.shape[0] or width > frame.shape[1]
-    return np.asarray(Image.fromarray(frame).resize((width, height), filters.BICUBIC if is_larger else filters.BOX))
+    filter = Image.Resampling.BICUBIC if is_larger else Image.Resampling.BOX
+    return np.asarray(Image.fromarray(frame).resize((width, height), filter))

@@ -1,7 +1,9 @@
-"""Detects what a MuJoCo environment changes in how it is drawn: its camera, its viewer's options, what it adds."""
+"""Detects changes of a MuJoCo environment: in its model, and in how it is drawn (camera, options, what it adds)."""
 
+import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from gymnasium.envs.mujoco.mujoco_rendering import BaseRender, MujocoRenderer, OffScreenViewer
 from numpy.typing import NDArray
+from xxhash import xxh3_128_digest
 
 from vlmrm_gym.rendering.cameras import FIELDS, get_fields
 from vlmrm_gym.rendering.env_viewers import (
@@ -25,10 +28,14 @@ from vlmrm_gym.rendering.env_viewers import (
     render_own,
     render_views,
 )
-from vlmrm_gym.rendering.model_fields import same_value
 from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, make_options
+from vlmrm_gym.rendering.scene_changes import DRAWN, LARGE, SceneChange, field_names, frozen_copy, get_field, same_value
 from vlmrm_gym.rendering.stored import check_frame, resize
 
+_MAX_GAP = 4096
+"""Fields with at most this many bytes between them are compared as one block of memory."""
+_SAMPLE = 256
+"""Number of elements of a large field that are compared at every step."""
 _METHODS = frozenset({**vars(MujocoRenderer), **vars(BaseRender), **vars(OffScreenViewer)})
 _groups = attrgetter(*(f"{kind}group" for kind in ("geom", "site", "joint", "tendon", "actuator", "flex", "skin")))
 # What else counts, only counts together with one of these: a perturbation needs something that is selected or active.
@@ -47,20 +54,113 @@ _DYNAMIC = [
 """Visualisation flags whose drawings need more than positions."""
 
 
-class Watch(ABC):
-    """Follows the camera that an environment renders with, and detects frames that show more than its state.
+class ModelWatch:
+    """Finds the fields in which an environment's model differs from the renderer's.
 
-    Args:
-        env: What to render.
-        scene: Its scene; see `find_scene`.
-        options: The options that its states are drawn with.
+    Both have the same sizes. Small fields are compared at every call, as blocks of memory (microseconds). Textures,
+    meshes and height fields are compared completely after resets, and otherwise by a sample of their elements.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], scene: Any, options: mujoco.MjvOption) -> None:
+    def __init__(self, model: mujoco.MjModel, drawn: mujoco.MjModel) -> None:
+        self.model, self._drawn = model, drawn
+        self._names = field_names(model)
+        self._large = _large_arrays(model)
+        self._memory = small_memory(model)
+        # At random, because a regular step would see a single column of many textures.
+        rng = np.random.default_rng(0)
+        self._samples = [(array, rng.integers(len(array), size=_SAMPLE)) for array in self._large.values()]
+        self._last_memory: list[bytes] | None = None
+        self._last_samples: list[bytes] | None = None
+        self._digests: list[bytes] = []
+        self._change: SceneChange | None = None
+
+    def change(self, *, after_reset: bool) -> SceneChange | None:
+        """The difference now; None without one. Returns the same object until something changes."""
+        memory = [part.tobytes() for part in self._memory]
+        samples = [array.take(indices).tobytes() for array, indices in self._samples]
+        large = (after_reset and self._large_changed()) or samples != self._last_samples
+        if large or memory != self._last_memory:
+            self._last_memory, self._last_samples, self._change = memory, samples, self._compare(large=large)
+        return self._change
+
+    def _large_changed(self) -> bool:
+        digests = [xxh3_128_digest(array.view(np.uint8).data) for array in self._large.values()]
+        changed, self._digests = digests != self._digests, digests
+        return changed
+
+    def _compare(self, *, large: bool) -> SceneChange | None:
+        """Compare field by field; the large fields only if `large`."""
+        before = {} if self._change is None else self._change.fields
+        fields = {} if large else {name: before[name] for name in self._large if name in before}
+        for name in self._names if large else (name for name in self._names if name not in self._large):
+            value = get_field(self.model, name)
+            if not same_value(value, get_field(self._drawn, name)):
+                known = name in before and same_value(value, before[name])
+                fields[name] = before[name] if known else frozen_copy(value)
+        return SceneChange(fields) if fields else None
+
+
+def _large_arrays(model: mujoco.MjModel) -> dict[str, NDArray[Any]]:
+    """The fields that are too large to be compared at every step, by name, flat."""
+    names = (name for name in field_names(model) if name.startswith(LARGE))
+    return {name: array for name in names if (array := getattr(model, name).reshape(-1)).nbytes > _MAX_GAP}
+
+
+def small_memory(model: mujoco.MjModel) -> list[NDArray[np.uint8]]:
+    """The memory of all other fields that can affect a frame, as few blocks, which do not keep the model alive.
+
+    MuJoCo allocates the arrays of a model side by side, and keeps visual settings and statistics in the struct itself.
+    """
+    large = {_address(array) for array in _large_arrays(model).values()}
+    arrays = [getattr(model, name) for name in dir(model) if name.startswith(DRAWN)]
+    arrays = [array for array in arrays if isinstance(array, np.ndarray) and array.nbytes]
+    blocks: list[tuple[int, int]] = []
+    for start, nbytes in sorted((_address(array), array.nbytes) for array in arrays):
+        if start in large:
+            continue
+        if blocks and 0 <= start - blocks[-1][1] <= _MAX_GAP:
+            blocks[-1] = (blocks[-1][0], start + nbytes)
+        else:
+            blocks.append((start, start + nbytes))
+    struct = model._address
+    blocks.append((struct, _address(model.stat.center) + model.stat.center.nbytes))
+    return [_memory(start, end - start) for start, end in blocks]
+
+
+def data_memory(data: mujoco.MjData) -> NDArray[np.uint8]:
+    """The memory of what the next step and observations read, which does not keep the data alive."""
+    # MuJoCo allocates the arrays of fixed size as one block; these are its first and its last.
+    start = _address(data.qpos)
+    return _memory(start, _address(data.cfrc_ext) + data.cfrc_ext.nbytes - start)
+
+
+@contextmanager
+def restored(blocks: Sequence[NDArray[np.uint8]]) -> Iterator[None]:
+    """Put memory back as it was, whatever is written to it in between."""
+    before = [block.copy() for block in blocks]
+    try:
+        yield
+    finally:
+        for block, kept in zip(blocks, before, strict=True):
+            block[:] = kept
+
+
+def _memory(address: int, nbytes: int) -> NDArray[np.uint8]:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+def _address(array: NDArray[Any]) -> int:
+    return array.__array_interface__["data"][0]
+
+
+class Watch(ABC):
+    """Follows the camera that an environment renders with, and detects frames that show more than its state."""
+
+    def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
         self._env, self._scene = env, scene
         self._code = _render_methods(env, scene)
         self._size = own_size(scene)
-        shown = options.flags
+        shown = make_options(renderer.look[1]).flags
         self._shows_islands = bool(shown[mujoco.mjtVisFlag.mjVIS_ISLAND])
         has_rangefinders = mujoco.mjtSensor.mjSENS_RANGEFINDER in scene.model.sensor_type
         self._shows_dynamics = any(shown[flag] for flag in _DYNAMIC) or bool(
@@ -87,29 +187,17 @@ class Watch(ABC):
             self._env.render()
 
     def render(self, height: int, width: int, cameras: Sequence[Mapping[str, Any]] | None) -> NDArray[np.uint8]:
-        """The environment's own frame in this size: uint8 (height, width, 3); of V > 1 cameras, (V, height, width, 3).
-
-        Args:
-            height: In pixels.
-            width: In pixels.
-            cameras: The cameras to render from. None: the environment's own.
-
-        Raises:
-            RuntimeError: The environment does not render from these cameras, or its viewer can no longer draw.
-        """
+        """The environment's own frame, uint8 (height, width, 3), or those of V > 1 `cameras`, (V, height, width, 3)."""
         rendered = [render_own(self._env)] if cameras is None else render_views(self._env, cameras)
         frames = np.stack([resize(check_frame(frame), height, width) for frame in rendered])
         return frames if len(frames) > 1 else frames[0]
 
 
 class PhysicsWatch(Watch):
-    """Watches an environment of dm_control's, whose physics make a scene of their own for every frame.
+    """Watches an environment of dm_control's, whose `render_kwargs` may ask for more than the model."""
 
-    What they are asked to draw besides the model (overlays, added geoms) or in another way has to be rendered by them.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], scene: PhysicsScene) -> None:
-        super().__init__(env, scene, mujoco.MjvOption())
+    def __init__(self, env: gym.Env[Any, Any], scene: PhysicsScene, renderer: MuJoCoRenderer) -> None:
+        super().__init__(env, scene, renderer)
         self._camera: Mapping[str, Any] = {}
 
     def camera(self) -> Mapping[str, Any]:
@@ -130,16 +218,11 @@ class ViewerWatch(Watch):
     Our renderer draws as a new viewer of Gymnasium's does, with the environment's `visual_options`. The environment has
     to render a frame itself if its viewer has other options or another MjData, a perturbation, markers or overlays, or
     if other code renders than did at first.
-
-    Args:
-        env: What to render.
-        scene: Its scene; see `find_scene`.
-        renderer: Draws its states.
     """
 
     def __init__(self, env: gym.Env[Any, Any], scene: Any, renderer: MuJoCoRenderer) -> None:
         own, (_, options, max_geom) = scene.mujoco_renderer, renderer.look
-        super().__init__(env, scene, make_options(options))
+        super().__init__(env, scene, renderer)
         self._first = self._camera = get_fields(find_camera(scene))
         self._camera_numbers: tuple[Any, ...] | None = None
         self._configuration = options, max_geom, own.width, own.height
