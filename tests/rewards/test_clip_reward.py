@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.rewards.clip_model import GoalBaseline
 
 BASELINE = "pole and cart"
 

@@ -9,10 +9,9 @@ from reward_models import TwoFeatures
 import vlmrm_gym
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rewards.heads import NewestHead, ViewsHead, apply_head
-from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.rewards.clip_model import GoalBaseline
+from vlmrm_gym.rewards.heads import CombineViews, NewestHead, ViewsHead, apply_head
 from vlmrm_gym.rewards.state_reward import StateReward
-from vlmrm_gym.rewards.views import CombineViews
 
 TASK = "VLMRM/CartPole-v1"
 

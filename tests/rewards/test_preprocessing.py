@@ -6,7 +6,7 @@ import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.rewards.models import Preprocessing
 
 MEAN, STD = (0.1, 0.5, 0.7), (0.2, 0.5, 0.9)
 

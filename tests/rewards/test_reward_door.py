@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 import vlmrm_gym
 from vlmrm_gym import CLIP
 from vlmrm_gym.rewards.base import CheckedReward
-from vlmrm_gym.rewards.clip_options import CLIPKeywords, CLIPOptions
+from vlmrm_gym.rewards.clip import CLIPKeywords, CLIPOptions
 from vlmrm_gym.rewards.specification import ImportedReward, from_mapping, resolve_reward, to_mapping
 
 

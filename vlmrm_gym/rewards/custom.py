@@ -79,15 +79,7 @@ class ByValue:
 
 
 class CallableReward(ByValue):
-    """A callable, or a class of callables, as a reward.
-
-    Args:
-        function: A function from frames, uint8 (B, H, W, 3), to numbers (B,), or a class of such.
-        kwargs: Keyword arguments of each call of a function, or of the class.
-
-    Raises:
-        TypeError: The function or class cannot be called with `kwargs`.
-    """
+    """A callable with keyword arguments of each call, or a class of callables with those of the class, as a reward."""
 
     kind = "callable"
 
@@ -101,45 +93,27 @@ class CallableReward(ByValue):
 
 
 class OwnReward(ByValue):
-    """A specification of a kind that this package does not know. What it builds is completed like any callable.
-
-    Args:
-        specification: An object with a `kind` and a `build`.
-
-    Raises:
-        TypeError: `build` cannot be called with a device.
-    """
+    """A specification of a kind that this package does not know. What it builds is completed like any callable."""
 
     kind = "own"
 
     def __init__(self, specification: Any) -> None:
         self.specification = specification
-        try:
-            inspect.signature(specification.build).bind("cpu")
-        except TypeError as error:
-            rule = "`reward` must be a specification with a method build(device)"
-            raise TypeError(f"{rule}. Received {short_repr(specification)}: {error}.") from None
 
     def build(self, device: str = "auto") -> RewardModel:
-        """The model that the specification builds, with the attributes that it lacks, and its results checked.
-
-        Raises:
-            ValueError: What it builds is not callable.
-            Exception: Whatever the specification raises.
-        """
-        model = self.specification.build(device)
-        return _complete(model, "a specification whose build(device) returns a callable", self.specification)
+        """The model that the specification builds, with the attributes that it lacks, and its results checked."""
+        rule = "a specification whose build(device) returns a callable"
+        return _complete(self.specification.build(device), rule, self.specification)
 
 
 def is_specification(reward: Any) -> bool:
     """Whether a value is a specification: an object with a text `kind` and a method `build`."""
-    has_kind = isinstance(getattr(reward, "kind", None), str)
-    return has_kind and callable(getattr(reward, "build", None)) and not isinstance(reward, type)
+    return not isinstance(reward, type) and isinstance(getattr(reward, "kind", None), str) and hasattr(reward, "build")
 
 
 def is_specification_class(found: Any) -> bool:
     """Whether the instances of a class are specifications."""
-    return isinstance(found, type) and hasattr(found, "kind") and callable(getattr(found, "build", None))
+    return isinstance(found, type) and hasattr(found, "kind") and hasattr(found, "build")
 
 
 def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
@@ -188,24 +162,17 @@ def _check_import_path(parameter: str, path: object) -> None:
 
 
 def find_callable(path: str, parameter: str) -> Callable[..., Any]:
-    """Import what a parameter names, "package.module:attribute".
-
-    Raises:
-        ValueError: It is of another form, does not exist (the message names the nearest), or is not callable; or
-            importing its module raised.
-    """
+    """Import what a parameter names, "package.module:attribute". A ValueError says what is wrong with it."""
     _check_import_path(parameter, path)
     module, _, attribute = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:  # a module may raise anything
-        if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\0"):
-            raise ValueError(
-                f"`{parameter}` must name a module that can be imported here. Received {short_repr(path)}: {error}. "
-                "Install it, or add its folder to PYTHONPATH."
-            ) from error
-        raised = truncate(repr(error), 1_000)
-        raise ValueError(f"`{parameter}` must be importable. Received {path!r}, which raised {raised}.") from error
+        hint = " Install it, or add its folder to PYTHONPATH." if isinstance(error, ModuleNotFoundError) else ""
+        raise ValueError(
+            f"`{parameter}` must name a module that can be imported here. Received {short_repr(path)}, which raised "
+            f"{truncate(repr(error), 1_000)}.{hint}"
+        ) from error
     for name in attribute.split("."):
         if not hasattr(found, name):
             near = difflib.get_close_matches(name, dir(found), 1)
