@@ -5,7 +5,7 @@ import pytest
 
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.base import CheckedReward
-from vlmrm_gym.rewards.custom import CallableReward
+from vlmrm_gym.rewards.custom import OwnReward
 
 
 class Redness(RewardModel):
@@ -41,7 +41,7 @@ def test_keyword_arguments_do_not_hide_the_attributes_of_a_callable():
             return scale * frames[:, 0, ..., 0].mean(axis=(1, 2))
 
     frames = np.full((5, 2, 4, 4, 3), 10, dtype=np.uint8)
-    model = CallableReward(ManyViews(), {"scale": 2.0}).build()
+    model = OwnReward(ManyViews(), {"scale": 2.0}).build()
     assert (model.batch_size, model.microbatch_size, model.multi_view) == (8, 3, True)
     assert model.render_size(400, 600) == (800, 1200)
     assert model(frames).tolist() == [20.0] * 5

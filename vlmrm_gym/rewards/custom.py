@@ -5,6 +5,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 import cloudpickle
@@ -35,20 +36,11 @@ class ImportedReward:
         _check_import_path("reward", self.path)
 
     def find(self) -> Callable[..., Any]:
-        """Import the function or class.
-
-        Raises:
-            ValueError: It does not exist (the message names the nearest), or it is not callable.
-        """
+        """Import the function or class. Raise a ValueError if it does not exist, or is not callable."""
         return find_callable(self.path, "reward")
 
     def build(self, device: str = "auto") -> RewardModel:
-        """Import the function, or import and instantiate the class.
-
-        Raises:
-            ValueError: As `find`; or instances of the class are not callable.
-            Exception: Whatever the class raises.
-        """
+        """Import the function, or import and instantiate the class, whose instances must be callable."""
         return _make_model(self.find(), self.kwargs, device, self.path)
 
 
@@ -78,32 +70,22 @@ class ByValue:
         vars(self).update(cloudpickle.loads(state))
 
 
-class CallableReward(ByValue):
-    """A callable with keyword arguments of each call, or a class of callables with those of the class, as a reward."""
-
-    kind = "callable"
-
-    def __init__(self, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
-        check_kwargs(function, kwargs, function)
-        self._function, self._kwargs = function, dict(kwargs)
-
-    def build(self, device: str = "auto") -> RewardModel:
-        """The callable, or a new instance of the class, with its results checked; see `ImportedReward.build`."""
-        return _make_model(self._function, self._kwargs, device, "reward")
-
-
 class OwnReward(ByValue):
-    """A specification of a kind that this package does not know. What it builds is completed like any callable."""
+    """A callable, a class of such, or a specification of a kind that this package does not know, as a reward.
+
+    The keyword arguments are of each call of a function, or of the class.
+    """
 
     kind = "own"
 
-    def __init__(self, specification: Any) -> None:
-        self.specification = specification
+    def __init__(self, specification: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.specification, self._kwargs = specification, dict(kwargs)
+        if not is_specification(specification):
+            check_kwargs(specification, kwargs, specification)
 
     def build(self, device: str = "auto") -> RewardModel:
-        """The model that the specification builds, with the attributes that it lacks, and its results checked."""
-        rule = "a specification whose build(device) returns a callable"
-        return _complete(self.specification.build(device), rule, self.specification)
+        """The reward model, with the attributes that it lacks, and its results checked; see `ImportedReward.build`."""
+        return _make_model(self.specification, self._kwargs, device, "reward")
 
 
 def is_specification(reward: Any) -> bool:
@@ -116,21 +98,16 @@ def is_specification_class(found: Any) -> bool:
     return isinstance(found, type) and hasattr(found, "kind") and hasattr(found, "build")
 
 
-def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
-    """The reward model of a function, or of a class, which is instantiated."""
-    if not isinstance(found, type):
-        return CheckedReward(found, name, kwargs)
-    instance = found(**_constructor_kwargs(found, kwargs, device))
-    if is_specification(instance):
-        return OwnReward(instance).build(device)
-    return _complete(instance, "a class of callables", found, name)
-
-
-def _complete(made: Any, rule: str, maker: object, name: str = "reward") -> RewardModel:
-    """What a class or a specification made, with all attributes, and its results checked."""
+def _make_model(own: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
+    """The reward model of a function, of a class, which is instantiated, or of a specification, which builds it."""
+    made, rule = own, "a callable"
+    if isinstance(own, type):
+        made, rule, kwargs = own(**_constructor_kwargs(own, kwargs, device)), "a class of callables", {}
+    if is_specification(made):
+        made, rule = made.build(device), "a specification whose build(device) returns a callable"
     if not is_reward(made):
-        raise ValueError(f"`reward` must be {rule}. Received {short_repr(maker)}, which made {short_repr(made)}.")
-    return CheckedReward(made, name)
+        raise ValueError(f"`reward` must be {rule}. Received {short_repr(own)}, which made {short_repr(made)}.")
+    return CheckedReward(made, name, kwargs)
 
 
 def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -50,16 +50,9 @@ class FrameEncoder:
         return min(self.batch_size, 2 ** max(0, int(math.log2(4e8 / self.model.image_parameters))))
 
     def encode(self, frames: np.ndarray | torch.Tensor) -> torch.Tensor:
-        """Image embeddings, which a head turns into rewards. They do not depend on the prompt.
+        """Embeddings of frames, uint8 (B, H, W, 3), NumPy or torch: unit vectors, float32 (B, D), where the model is.
 
-        Args:
-            frames: uint8 (B, H, W, 3), NumPy, or torch on any device.
-
-        Returns:
-            Unit vectors, float32 (B, D), on the model's device; D is the model's embedding width.
-
-        Raises:
-            RuntimeError: The model overflows in the chosen precision.
+        They do not depend on the prompt. Raises a RuntimeError if the model overflows in the chosen precision.
         """
         frames, features, start = as_tensor(frames), list[torch.Tensor](), 0
         while start < len(frames):

@@ -120,21 +120,17 @@ def _preprocessing_of(architecture: str, file: str, tags: Sequence[str]) -> tupl
     """
     open_clip = import_open_clip()
     published = [open_clip.get_pretrained_cfg(architecture, tag) for tag in tags]
-    is_quick = open_clip.get_model_config(architecture).get("quick_gelu")
-    if not is_quick and any(cfg.get("quick_gelu") for cfg in published):
-        warnings.warn(
-            f"`model`: weights of {architecture} come with different activations, and a file does not say which it "
-            "needs. GELU is used; if yours, such as OpenAI's, were trained with QuickGELU, pass "
-            f'model="{architecture}-quickgelu/{file}".',
-            stacklevel=3,
-        )
     keys = "mean", "std", "interpolation"
     known = list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in published))
-    if len(known) > 1:
+    is_quick = open_clip.get_model_config(architecture).get("quick_gelu")
+    differing = ["means and stds"] if len(known) > 1 else []
+    differing += ["activations"] if not is_quick and any(cfg.get("quick_gelu") for cfg in published) else []
+    if differing:
         warnings.warn(
-            f"`model`: weights of {architecture} come with different means and stds, and a file does not say which "
-            "it needs. open_clip's default is used; if yours differ, put the file into a folder with its "
-            'open_clip_config.json and pass model="local-dir:that/folder".',
+            f"`model`: weights of {architecture} come with different {' and '.join(differing)}, and a file does not "
+            "say which it needs. open_clip's default is used. If yours, such as OpenAI's, were trained with QuickGELU, "
+            f'pass model="{architecture}-quickgelu/{file}"; if something else differs, put the file into a folder with '
+            'its open_clip_config.json and pass model="local-dir:that/folder".',
             stacklevel=3,
         )
     return known[0] if len(known) == 1 else ()
@@ -142,16 +138,12 @@ def _preprocessing_of(architecture: str, file: str, tags: Sequence[str]) -> tupl
 
 def loading_error(source: ModelSource, error: Exception) -> Exception:
     """The exception to raise when open_clip could not create the model."""
-    if source.local:
-        return ValueError(
-            f"`model`: the checkpoint {source.local} is damaged, or is not of this architecture. "
-            f"Received {short_repr(source.name)}. {_first_line(error)}"
-        )
-    if any(sign in str(error) for sign in ("ownload", "HF Hub", "Required pretrained")):  # open_clip wraps the causes
-        return cannot_download(source, "weights", error)
+    if any(sign in str(error) for sign in ("ownload", "HF Hub", "Required pretrained")) and not source.local:
+        return cannot_download(source, "weights", error)  # open_clip wraps the causes
+    what = source.local or "that was downloaded (usually to ~/.cache/huggingface: delete it there)"
     return ValueError(
-        f"`model`: the downloaded weights of {source.name!r} are damaged. Delete them from the cache, usually "
-        f"~/.cache/huggingface, and try again. {_first_line(error)}"
+        f"`model`: the checkpoint {what} is damaged, or is not of this architecture. "
+        f"Received {short_repr(source.name)}. {_first_line(error)}"
     )
 
 
@@ -162,15 +154,14 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
             f"`model`: the {what} of {source.name!r} is not on this machine and could not be downloaded "
             f"({_first_line(error)}). Put its files (tokenizer.json, tokenizer_config.json) into {source.folder}."
         )
-    origin, usage = source.architecture.removeprefix("hf-hub:"), 'model="local-dir:that/folder"'
+    origin, usage = source.architecture.removeprefix("hf-hub:"), "local-dir:that/folder"
     if source.pretrained:
         cfg = import_open_clip().get_pretrained_cfg(source.architecture, source.pretrained)
-        origin = cfg.get("hf_hub", "").rstrip("/") or cfg.get("url", "")
-        usage = f'model="{source.architecture}/path/to/that/file"'
+        origin, usage = cfg.get("hf_hub", "").rstrip("/") or cfg["url"], f"{source.architecture}/path/to/that/file"
     return RuntimeError(
         f"`model`: the {what} of {source.name!r} could not be downloaded ({_first_line(error)}). Hugging Face's server "
         f"must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch them from {origin!r} (`hf "
-        f"download` does for Hugging Face), copy them to this one, and pass {usage}, or copy the whole cache "
+        f'download` does for Hugging Face), copy them to this one, and pass model="{usage}", or copy the whole cache '
         'folder, usually ~/.cache/huggingface. model="tiny" is bundled and needs no network.'
     )
 

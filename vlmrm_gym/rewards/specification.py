@@ -15,7 +15,6 @@ from vlmrm_gym.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
 from vlmrm_gym.rewards.custom import (
-    CallableReward,
     ImportedReward,
     OwnReward,
     check_kwargs,
@@ -129,14 +128,14 @@ def resolve_reward(
             '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", or a '
             f"callable. Received {short_repr(reward)}."
         )
-    return CallableReward(reward, kwargs)
+    return OwnReward(reward, kwargs)
 
 
 def _completed(specification: Any) -> RewardSpec:
     """A specification whose `build` returns a reward model with all attributes."""
     if isinstance(specification, ImportedReward):
         check_kwargs(specification.find(), specification.kwargs, specification.path, "`reward`: kwargs")
-    known = type(specification) in (CallableReward, OwnReward, *KINDS.values())
+    known = type(specification) in (OwnReward, *KINDS.values())
     return specification if known else OwnReward(specification)
 
 
@@ -209,8 +208,9 @@ def recorded(reward: Any) -> Any:
     """
     if not is_specification(reward) or not isinstance(completed := _completed(reward), OwnReward):
         return reward
+    own = completed.specification
     try:
-        return to_mapping(completed.specification)
+        return to_mapping(own) if is_specification(own) else completed
     except (TypeError, ValueError):  # it can be copied, but not written as JSON
         return completed
 
