@@ -18,9 +18,8 @@ def counting(**kwargs):
     return VLMRewardVectorEnv([Counting], scoring="step", **kwargs)
 
 
-@pytest.mark.parametrize(
-    ("function", "error", "message"),
-    [
+def test_bad_return_values_of_a_reward():
+    for function, error, message in (
         (np.mean, ValueError, r"a number for each frame, of shape \(1,\). Received shape \(\)"),
         (lambda frames: np.zeros(2), ValueError, r"of shape \(1,\). Received shape \(2,\)"),
         (lambda frames: np.full(len(frames), np.nan), ValueError, "finite ones. Received nan for frame 0 of 1"),
@@ -30,14 +29,12 @@ def counting(**kwargs):
         (lambda frames: (frames[:, 0, 0, 0], {"a": 1}), TypeError, r"Received \(array\(\[.*\), \{'a': 1\}\)"),
         (lambda frames: 1 / 0, ZeroDivisionError, "division by zero"),
         (lambda frames: frames.sort(), ValueError, "read-only"),
-    ],
-)  # fmt: skip
-def test_bad_return_values_of_a_reward(function, error, message):
-    envs = counting(reward=function)
-    envs.reset(seed=0)
-    with pytest.raises(error, match=message):
-        envs.step(np.zeros(1, dtype=int))
-    envs.close()
+    ):
+        envs = counting(reward=function)
+        envs.reset(seed=0)
+        with pytest.raises(error, match=message):
+            envs.step(np.zeros(1, dtype=int))
+        envs.close()
 
 
 @dataclass(frozen=True)
@@ -84,21 +81,20 @@ def test_bad_rewards(arguments, error, message):
         counting(**arguments)
 
 
-@pytest.mark.parametrize("parameter", ["reward", "combine_views"])
-def test_what_a_module_raises_when_it_is_imported_is_reported(parameter, make_module):
+def test_what_a_module_raises_when_it_is_imported_is_reported(make_module):
     make_module("faulty_module", "no_such_name")
-    rule = f"`{parameter}` must name a module that can be .* Received 'faulty_module:f', which raised NameError"
-    kwargs = {"reward": mean_pixel, parameter: "faulty_module:f"}
-    with pytest.raises(ValueError, match=rule):
-        gym.make("VLMRM/Humanoid-kneel-v0", camera="front-side", **kwargs)
+    for parameter in ("reward", "combine_views"):
+        rule = f"`{parameter}` must name a module that can be .* Received 'faulty_module:f', which raised NameError"
+        kwargs = {"reward": mean_pixel, parameter: "faulty_module:f"}
+        with pytest.raises(ValueError, match=rule):
+            gym.make("VLMRM/Humanoid-kneel-v0", camera="front-side", **kwargs)
 
 
-@pytest.mark.parametrize("size", [7, (40.0, 60.0), (0, 60)])
-def test_a_render_size_that_is_not_two_positive_integers_is_refused(size):
+def test_a_render_size_that_is_not_two_positive_integers_is_refused():
     """Nor one that is not a function."""
     rule = r"`reward\.render_size` must be a function .* two integers of at least 1\. Received"
     attribute = Sized(None)
-    attribute.render_size = size
-    for reward in (Sized(size), attribute):
+    attribute.render_size = (40, 60)
+    for reward in (Sized(7), Sized((40.0, 60.0)), Sized((0, 60)), attribute):
         with pytest.raises(ValueError, match=rule):
             gym.make("VLMRM/CartPole-v1", reward=reward)

@@ -135,11 +135,12 @@ def test_any_state_is_drawn_again_at_any_size_and_from_any_camera():
     own.close()
 
 
-@pytest.mark.parametrize("multi_view", [False, True])
-def test_an_encoder_and_a_head_are_a_reward(multi_view):
-    """An object with `encode` and `head` needs no `__call__`, at a single environment as in a vector."""
+def test_an_encoder_and_a_head_that_see_all_views_are_a_reward():
+    """An object with `encode` and `head` needs no `__call__`."""
 
     class Encoded:
+        multi_view = True
+
         def encode(self, frames):
             return frames.mean((1, 2)).astype(np.float32)
 
@@ -149,15 +150,11 @@ def test_an_encoder_and_a_head_are_a_reward(multi_view):
         def render_size(self, height, width):
             return 30, 40
 
-    reward = Encoded()
-    reward.multi_view = multi_view
-    env = gym.make(
-        "VLMRM/Humanoid-stand-v0", camera="front-side", combine_views=None if multi_view else "mean", reward=reward
-    )
+    env = gym.make("VLMRM/Humanoid-stand-v0", camera="front-side", reward=Encoded())
     env.reset(seed=0)
     scored = env.step(env.action_space.sample())[1]
     states = States(env.unwrapped.data.qpos[None].copy())
-    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", reward=reward)
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", reward=Encoded())
     assert scored == pytest.approx(envs.scorer.frames(states).mean() / 255, rel=1e-4)
     env.close()
     envs.close()

@@ -106,23 +106,9 @@ def test_features_are_as_wide_as_was_said():
         encode_frames(wide, FRAMES)
 
 
-@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
-def test_an_image_tower_of_ones_own_may_have_features_of_half_the_precision():
-    """A subclass of CLIPReward scores as before."""
-
-    class Goal(vlmrm_gym.CLIPReward):
-        def encode(self, frames):
-            return super().encode(frames).bfloat16()
-
-    frames = np.random.default_rng(0).integers(0, 256, (3, 96, 96, 3), dtype=np.uint8)
-    own, plain = (kind("tiny", prompt="an upright pole") for kind in (Goal, vlmrm_gym.CLIPReward))
-    np.testing.assert_allclose(own(frames), plain(frames), atol=5e-3)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_a_head_that_writes_to_its_features_raises_and_changes_nothing(dtype):
+def test_a_head_that_writes_to_its_features_raises_and_changes_nothing():
     """A buffer kept doubled features, at each relabel. What NumPy writes torch does not see: it gets a copy."""
-    features = np.arange(12, dtype=dtype).reshape(4, 1, 3)
+    features = np.arange(12, dtype=np.float32).reshape(4, 1, 3)
     kept = features.copy()
     for head in (
         lambda features: features.mul_(2)[:, 0, 0],

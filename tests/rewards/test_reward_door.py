@@ -3,10 +3,7 @@
 import dataclasses
 import json
 import pickle
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -38,7 +35,6 @@ class MeanPixel:
         return torch.from_numpy(frames.copy()).double().mean((1, 2, 3)) * self.scale
 
 
-HELPERS = str(Path(__file__).parents[1] / "helpers")
 SCALE = {"reward_kwargs": {"scale": 0.5}}
 KINDS = {
     "CLIP": {"reward": CLIP(prompt=TASK_PROMPT)},
@@ -48,54 +44,40 @@ KINDS = {
     "object": {"reward": MeanPixel(0.5)},
     "class itself": {"reward": MeanPixel, **SCALE},
 }
-MODES = {
-    "step": {"scoring": "step"},
-    "episode": {},
-    "overlap": {"overlap": True},
-    "one worker": {"num_workers": 1},
-    "two workers": {"num_workers": 2, "overlap": True},
-}
 
 
 def cartpole(**_):
     return gym.wrappers.TimeLimit(gym.make("CartPole-v1", render_mode="rgb_array").unwrapped, 5)
 
 
-def cartpole_with_spec():
-    return gym.make("CartPole-v1", render_mode="rgb_array")
-
-
-def step_by_step(kind):
-    """Rewards of five steps of two environments, each scored at once."""
-    rewards = []
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("CLIP", {"scoring": "step"}),
+        ("CLIP", {}),
+        ("CLIP", {"num_workers": 2, "overlap": True}),
+        ("function", {"num_workers": 1}),
+        ("class", {"overlap": True}),
+    ],
+)
+def test_how_rewards_are_scored_never_changes_their_value(kind, options):
+    """Contract 3, for rewards of every kind."""
+    expected = []
     for seed in (0, 1):
         env = vlmrm_gym.VLMReward(cartpole(), **KINDS[kind])
         env.reset(seed=seed)
-        rewards.append([env.step(1)[1] for _ in range(5)])
+        expected.append([env.step(1)[1] for _ in range(5)])
         env.close()
-    return np.array(rewards)
-
-
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [
-        *(("CLIP", mode) for mode in ("step", "episode", "two workers")),
-        ("function", "one worker"),
-        ("class", "overlap"),
-    ],
-)
-def test_how_rewards_are_scored_never_changes_their_value(kind, mode):
-    """Contract 3, for rewards of every kind."""
-    envs = vlmrm_gym.VLMRewardVectorEnv([cartpole] * 2, **KINDS[kind], **MODES[mode])
+    envs = vlmrm_gym.VLMRewardVectorEnv([cartpole] * 2, **KINDS[kind], **options)
     envs.reset(seed=0)
     stepwise = []
     for _ in range(5):
         _, rewards, _, _, infos = envs.step(np.ones(2, dtype=int))
         stepwise.append(rewards)
-    if "overlap" in MODES[mode]:
+    if "overlap" in options:
         infos = envs.flush() if infos["vlm_rewards"][0] is None else infos
-    scored = np.transpose(stepwise) if "step" in mode else np.stack(infos["vlm_rewards"])
-    np.testing.assert_allclose(scored, step_by_step(kind), rtol=1e-5, atol=1e-5)
+    scored = np.transpose(stepwise) if "scoring" in options else np.stack(infos["vlm_rewards"])
+    np.testing.assert_allclose(scored, expected, rtol=1e-5, atol=1e-5)
     envs.close()
 
 
@@ -165,30 +147,6 @@ def test_registered_ids_take_rewards():
     envs.close()
 
 
-def test_functions_of_main_can_be_sent_to_workers(tmp_path):
-    """They live in `__main__`, which a worker cannot import."""
-    script = tmp_path / "notebook.py"
-    script.write_text(
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import numpy as np, vlmrm_gym\n"
-        "from counting_env import Counting\n"
-        "offset = 7\n"
-        "def own(frames):\n"
-        "    return frames[:, 0, 0, 0] + offset\n"
-        "envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([2])], reward=own, num_workers=1)\n"
-        "envs.reset(seed=0)\n"
-        "for _ in range(2): infos = envs.step(np.zeros(1, dtype=int))[4]\n"
-        "print(infos['vlm_rewards'][0].tolist())\n"
-        "envs.close()\n"
-    )
-    done = subprocess.run([sys.executable, str(script), HELPERS], capture_output=True, text=True)
-    assert done.stdout.strip() == "[9.0, 10.0]", done.stderr
-
-
-def counting(**kwargs):
-    return vlmrm_gym.VLMRewardVectorEnv([Counting], scoring="step", **kwargs)
-
-
 class Unpicklable:
     def __init__(self):
         self.lock = threading.Lock()
@@ -197,23 +155,19 @@ class Unpicklable:
         return np.zeros(len(frames))
 
 
-def test_a_reward_that_cannot_be_pickled_is_refused_with_workers():
-    reward = Unpicklable()
-    counting(reward=reward).close()
-    with pytest.raises(ValueError, match=r"`reward` cannot be sent to a worker: .*Pass num_workers=0, or the reward"):
-        counting(reward=reward, num_workers=1)
-
-
-def test_a_reward_that_cannot_be_copied_scores():
-    """Gymnasium deep-copies what constructors get."""
+def test_a_reward_that_cannot_be_pickled_scores_without_workers():
+    """Nor can it be copied, as Gymnasium does with what constructors get."""
     env = gym.make("VLMRM/CartPole-v1", reward=Unpicklable())
     env.reset(seed=0)
     assert env.step(0)[1] == 0
     env.close()
+    with pytest.raises(ValueError, match=r"`reward` cannot be sent to a worker: .*Pass num_workers=0, or the reward"):
+        vlmrm_gym.VLMRewardVectorEnv([Counting], reward=Unpicklable(), num_workers=1)
 
 
 def test_a_reward_keeps_its_arguments_in_the_spec():
-    env = vlmrm_gym.VLMReward(cartpole_with_spec(), reward=mean_pixel, reward_kwargs={"scale": 0.5})
+    cart_pole = gym.make("CartPole-v1", render_mode="rgb_array")
+    env = vlmrm_gym.VLMReward(cart_pole, reward=mean_pixel, reward_kwargs={"scale": 0.5})
     rewards = []
     for made in (env, gym.make(env.spec)):
         made.reset(seed=0)
