@@ -4,6 +4,7 @@ Imports no torch. `CLIP` and `CLIPReward` are made of them; environments, config
 keywords, keys and flags.
 """
 
+import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -163,6 +164,5 @@ class CLIP(CLIPFields):
             FileNotFoundError: The checkpoint does not exist.
             RuntimeError: The weights cannot be downloaded.
         """
-        from vlmrm_gym.rewards.clip_model import CLIPReward
-
-        return CLIPReward(device=device, **self.settings())
+        model = importlib.import_module("vlmrm_gym.rewards.clip_model")  # by name: it imports this file, and torch
+        return model.CLIPReward(device=device, **self.settings())
