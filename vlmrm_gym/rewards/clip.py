@@ -159,10 +159,8 @@ class CLIP(CLIPFields):
     def build(self, device: str = "auto") -> RewardModel:
         """Load the model.
 
-        Raises:
-            ValueError: Unknown model or device, or a prompt longer than the model's context.
-            FileNotFoundError: The checkpoint does not exist.
-            RuntimeError: The weights cannot be downloaded.
+        Raises a ValueError for an unknown model or device, or a prompt longer than the model's context; a
+        FileNotFoundError for a missing checkpoint; a RuntimeError for weights that cannot be downloaded.
         """
         model = importlib.import_module("vlmrm_gym.rewards.clip_model")  # by name: it imports this file, and torch
         return model.CLIPReward(device=device, **self.settings())

@@ -5,7 +5,7 @@ Also how the rewards of a state's views make one reward. Imports torch only wher
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ Features = NDArray[np.float32]
 PIECE_BYTES = 2**26
 """Size of the features, as float32, that a head scores in one call."""
 
-CombineName = Literal["min", "mean"]
 CombineFunction = Callable[[Rewards], Any]
 """From the rewards of the views, float32 (B, V), to those of the states, (B,), row by row."""
 _REDUCTIONS: dict[str, CombineFunction] = {
@@ -42,7 +41,7 @@ class CombineViews(ByValue):
 
     _parameter, _noun = "combine_views", "function"
 
-    def __init__(self, how: CombineName | CombineFunction | str, num_views: int) -> None:
+    def __init__(self, how: CombineFunction | str, num_views: int) -> None:
         self._function = _find_function(how)
         rewards = np.linspace(0.2, 0.9, 3 * num_views, dtype=np.float32).reshape(num_views, 3).T
         rule = f"`combine_views` must map the rewards of views, float32 (B, {num_views}), to numbers (B,), row by row"
@@ -71,10 +70,9 @@ def _find_function(how: Any) -> CombineFunction:
     if isinstance(how, str) and ":" in how:
         return find_callable(how, "combine_views")
     if not callable(how):
-        names = ", ".join(map(repr, get_args(CombineName)))
         raise ValueError(
-            f'`combine_views` must be one of {names}, a function from float32 (B, V) to (B,), or "package.module:'
-            f'attribute". Received {short_repr(how)}.'
+            f"`combine_views` must be one of {', '.join(map(repr, _REDUCTIONS))}, a function from float32 (B, V) to "
+            f'(B,), or "package.module:attribute". Received {short_repr(how)}.'
         )
     return how
 

@@ -82,13 +82,7 @@ class Preference:
         return {name: getattr(self, name) for name in ("model", "precision", "resize_mode", "batch_size")}
 
     def build(self, device: str = "auto") -> RewardModel:
-        """Load the image tower, and the head if there is one.
-
-        Raises:
-            ValueError: Unknown model or device; or the file is no head, or one of other features.
-            FileNotFoundError: The checkpoint, or the file of the head, does not exist.
-            RuntimeError: The weights cannot be downloaded.
-        """
+        """Load the image tower, and the head if there is one. Raises what `CLIP.build` does, also for the head."""
         from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
         head = None if self.head is None else PreferenceHead.load(self.head)
