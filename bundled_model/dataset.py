@@ -11,7 +11,7 @@ from bundled_model import captions
 from bundled_model.domain import Domain
 from bundled_model.domains import DOMAINS
 from bundled_model.tokens import vocabulary
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.rewards.models import Preprocessing
 
 
 @dataclass(frozen=True, kw_only=True)

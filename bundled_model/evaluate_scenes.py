@@ -30,7 +30,7 @@ from bundled_model.scenes import AROUND, RECORDED_SIZE, SIZES, activations, prep
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
 from vlmrm_gym.rendering.states import Renderer
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.rewards.models import Preprocessing
 from vlmrm_gym.rollouts.environments import make_unscored_env
 from vlmrm_gym.rollouts.play import constant_actions, play, random_actions
 from vlmrm_gym.tasks import TASKS, Task

@@ -19,7 +19,7 @@ from bundled_model.domains.humanoid import LOOKS, describe, similarity
 from bundled_model.evolution import evolve
 from vlmrm_gym.envs.humanoid_poses import true_states
 from vlmrm_gym.envs.humanoid_success import succeeds
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.rewards.models import Preprocessing
 
 TASK_ATTRIBUTES: Mapping[str, Attributes] = {
     "kneel": (("posture", "kneel"),),

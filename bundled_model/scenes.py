@@ -24,8 +24,8 @@ from bundled_model.domain import Domain
 from bundled_model.domains import DOMAINS, humanoid
 from vlmrm_gym.rendering.states import Renderer
 from vlmrm_gym.rewards import models
-from vlmrm_gym.rewards.clip_options import ResizeMode
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.rewards.clip import ResizeMode
+from vlmrm_gym.rewards.models import Preprocessing
 from vlmrm_gym.tiny import scenes
 
 MARGIN = 1.3

@@ -34,7 +34,7 @@ from bundled_model.mining import TASK_ATTRIBUTES, mine
 from bundled_model.optimise import optimise
 from bundled_model.tokens import encode_text, sentence_encoder_vectors
 from vlmrm_gym import tiny
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.rewards.models import Preprocessing
 
 FOLDER = tiny.ANCHORS.parent
 WEIGHTS = "open_clip_model.safetensors"

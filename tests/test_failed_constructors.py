@@ -16,7 +16,7 @@ import vlmrm_gym
 from vlmrm_gym import CaptureState
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.registration import make_env
-from vlmrm_gym.rewards.clip_options import CLIPOptions
+from vlmrm_gym.rewards.clip import CLIPOptions
 from vlmrm_gym.sb3 import make_vec_env
 from vlmrm_gym.scoring.queue import ScoringQueue
 

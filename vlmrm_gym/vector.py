@@ -16,12 +16,11 @@ from vlmrm_gym.capture.vector import as_vector_env
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.rendering import Quality
-from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
+from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
 from vlmrm_gym.rewards.default_model import default_model, with_model
-from vlmrm_gym.rewards.heads import NewestHead
+from vlmrm_gym.rewards.heads import CombineViews, NewestHead
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
-from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery

@@ -10,12 +10,12 @@ from gymnasium.utils import RecordConstructorArgs
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import Quality, States
-from vlmrm_gym.rewards.clip_options import CLIPOptions, Prompt
-from vlmrm_gym.rewards.custom import CallableReward, OwnReward
+from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
+from vlmrm_gym.rewards.custom import OwnReward
 from vlmrm_gym.rewards.default_model import default_model, with_model
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.rewards.state_reward import Memory, build_reward
-from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.clips import EpisodeClips, check_clip_fits
 from vlmrm_gym.scoring.local import see
 from vlmrm_gym.validation import (
@@ -103,7 +103,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         score = build_reward(specification.build, view.num_views, combine, str(resolve_device(device)))
         check_clip_fits(score.info.clip, find_time_limit(env))
         renderer = view.make_renderer(score.render_size)
-        if isinstance(specification, CallableReward | OwnReward):
+        if isinstance(specification, OwnReward):
             reward, reward_kwargs = recorded(specification), None
         RecordConstructorArgs.__init__(
             self,

@@ -30,10 +30,10 @@ def goals():
     return dict(zip(HUMANOID_PROMPTS, vectors, strict=True))
 
 
-@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
-def test_true_states_succeed_and_initial_ones_do_not(task, rng):
-    assert succeeds(task, true_states(task, 20, rng)).all()
-    assert adversary.is_wrong(task, adversary.initial_states(task, 20, rng)[:10]).all()
+def test_true_states_succeed_and_initial_ones_do_not(rng):
+    for task in SUCCESS_CRITERIA:
+        assert succeeds(task, true_states(task, 20, rng)).all()
+        assert adversary.is_wrong(task, adversary.initial_states(task, 20, rng)[:10]).all()
 
 
 def test_mutation_keeps_joints_in_their_limits_and_the_body_on_the_floor(rng):
@@ -59,33 +59,35 @@ def test_a_near_miss_is_not_wrong(rng):
     assert adversary.is_wrong("stand", leaning).tolist() == [False, True]
 
 
-def best_wrong_and_median_true(task, views, goals, azimuths, **effort):
-    """The highest reward that a search finds for a wrong state, and the median reward of true states."""
-    reward = views.lowest(goals[task], "textured", azimuths)
+def best_wrong_and_median_true(task, views, goals, **effort):
+    """The highest reward that a search finds for a wrong state, and the median reward of true states.
+
+    Under the minimum of front and side.
+    """
+    reward = views.lowest(goals[task], "textured", (FRONT, SIDE))
     true = np.median(reward(true_states(task, 40, np.random.default_rng(7))))
-    return adversary.search_wrong(task, reward, seed=7, **effort).scores[0], true
-
-
-@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
-def test_a_quick_search_finds_no_wrong_state_paid_like_a_true_one(task, views, goals):
-    """Under the minimum of front and side. benchmarks/RESULTS.md has the longer searches, and single views."""
-    wrong, true = best_wrong_and_median_true(task, views, goals, (FRONT, SIDE), lines=24, rounds=2)
+    wrong = adversary.search_wrong(task, reward, seed=7, **effort).scores[0]
     print(f"{task}: {wrong:.3f} against {true:.3f}")
+    return wrong, true
+
+
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(task, marks=() if task in ("kneel", "lotus") else pytest.mark.slow) for task in SUCCESS_CRITERIA],
+)
+def test_a_quick_search_finds_no_wrong_state_paid_like_a_true_one(task, views, goals):
+    """benchmarks/RESULTS.md has the longer searches, and single views. True states are paid alike from both sides."""
+    wrong, true = best_wrong_and_median_true(task, views, goals, lines=24, rounds=2)
     assert wrong <= true
+    states = true_states(task, 40, np.random.default_rng(7))
+    front, side = (np.median(views.lowest(goals[task], "textured", (azimuth,))(states)) for azimuth in (FRONT, SIDE))
+    print(f"{task}: {front:.3f} from the front, {side:.3f} from the side")
+    assert abs(front - side) <= 0.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 def test_a_longer_search_finds_little(task, views, goals):
     """What is found may be paid a little more than the median true state; the goal is that it is not."""
-    wrong, true = best_wrong_and_median_true(task, views, goals, (FRONT, SIDE), lines=96, rounds=10)
-    print(f"{task}: {wrong:.3f} against {true:.3f}")
+    wrong, true = best_wrong_and_median_true(task, views, goals, lines=96, rounds=10)
     assert wrong <= true + LEEWAY
-
-
-@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
-def test_true_states_are_paid_alike_from_front_and_side(task, views, goals):
-    true = true_states(task, 40, np.random.default_rng(7))
-    front, side = (np.median(views.lowest(goals[task], "textured", (azimuth,))(true)) for azimuth in (FRONT, SIDE))
-    print(f"{task}: {front:.3f} from the front, {side:.3f} from the side")
-    assert abs(front - side) <= 0.1

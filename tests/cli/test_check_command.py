@@ -16,7 +16,7 @@ from vlmrm_gym.audit.rewards import EncodedRewards
 from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.cli import main
 from vlmrm_gym.registration import find_task, make_base_env
-from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rollouts.play import play, random_actions
 
 pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")

@@ -18,7 +18,7 @@ from vlmrm_gym.cli.settings import read_specification
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, GroundTruthLabeler
 from vlmrm_gym.rewards import PreferenceHead, from_mapping
-from vlmrm_gym.rewards.saved_heads import HeadReward
+from vlmrm_gym.rewards.preference_model import HeadReward
 
 CARTPOLE = "VLMRM/CartPole-v1"
 

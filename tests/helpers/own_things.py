@@ -28,6 +28,19 @@ class Green:
         return 24, 24
 
 
+class Sized:
+    """The mean of frames whose size is a method's, which a worker must send to the process of the environments."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def render_size(self, height, width):
+        return self.size
+
+    def __call__(self, frames):
+        return frames.mean((1, 2, 3))
+
+
 def lowest(rewards):
     return rewards.min(1)
 

@@ -68,8 +68,7 @@ def accuracy(model, pairs: list[Pair]) -> float:
 def fit_to(pairs: list[Pair], answers: list[float]):
     """A model whose head is fitted to answers about pairs of single states."""
     from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, fit
-    from vlmrm_gym.rewards.preference_model import PreferenceHead
-    from vlmrm_gym.rewards.saved_heads import HeadReward
+    from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
     model = HeadReward("tiny", device="cpu")
     frames = [side.frames[0, 0] for pair in pairs for side in (pair.first, pair.second)]

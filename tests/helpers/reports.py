@@ -13,7 +13,7 @@ from vlmrm_gym.audit.results import (
     Report,
     Row,
 )
-from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.clip import CLIP
 
 PROMPT = "a humanoid robot kneeling"
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.rewards.clip_model import GoalBaseline
 
 BASELINE = "pole and cart"
 
@@ -34,14 +34,19 @@ def test_goal_baseline_is_equation_3(seed, alpha, size):
     if np.linalg.norm(goal - baseline) < 0.1:
         return
     expected = [published_reward(image, goal, baseline, alpha) for image in images]
-    as_tensor = lambda x: torch.tensor(np.array(x), dtype=torch.float32)  # noqa: E731
-    reward = GoalBaseline.from_embeddings(as_tensor(goal), as_tensor(baseline), alpha)
-    np.testing.assert_allclose(reward(as_tensor(images)), expected, atol=1e-5)
+    goal, baseline, images = (torch.tensor(np.array(own), dtype=torch.float32) for own in (goal, baseline, images))
+    np.testing.assert_allclose(GoalBaseline.from_embeddings(goal, baseline, alpha)(images), expected, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
 def frames():
     return np.stack([cartpole_frame(angle, position) for angle in (-60, -20, 0, 3, 45, 120) for position in (-1, 0.5)])
+
+
+@pytest.fixture
+def score():
+    """Scores the cart-poles in one batch."""
+    return CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
 
 
 def embeddings(score, frames):
@@ -52,15 +57,13 @@ def embeddings(score, frames):
     return torch.stack(images).double().numpy()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_rewards_of_frames_are_equation_3(frames, alpha):
-    score = CLIPReward("tiny", prompt=TASK_PROMPT, baseline=BASELINE, alpha=alpha)
-    goal, baseline = score.model.encode_text([TASK_PROMPT, BASELINE]).double().numpy()
-    expected = [published_reward(image, goal, baseline, alpha) for image in embeddings(score, frames)]
-    np.testing.assert_allclose(score(frames), expected, atol=1e-5)
-
-
-def test_several_prompts_are_averaged_and_normalised_again(frames):
+def test_rewards_of_frames_are_equation_3(frames):
+    """Several prompts are averaged, and the average is normalised again."""
+    for alpha in (0.0, 0.3, 1.0):
+        score = CLIPReward("tiny", prompt=TASK_PROMPT, baseline=BASELINE, alpha=alpha)
+        goal, baseline = score.model.encode_text([TASK_PROMPT, BASELINE]).double().numpy()
+        expected = [published_reward(image, goal, baseline, alpha) for image in embeddings(score, frames)]
+        np.testing.assert_allclose(score(frames), expected, atol=1e-5)
     prompts = ["an upright pole", "the pole has fallen to the left"]
     score = CLIPReward("tiny", prompt=prompts)
     goal = unit(score.model.encode_text(prompts).double().numpy().mean(0))
@@ -68,38 +71,26 @@ def test_several_prompts_are_averaged_and_normalised_again(frames):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-def test_batch_size_does_not_change_rewards(frames, batch_size):
+def test_batch_size_does_not_change_rewards(frames, batch_size, score):
     """Contract 3."""
-    expected = CLIPReward("tiny", prompt=TASK_PROMPT)(frames)
-    np.testing.assert_allclose(
-        CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=batch_size)(frames), expected, atol=1e-5
-    )
+    own = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=batch_size)
+    np.testing.assert_allclose(own(frames), score(frames), atol=1e-5)
 
 
-def test_numpy_frames_give_numpy_rewards_and_torch_frames_torch_rewards(frames):
-    score = CLIPReward("tiny", prompt=TASK_PROMPT)
+def test_numpy_frames_give_numpy_rewards_and_torch_frames_torch_rewards(frames, score):
+    """They can be used in autograd: a tensor born in inference mode could not."""
     from_numpy, from_torch = score(frames), score(torch.from_numpy(frames))
     assert isinstance(from_numpy, np.ndarray)
-    assert from_numpy.dtype == np.float32
-    assert from_numpy.shape == (12,)
-    assert isinstance(from_torch, torch.Tensor)
-    assert from_torch.dtype == torch.float32
+    assert (from_numpy.dtype, from_numpy.shape, from_torch.dtype) == (np.float32, (12,), torch.float32)
     np.testing.assert_array_equal(from_numpy, from_torch.numpy())
-
-
-def test_rewards_of_torch_frames_can_be_used_in_autograd(frames):
-    """A tensor born in inference mode could not."""
     weight = torch.ones(len(frames), requires_grad=True)
-    rewards = CLIPReward("tiny", prompt=TASK_PROMPT)(torch.from_numpy(frames))
-    (weight * rewards).sum().backward()
-    np.testing.assert_array_equal(weight.grad, rewards)
+    (weight * from_torch).sum().backward()
+    np.testing.assert_array_equal(weight.grad, from_numpy)
 
 
-def test_frames_may_be_flipped_or_read_only_views(frames):
+def test_frames_may_be_flipped_or_read_only_views(frames, score):
     """MuJoCo's frames have negative strides, which torch refuses."""
-    score = CLIPReward("tiny", prompt=TASK_PROMPT)
-    flipped = np.ascontiguousarray(frames[:, ::-1])[:, ::-1]
-    read_only = frames.copy()
+    flipped, read_only = np.ascontiguousarray(frames[:, ::-1])[:, ::-1], frames.copy()
     read_only.setflags(write=False)
     np.testing.assert_array_equal(score(flipped), score(frames))
     np.testing.assert_array_equal(score(read_only), score(frames))
@@ -120,10 +111,10 @@ def test_any_height_and_width(height, width, resize_mode):
 
 
 @pytest.fixture
-def full_gpu(monkeypatch):
+def full_gpu(monkeypatch, score):
     """Makes batches of more than so many frames raise an error, and keeps the sizes of all."""
 
-    def make(score, limit, error):
+    def make(limit, error):
         encode, sizes = type(score.model).encode_image, []
 
         def encode_image(self, images):
@@ -138,18 +129,9 @@ def full_gpu(monkeypatch):
     return make
 
 
-def test_a_full_gpu_halves_the_batch_until_it_fits(frames, full_gpu):
-    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
-    expected = score(frames)
-    sizes = full_gpu(score, 3, torch.OutOfMemoryError("CUDA out of memory"))
-    np.testing.assert_allclose(score(frames), expected, atol=1e-5)
-    assert sizes == [12, 6, 3, 3, 3, 3]
-    assert score.batch_size == 3
-
-
-def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, full_gpu, monkeypatch):
-    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
-    preprocess, made = score._preprocess, []
+def test_a_full_gpu_halves_the_batch_until_it_fits(frames, full_gpu, score, monkeypatch):
+    """A retry does not hold the memory of the failed attempt."""
+    expected, preprocess, made = score(frames), score._preprocess, []
 
     def recorded(batch):
         assert all(images() is None for images in made)
@@ -158,23 +140,18 @@ def test_a_retry_does_not_hold_the_memory_of_the_failed_attempt(frames, full_gpu
         return images
 
     monkeypatch.setattr(score, "_preprocess", recorded)
-    full_gpu(score, 6, torch.OutOfMemoryError("CUDA out of memory"))
-    score(frames)
-    assert len(made) == 3
+    sizes = full_gpu(3, torch.OutOfMemoryError("CUDA out of memory"))
+    np.testing.assert_allclose(score(frames), expected, atol=1e-5)
+    assert sizes == [12, 6, 3, 3, 3, 3]
+    assert (score.batch_size, len(made)) == (3, 6)
 
 
 @pytest.mark.parametrize(
-    "message",
-    [
-        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
-        "CUDA error: out of memory",
-    ],
+    "text", ["CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory"]
 )
-def test_errors_that_mean_a_full_gpu(frames, full_gpu, message):
+def test_errors_that_mean_a_full_gpu(frames, full_gpu, score, text):
     """CUDA's libraries allocate by themselves, too, and PyTorch has other errors for that."""
-    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
-    full_gpu(score, 6, RuntimeError(message))
+    full_gpu(6, RuntimeError(f"{text} when calling something"))
     score(frames)
     assert score.batch_size == 6
 
@@ -184,17 +161,31 @@ def test_errors_that_mean_a_full_gpu(frames, full_gpu, message):
     [(6, RuntimeError("CUDA error: device-side assert triggered")), (0, torch.OutOfMemoryError("CUDA out of memory"))],
     ids=["another error", "one frame is too much"],
 )
-def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, limit, error):
-    score = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=12)
-    full_gpu(score, limit, error)
+def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, score, limit, error):
+    full_gpu(limit, error)
     with pytest.raises(type(error), match=str(error)):
         score(frames)
 
 
-@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
-def test_several_prompts_are_heads_of_the_same_features():
+def test_several_prompts_are_heads_of_the_same_features(frames, score):
     """What one reward encodes, torch or flipped frames too, the head of another prompt scores as that reward does."""
-    frames = np.random.default_rng(0).integers(0, 256, (2, 40, 60, 3), dtype=np.uint8)
-    one, other = CLIPReward("tiny", prompt=TASK_PROMPT), CLIPReward("tiny", prompt="an upright pole")
+    other = CLIPReward("tiny", prompt="an upright pole")
     for own in (torch.from_numpy(frames), frames[:, ::-1]):
-        np.testing.assert_allclose(other.head(one.encode(own)), other(own), atol=1e-6)
+        np.testing.assert_allclose(other.head(score.encode(own)), other(own), atol=1e-6)
+    longest = CLIPReward("tiny", prompt=TASK_PROMPT, resize_mode="longest")
+    assert score.fingerprint == other.fingerprint != longest.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ([[1, 2, 3]], TypeError, "NumPy or torch. Received list"),
+        (np.zeros((1, 4, 4, 3), np.float32), TypeError, "Received dtype float32. Scale to 0..255 and convert"),
+        (np.zeros((4, 4, 3), np.uint8), ValueError, r"Received shape \(4, 4, 3\). For one frame, pass frame\[None\]"),
+        (np.zeros((1, 3, 4, 4), np.uint8), ValueError, r"Received shape \(1, 3, 4, 4\). Channels come last"),
+        (np.zeros((0, 4, 4, 3), np.uint8), ValueError, "none of them 0"),
+    ],
+)
+def test_wrong_frames(score, wrong, error, message):
+    with pytest.raises(error, match=r"`frames` must be uint8 of shape \(B, H, W, 3\).*" + message):
+        score(wrong)

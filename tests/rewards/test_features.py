@@ -6,13 +6,11 @@ import pytest
 import torch
 from reward_models import TwoFeatures
 
-import vlmrm_gym
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rendering import States
-from vlmrm_gym.rewards.heads import NewestHead, ViewsHead, apply_head
-from vlmrm_gym.rewards.regularization import GoalBaseline
+from vlmrm_gym.rewards.clip_model import GoalBaseline
+from vlmrm_gym.rewards.heads import CombineViews, NewestHead, ViewsHead, apply_head
 from vlmrm_gym.rewards.state_reward import StateReward
-from vlmrm_gym.rewards.views import CombineViews
 
 TASK = "VLMRM/CartPole-v1"
 
@@ -28,13 +26,10 @@ def vector(num_envs=2, **options):
     return gym.make_vec(TASK, num_envs, episode_length=5, **options)
 
 
-@pytest.mark.parametrize(("num_workers", "overlap"), [(0, False), (2, True)])
-def test_rewards_of_features_are_those_that_are_scored_without(num_workers, overlap):
+@pytest.mark.parametrize("options", [{}, {"num_workers": 2, "overlap": True}])
+def test_rewards_of_features_are_those_that_are_scored_without(options):
     """With features, the head makes the same rewards elsewhere; `vlm_features` has a row for each reward."""
-    plain, featured = (
-        vector(alpha=0.5),
-        vector(alpha=0.5, return_features=True, num_workers=num_workers, overlap=overlap),
-    )
+    plain, featured = vector(alpha=0.5), vector(alpha=0.5, return_features=True, **options)
     assert featured.feature_shape[0] == 1
     rewards = {"plain": [], "featured": []}
     for name, envs in (("plain", plain), ("featured", featured)):
@@ -103,9 +98,6 @@ def test_heads_of_other_features_are_refused():
         head.replace(ViewsHead(torch.sum, fingerprint="two features"))
     with pytest.raises(TypeError, match="`head` must be a callable"):
         head.replace("mean")
-
-
-def test_features_of_a_reward_without_a_head_are_refused():
     with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
         vector(1, reward=lambda frames: frames.mean((1, 2, 3)), return_features=True)
 
@@ -125,10 +117,9 @@ def test_views_are_combined_inside_of_the_head():
     assert apply_head(joint.info.features.head, np.ones((2, 3, 2), dtype=np.float16)).tolist() == [9, 9]
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_any_state_is_drawn_again_at_any_size_and_from_any_camera(num_workers):
+def test_any_state_is_drawn_again_at_any_size_and_from_any_camera():
     """The scorer draws what was scored, to the pixel; and other sizes and cameras as a renderer of those does."""
-    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", num_workers=num_workers)
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", num_workers=1)
     own = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera=["paper", {"azimuth": 45.0}])
     states = States(plain_model().qpos0[None].repeat(3, 0))
     states.rows[:, 2] += [0, 0.1, 0.2]
@@ -144,20 +135,12 @@ def test_any_state_is_drawn_again_at_any_size_and_from_any_camera(num_workers):
     own.close()
 
 
-def test_clip_rewards_say_what_their_features_are_of():
-    """Two prompts of one model have the same features; another resize mode has others."""
-    one, other, squashed = (
-        vlmrm_gym.CLIPReward("tiny", prompt=prompt, resize_mode=mode)
-        for prompt, mode in (("an upright pole", None), ("a fallen pole", None), ("an upright pole", "longest"))
-    )
-    assert one.fingerprint == other.fingerprint != squashed.fingerprint
-
-
-@pytest.mark.parametrize("multi_view", [False, True])
-def test_an_encoder_and_a_head_are_a_reward(multi_view):
-    """An object with `encode` and `head` needs no `__call__`, at a single environment as in a vector."""
+def test_an_encoder_and_a_head_that_see_all_views_are_a_reward():
+    """An object with `encode` and `head` needs no `__call__`."""
 
     class Encoded:
+        multi_view = True
+
         def encode(self, frames):
             return frames.mean((1, 2)).astype(np.float32)
 
@@ -167,15 +150,11 @@ def test_an_encoder_and_a_head_are_a_reward(multi_view):
         def render_size(self, height, width):
             return 30, 40
 
-    reward = Encoded()
-    reward.multi_view = multi_view
-    env = gym.make(
-        "VLMRM/Humanoid-stand-v0", camera="front-side", combine_views=None if multi_view else "mean", reward=reward
-    )
+    env = gym.make("VLMRM/Humanoid-stand-v0", camera="front-side", reward=Encoded())
     env.reset(seed=0)
     scored = env.step(env.action_space.sample())[1]
     states = States(env.unwrapped.data.qpos[None].copy())
-    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", reward=reward)
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, camera="front-side", reward=Encoded())
     assert scored == pytest.approx(envs.scorer.frames(states).mean() / 255, rel=1e-4)
     env.close()
     envs.close()

@@ -75,7 +75,7 @@ for command in ("train", "check", "score", "dataset"):
 def test_a_field_of_clip_is_added_in_one_file(tmp_path):
     """Constructors, doors, mapping form, flag, file, checks and help have it, with no other file changed."""
     shutil.copytree(PACKAGE, tmp_path / "vlmrm_gym", copy_function=os.symlink, ignore=shutil.ignore_patterns("*.pyc"))
-    file = tmp_path / "vlmrm_gym" / "rewards" / "clip_options.py"
+    file = tmp_path / "vlmrm_gym" / "rewards" / "clip.py"
     source = file.read_text()
     file.unlink()
     last = "    batch_size: int | None = field("

@@ -6,48 +6,39 @@ import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+from vlmrm_gym.rewards.models import Preprocessing
 
 MEAN, STD = (0.1, 0.5, 0.7), (0.2, 0.5, 0.9)
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("resize_mode", ["squash", "shortest", "longest"])
-@pytest.mark.parametrize("shape", [(400, 600), (480, 480), (100, 37), (20, 30), (96, 96)])
-def test_same_pixels_as_open_clip(rng, shape, resize_mode, interpolation):
-    frame = rng.integers(0, 256, (*shape, 3), dtype=np.uint8)
-    frame = np.asarray(
-        Image.fromarray(frame).resize((shape[1] // 4 or 1, shape[0] // 4)).resize(shape[::-1])
-    )  # smooth, as renders are
-    cfg = PreprocessCfg(size=96, mean=MEAN, std=STD, resize_mode=resize_mode, interpolation=interpolation)
-    expected = image_transform_v2(cfg, is_train=False)(Image.fromarray(frame))
-    ours = Preprocessing(height=96, width=96, mean=MEAN, std=STD, interpolation=interpolation, resize_mode=resize_mode)
-    result = ours(torch.from_numpy(frame.copy())[None])[0]
-    assert result.shape == (3, 96, 96)
-    grey_levels = (result - expected).abs() * 255 * torch.tensor(STD).view(3, 1, 1)
-    assert grey_levels.mean() < 0.5
-    if resize_mode == "squash":
-        assert grey_levels.max() < 2.01
+def test_same_pixels_as_open_clip(rng, resize_mode, interpolation):
+    for shape in [(400, 600), (480, 480), (100, 37), (20, 30), (96, 96)]:
+        noise = Image.fromarray(rng.integers(0, 256, (*shape, 3), dtype=np.uint8))
+        frame = np.asarray(noise.resize((shape[1] // 4, shape[0] // 4)).resize(shape[::-1]))  # smooth, as renders are
+        cfg = PreprocessCfg(size=96, mean=MEAN, std=STD, resize_mode=resize_mode, interpolation=interpolation)
+        expected = image_transform_v2(cfg, is_train=False)(Image.fromarray(frame))
+        ours = Preprocessing(
+            height=96, width=96, mean=MEAN, std=STD, interpolation=interpolation, resize_mode=resize_mode
+        )
+        result = ours(torch.from_numpy(frame.copy())[None])[0]
+        assert result.shape == (3, 96, 96)
+        grey_levels = (result - expected).abs() * 255 * torch.tensor(STD).view(3, 1, 1)
+        assert grey_levels.mean() < 0.5, shape
+        assert grey_levels.max() < 2.01 or resize_mode != "squash", shape
 
 
 @pytest.mark.parametrize("resize_mode", ["shortest", "longest"])
-@pytest.mark.parametrize("turned", [False, True])
-def test_odd_margins_are_split_as_open_clip_does(resize_mode, turned):
+def test_odd_margins_are_split_as_open_clip_does(resize_mode):
     """A ramp along the longer edge moves by 4 grey levels or more if the crop or the picture moves by a pixel."""
     for length in range(48, 72):
         ramp = np.tile((np.arange(length) * 4 % 256).astype(np.uint8)[:, None, None], (1, 47, 3))
-        frame = np.ascontiguousarray(ramp.swapaxes(0, 1) if turned else ramp)
-        for size in (47, (47, 31), (31, 47)):
-            cfg = PreprocessCfg(size=size, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=resize_mode)
-            expected = image_transform_v2(cfg, is_train=False)(Image.fromarray(frame))
-            height, width = (size, size) if isinstance(size, int) else size
-            ours = Preprocessing(height=height, width=width, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=resize_mode)
-            difference = (ours(torch.from_numpy(frame)[None])[0] - expected).abs() * 255
-            assert difference.max() < 2.01, (length, size)
-
-
-def test_channels_keep_their_order():
-    red = torch.zeros(1, 8, 8, 3, dtype=torch.uint8)
-    red[..., 0] = 255
-    ours = Preprocessing(height=4, width=4, mean=(0, 0, 0), std=(1, 1, 1))
-    assert ours(red).mean((0, 2, 3)).tolist() == pytest.approx([1, 0, 0])
+        for frame in (ramp, np.ascontiguousarray(ramp.swapaxes(0, 1))):
+            for size in (47, (47, 31), (31, 47)):
+                cfg = PreprocessCfg(size=size, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=resize_mode)
+                expected = image_transform_v2(cfg, is_train=False)(Image.fromarray(frame))
+                height, width = (size, size) if isinstance(size, int) else size
+                ours = Preprocessing(height=height, width=width, mean=(0, 0, 0), std=(1, 1, 1), resize_mode=resize_mode)
+                difference = (ours(torch.from_numpy(frame)[None])[0] - expected).abs() * 255
+                assert difference.max() < 2.01, (length, size)

@@ -262,43 +262,43 @@ def test_a_file_says_that_there_was_a_head_also_before_the_first_reward(make):
         run.buffer.sample(1)
 
 
-@pytest.mark.parametrize("scoring", [{}, {"scoring": "step"}])
-def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make, scoring):
-    run = make([[4], [4]], 100, reward=Learning(), **scoring)
-    with pytest.raises(RuntimeError, match=r"`head` must have a first version: call head.replace"):
+def test_without_a_first_head_nothing_is_sampled_until_the_first_relabel(make):
+    for scoring in ({}, {"scoring": "step"}):
+        run = make([[4], [4]], 100, reward=Learning(), **scoring)
+        with pytest.raises(RuntimeError, match=r"`head` must have a first version: call head.replace"):
+            run.buffer.relabel(run.head)
+        for _ in range(4):
+            run.step()
+        assert np.isnan(run.stored()[2]).all()
+        with pytest.raises(RuntimeError, match=r"there was none yet.*Call `relabel`"):
+            run.buffer.sample(1)
+        run.head.replace(times(3))
         run.buffer.relabel(run.head)
-    for _ in range(4):
-        run.step()
-    assert np.isnan(run.stored()[2]).all()
-    with pytest.raises(RuntimeError, match=r"there was none yet.*Call `relabel`"):
+        check_rewards(run, [3])
         run.buffer.sample(1)
-    run.head.replace(times(3))
-    run.buffer.relabel(run.head)
-    check_rewards(run, [3])
-    run.buffer.sample(1)
 
 
-@pytest.mark.parametrize(
-    ("head", "message"),
-    [
-        (lambda features: features[:, 0], r"It returned float32 \(8, 2\)"),
-        (lambda features: torch.log(features[:, 0, 0] - features[4, 0, 0]), "It returned nan for transition 0"),
-        (lambda features: torch.arange(8) / (torch.arange(8) != 3), "It returned inf for transition 3, and 1 such"),
-        (lambda features: features @ torch.zeros(7), "It raised RuntimeError"),
-    ],
-)
-def test_a_head_that_makes_no_rewards_changes_nothing(make, head, message):
+def test_a_head_that_makes_no_rewards_changes_nothing(make):
     """The message says which version and which transitions; the old rewards stay, and so does the old head."""
     run = make([[4], [4]], 100)
     for _ in range(4):
         run.step()
     run.buffer.relabel(times(3))
-    with pytest.raises(ValueError, match=f"`head` must map features.* of this buffer. {message}"):
-        run.buffer.relabel(head)
-    with pytest.raises(ValueError, match=f"`head` version 2 must map features.* of this buffer. {message}"):
-        run.head.replace(head), run.buffer.relabel(run.head)
-    check_rewards(run, [3])
-    run.buffer.sample(1)
+    for version, (head, message) in enumerate(
+        [
+            (lambda features: features[:, 0], r"It returned float32 \(8, 2\)"),
+            (lambda features: torch.log(features[:, 0, 0] - features[4, 0, 0]), "It returned nan for transition 0"),
+            (lambda features: torch.arange(8) / (torch.arange(8) != 3), "It returned inf for transition 3, and 1 such"),
+            (lambda features: features @ torch.zeros(7), "It raised RuntimeError"),
+        ],
+        start=2,
+    ):
+        with pytest.raises(ValueError, match=f"`head` must map features.* of this buffer. {message}"):
+            run.buffer.relabel(head)
+        with pytest.raises(ValueError, match=f"`head` version {version} must map features.* of this buffer. {message}"):
+            run.head.replace(head), run.buffer.relabel(run.head)
+        check_rewards(run, [3])
+        run.buffer.sample(1)
     with pytest.raises(TypeError, match="`head` must be a callable"):
         run.buffer.relabel("mean")
 
@@ -339,28 +339,20 @@ class Same(TwoFeatures):
     fingerprint = "two other features"
 
 
-@pytest.mark.parametrize(
-    ("other", "rule"),
-    [
-        (Same, "Features must be as those of this buffer, 'two other features'. Received 'two features'"),
-        (Wider, r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"),
-    ],
-)
-def test_files_with_other_features_are_refused(other, rule, make):
-    run, others = make([[2]], 100), make([[2]], 100, reward=other())
-    for one in (run, others):
-        one.step(), one.step()
-    with pytest.raises(ValueError, match=rule):
-        others.buffer.load_state_dict(run.buffer.state_dict())
-
-
-def test_features_of_another_kind_that_arrive_are_refused(make):
-    run, wider = make([[2]], 100), make([[2]], 100, reward=Wider())
-    run.step(), run.step()
-    wider.buffer = run.buffer
+def test_other_features_are_refused(make):
+    """Of a file, and those that arrive."""
+    same = "Features must be as those of this buffer, 'two other features'. Received 'two features'"
+    wide = r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"
+    for other, rule in ((Same, same), (Wider, wide)):
+        run, others = make([[2]], 100), make([[2]], 100, reward=other())
+        for one in (run, others):
+            one.step(), one.step()
+        with pytest.raises(ValueError, match=rule):
+            others.buffer.load_state_dict(run.buffer.state_dict())
+    others.buffer = run.buffer
     rule = r"shape of those stored, \(1, 2\). Received \(1, 3\)|buffer, 'two features'. Received 'three features'"
     with pytest.raises(ValueError, match=rule):
-        wider.step(), wider.step(), wider.step()
+        others.step(), others.step(), others.step()
 
 
 def test_features_that_do_not_fit_into_memory_are_refused(open_run, monkeypatch):

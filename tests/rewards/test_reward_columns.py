@@ -1,9 +1,9 @@
 """RewardColumns: stored rewards are of one head, or a buffer is not sampled."""
 
 import numpy as np
-import pytest
 
 from vlmrm_gym.relabeling import RewardColumns
+from vlmrm_gym.rewards.heads import NewestHead
 
 
 def late(versions, number=1.0, reward=None):
@@ -24,9 +24,8 @@ def columns(*arrivals):
     return made
 
 
-@pytest.mark.parametrize(
-    ("arrivals", "is_settled"),
-    [
+def test_rewards_of_several_versions_are_not_settled():
+    for arrivals, is_settled in [
         ([[1, 1], [1]], True),
         ([[2], [2, 2]], True),
         ([[1], [2]], False),  # a newer head's
@@ -35,20 +34,8 @@ def columns(*arrivals):
         ([[1, 2]], False),
         ([[2, 1]], False),
         ([[], [1]], True),
-    ],
-    ids=str,
-)
-def test_rewards_of_several_versions_are_not_settled(arrivals, is_settled):
-    assert columns(*arrivals).is_settled is is_settled
-
-
-def test_what_was_loaded_is_of_its_version():
-    """Environments that are made anew count their heads from 1: theirs are older."""
-    made = RewardColumns(100, "capacity")
-    made.restore({"reward_version": 2, "fingerprint": ""})
-    assert made.is_settled
-    made.arrive(late([1]), "environment 0", stored=0)
-    assert not made.is_settled
+    ]:
+        assert columns(*arrivals).is_settled is is_settled, arrivals
 
 
 def three_times(features):
@@ -66,8 +53,6 @@ def test_after_a_relabel_what_arrives_is_made_anew():
 
 
 def test_after_a_relabel_a_newer_head_s_rewards_stay_and_are_not_settled():
-    from vlmrm_gym.rewards.heads import NewestHead
-
     made, head = columns([1]), NewestHead(three_times)
     made.relabel(head, 0)
     assert made.arrive(late([1], number=2.0), "environment 0", stored=0)[0].tolist() == [6.25]
@@ -76,30 +61,31 @@ def test_after_a_relabel_a_newer_head_s_rewards_stay_and_are_not_settled():
     assert not made.is_settled
     head.replace(three_times)
     made.relabel(head, 0)
-    assert made.is_settled
     assert made.arrive(late([2], number=2.0), "environment 0", stored=0)[0].tolist() == [6.25]
     assert made.is_settled
 
 
 def test_a_reward_that_is_not_known_is_not_settled():
-    made = columns([1])
-    made.arrive(late([1], reward=np.nan), "environment 0", stored=0)
-    made.arrive(late([1]), "environment 0", stored=0)
-    assert not made.is_settled
-
-
-def test_no_late_reward_changes_nothing():
+    """No late reward changes nothing."""
     made = columns([2])
     assert [len(column) for column in made.arrive(late([]), "environment 0", stored=0)] == [0, 0, 0]
     assert made.is_settled
+    made.arrive(late([2], reward=np.nan), "environment 0", stored=0)
+    made.arrive(late([2]), "environment 0", stored=0)
+    assert not made.is_settled
 
 
 def test_the_version_is_saved_unless_a_relabel_made_the_rewards():
-    assert columns([2]).state["reward_version"] == 2
+    """Environments that are made anew count their heads from 1: theirs are older than what was loaded."""
     assert columns([2], [1]).state["reward_version"] == -1
     made = columns([2])
+    assert made.state["reward_version"] == 2
+    again = RewardColumns(100, "capacity")
+    again.restore(made.state)
+    assert again.is_settled
+    again.arrive(late([1]), "environment 0", stored=0)
+    assert not again.is_settled
     made.relabel(three_times, 0)
     assert made.state["reward_version"] == -1
-    again = RewardColumns(100, "capacity")
     again.restore(made.state)
     assert not again.is_settled

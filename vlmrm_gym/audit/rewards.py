@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards import RewardModel
-from vlmrm_gym.rewards.clip_specification import CLIP
-from vlmrm_gym.rewards.heads import Features, Head, apply_head
+from vlmrm_gym.rewards.clip import CLIP
+from vlmrm_gym.rewards.heads import CombineViews, Features, Head, apply_head
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
-from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.terminal import said_warnings
 
 if TYPE_CHECKING:

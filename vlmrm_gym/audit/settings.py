@@ -17,8 +17,8 @@ from vlmrm_gym.envs.states import Rows, TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.default_model import default_model, with_model
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec
-from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.play import Policy, Rollout
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.validation import truncate

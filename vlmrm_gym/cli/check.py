@@ -14,7 +14,7 @@ import tyro
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
 from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.folders import output_folder
-from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env

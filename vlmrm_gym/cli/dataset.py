@@ -25,8 +25,8 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.default_model import default_model, with_model
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
-from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions
 from vlmrm_gym.terminal import say

@@ -13,7 +13,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.rewards import specification
-from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from vlmrm_gym.cli.settings import describe_kinds, read_specification
-from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.checks import check_key, complete, find_named_code
 from vlmrm_gym.training.config import Config

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.base import RenderSize, RewardModel
-from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.custom import ImportedReward
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.learned import Preference
@@ -12,7 +12,7 @@ from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.specification import RewardSpec, from_mapping, to_mapping
 
 if TYPE_CHECKING:
-    from vlmrm_gym.rewards.clip import CLIPReward
+    from vlmrm_gym.rewards.clip_model import CLIPReward
     from vlmrm_gym.rewards.preference_model import PreferenceHead
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "CLIPReward": "vlmrm_gym.rewards.clip",
+    "CLIPReward": "vlmrm_gym.rewards.clip_model",
     "PreferenceHead": "vlmrm_gym.rewards.preference_model",
 }
 

@@ -141,17 +141,10 @@ def is_reward(value: object) -> bool:
 
 
 class CheckedReward:
-    """A reward model made of any callable: fills in the attributes it lacks, and checks what it returns.
+    """A reward model made of any callable, or of an object with `encode` and `head`.
 
-    Args:
-        function: From frames, uint8 (B, H, W, 3), read-only, to numbers (B,): NumPy, torch, or a sequence. Or an object
-            with `encode` and `head`.
-        name: The name that error messages use.
-        kwargs: Keyword arguments of each call.
-
-    Raises:
-        ValueError: `batch_size`, `microbatch_size`, `clip_length` or `clip_stride` of the callable is not an integer of
-            at least 1, or `multi_view` is not a bool, or `render_size` is not callable.
+    Fills in the attributes that it lacks, and checks what it returns. Messages call it by the name; each call gets the
+    keyword arguments.
     """
 
     def __init__(self, function: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> None:
@@ -160,28 +153,17 @@ class CheckedReward:
             if hasattr(function, attribute):
                 setattr(self, attribute, getattr(function, attribute))
         self.batch_size: int = getattr(function, "batch_size", RewardModel.batch_size)
-        check_positive_integer(f"{name}.batch_size", self.batch_size)
         self.microbatch_size: int = getattr(function, "microbatch_size", self.batch_size)
-        check_positive_integer(f"{name}.microbatch_size", self.microbatch_size)
+        self.clip_length: int = getattr(function, "clip_length", 1)
+        self.clip_stride: int = getattr(function, "clip_stride", 1)
+        for attribute in ("batch_size", "microbatch_size", "clip_length", "clip_stride"):
+            check_positive_integer(f"{name}.{attribute}", getattr(self, attribute))
         self.multi_view: bool = getattr(function, "multi_view", False)
         check_flag(f"{name}.multi_view", self.multi_view)
-        self.clip_length, self.clip_stride = (getattr(function, f"clip_{name}", 1) for name in ("length", "stride"))
-        check_positive_integer(f"{name}.clip_length", self.clip_length)
-        check_positive_integer(f"{name}.clip_stride", self.clip_stride)
-        render_size = getattr(function, "render_size", unchanged_size)
-        if not callable(render_size):
-            rule = f"`{name}.render_size` must be a function from (height, width) to (height, width)"
-            raise ValueError(f"{rule}. Received {short_repr(render_size)}.")
-        self.render_size: RenderSize = partial(_checked_size, render_size, name)
+        self.render_size: RenderSize = partial(_checked_size, getattr(function, "render_size", unchanged_size), name)
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score frames, uint8 (B, H, W, 3), or (B, V, H, W, 3) if `multi_view`: float32 (B,).
-
-        Raises:
-            TypeError: The callable did not return numbers.
-            ValueError: It returned another shape, or a number that is not finite in float32; or it tried to write to
-                the frames.
-        """
+        """Score frames, uint8 (B, H, W, 3), or (B, V, H, W, 3) if `multi_view`: float32 (B,), all finite."""
         frames = frames.view()
         frames.flags.writeable = False
         returned = (
@@ -202,23 +184,14 @@ class CheckedReward:
         """The rewards of an object that has an encoder and a head, and cannot be called."""
         import torch
 
-        if self.multi_view:  # views one after the other
-            single = np.moveaxis(frames, -4, 1)
-            single = single.reshape(-1, *single.shape[2:])
-        else:
-            single = frames
-        features = encode_frames(self._function, single)
+        single = np.moveaxis(frames, -4, 1) if self.multi_view else frames[:, None]
+        features = encode_frames(self._function, single.reshape(-1, *single.shape[2:]))  # views one after the other
         with torch.no_grad():
             return self._function.head(features.reshape(len(frames), -1, features.shape[1]))
 
 
 def encode_frames(model: Any, frames: NDArray[np.uint8]) -> "torch.Tensor":
-    """The features that a model's `encode` makes of N frames, or clips: float32 (N, D), where it computed them.
-
-    Raises:
-        TypeError: `encode` did not return numbers.
-        ValueError: It returned another shape, or a number that is not finite in float32.
-    """
+    """The features that a model's `encode` makes of N frames, or clips: float32 (N, D), where it computed them."""
     import torch
 
     size = getattr(model, "feature_size", None)
@@ -245,14 +218,15 @@ def _as_numbers(returned: Any, rule: str) -> NDArray[Any]:
     return numbers
 
 
-def _checked_size(render_size: Callable[[int, int], Any], name: str, height: int, width: int) -> tuple[int, int]:
-    """The size that a callable returns. Raise a ValueError unless it is two integers of at least 1."""
-    size = render_size(height, width)
+def _checked_size(render_size: Any, name: str, height: int, width: int) -> tuple[int, int]:
+    """The size that a model asks for. Raise a ValueError unless it is two integers of at least 1."""
+    size: Any = render_size(height, width) if callable(render_size) else None
     try:
         new_height, new_width = (operator.index(pixels) for pixels in size)
     except (TypeError, ValueError):
         new_height = new_width = 0
     if min(new_height, new_width) < 1:
-        rule = f"`{name}.render_size` must return (height, width), two integers of at least 1"
-        raise ValueError(f"{rule}. Received {short_repr(size)} for {(height, width)}.")
+        rule = f"`{name}.render_size` must be a function from (height, width) to such, two integers of at least 1"
+        received = f"{short_repr(size)} for {(height, width)}" if callable(render_size) else short_repr(render_size)
+        raise ValueError(f"{rule}. Received {received}.")
     return new_height, new_width

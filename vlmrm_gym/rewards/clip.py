@@ -1,111 +1,166 @@
-"""CLIPReward: the similarity of frames and a prompt as a reward."""
+"""CLIP rewards as values: their fields with types, defaults, documentation and checks, once for all who take them.
 
-import warnings
-from typing import Unpack, overload
+Imports no torch. `CLIP` and `CLIPReward` are made of them; environments, configuration files and commands take them as
+keywords, keys and flags.
+"""
 
-import numpy as np
-import torch
-import torch.nn.functional as F
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict, get_args
 
-from vlmrm_gym import tiny
-from vlmrm_gym.rewards.clip_options import CLIPFields, CLIPKeywords, Prompt
-from vlmrm_gym.rewards.encoder import FrameEncoder, check_frames
-from vlmrm_gym.rewards.regularization import GoalBaseline
-from vlmrm_gym.validation import short_repr, truncate
+from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.validation import check_choice, check_fraction, check_positive_integer, short_repr
+
+Prompt = str | Sequence[str]
+"""A text, or several whose embeddings are averaged."""
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+ResizeMode = Literal["squash", "shortest", "longest"]
+
+Check = Callable[[str, Any], Any]
+"""Of a field: from its name and a value to the value as JSON stores it, so that what is read back is equal."""
 
 
-class CLIPReward(FrameEncoder):
-    """Scores how well frames match a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921, equation 3).
+def optional(check: Check) -> Check:
+    """The check of a field that may be None."""
+    return lambda name, value: None if value is None else check(name, value)
 
-    >>> import gymnasium as gym, numpy as np
-    >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
-    >>> observation, info = env.reset(seed=0)
-    >>> reward = CLIPReward("tiny", prompt="pole vertically upright on top of the cart")
-    >>> reward(np.stack([env.render(), env.render()])).shape
-    (2,)
 
-    The model "tiny" is bundled and was trained on the scenes of this package: good for trying things out, no evidence
-    of zero-shot ability. It warns, once, of prompts and of frames that are unlike those of its scenes. Environments
-    choose it for these; here, where nothing is known of the frames, the default is "ViT-B-32/laion2b_s34b_b79k".
+def _texts(name: str, value: Any) -> Prompt:
+    texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else None
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"`{name}` must be a text or a list of texts. Received {short_repr(value)}.")
+    if not texts or not all(text.strip() for text in texts):
+        raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}. Say what should be seen.")
+    for text in texts:
+        check_words(name, text)
+    return value if isinstance(value, str) else texts
 
-    The image tower (`encode`) is expensive and does not depend on the prompt; the reward is a cheap function of its
-    features (`head`): `reward(frames)` is `reward.head(reward.encode(frames))`. Features can be kept and scored with
-    the heads of other prompts.
 
-    The embeddings of several prompts (or baselines) are averaged, and the average is normalised: equation 3 assumes
-    unit vectors. The published code does not normalise the average.
+def check_words(name: str, text: str) -> None:
+    """Raise a ValueError if a text is the name of a file."""
+    if os.path.splitext(text)[1] and os.path.isfile(text):
+        raise ValueError(
+            f"`{name}` must say in words what should be seen. Received {text!r}, which is a file: goal images are not "
+            "supported. Describe it."
+        )
 
-    Args:
-        model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process.
-        prompt: The goal: a text or a list of texts.
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        options: The other fields of `CLIP`, such as `baseline` and `alpha`.
 
-    Attributes:
-        model: The `VisionLanguageModel`.
-        head: The `GoalBaseline`, from unit vectors, float32 (B, D), to rewards, float32 (B,).
+def _fraction(name: str, value: Any) -> float:
+    check_fraction(name, value)
+    return float(value)
+
+
+def _model_name(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f'`{name}` must be a string, such as "tiny". Received {short_repr(value)}.')
+    return value
+
+
+def _one_of(choices: Any) -> Check:
+    def check(name: str, value: Any) -> Any:
+        check_choice(name, value, get_args(choices))
+        return value
+
+    return check
+
+
+def check_count(name: str, value: Any) -> int:
+    """An integer of at least 1."""
+    check_positive_integer(name, value)
+    return int(value)
+
+
+def checked(instance: Any) -> None:
+    """Replace the fields of a frozen dataclass that have a check by what it returns."""
+    for one in fields(instance):
+        if "check" in one.metadata:
+            object.__setattr__(instance, one.name, one.metadata["check"](one.name, getattr(instance, one.name)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLIPFields:
+    """What describes a CLIP reward. All that takes these fields is derived from them, or tested to be equal."""
+
+    prompt: Prompt = field(metadata={"check": _texts})
+    """The goal: a text or a list of texts."""
+    baseline: Prompt | None = field(default=None, metadata={"check": optional(_texts)})
+    """The scene without the goal: a text or a list of texts. Required for `alpha` above 0."""
+    alpha: float = field(default=0.0, metadata={"check": _fraction})
+    """Strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1."""
+    model: str | None = field(default=None, metadata={"check": optional(_model_name)})
+    """The vision-language model: "tiny" (bundled), "Architecture/pretrained tag" (as in `open_clip.list_pretrained()`),
+    "Architecture/path to a checkpoint file", "hf-hub:organisation/repository" or "local-dir:folder". None: "tiny" for
+    the environments of this package and their originals in Gymnasium, whose scenes it was trained on, and
+    "ViT-B-32/laion2b_s34b_b79k" (605 MB, downloaded once) for anything else."""
+    precision: Precision = field(default="auto", metadata={"check": _one_of(Precision)})
+    """"auto", "fp32", "bf16" or "fp16"; auto is fp32 on the CPU and fp16 on CUDA."""
+    resize_mode: ResizeMode | None = field(default=None, metadata={"check": optional(_one_of(ResizeMode))})
+    """How a frame gets the model's input size: "squash" (None; as in the paper), "shortest" (crop) or "longest"
+    (pad)."""
+    batch_size: int | None = field(default=None, metadata={"check": optional(check_count)})
+    """Maximum number of frames encoded at once; None chooses. It does not affect rewards. When a GPU runs out of
+    memory, it is halved permanently."""
+
+    def __post_init__(self) -> None:
+        checked(self)
+        if self.alpha > 0 and self.baseline is None:
+            raise ValueError(
+                "`alpha` above 0 needs a `baseline`: the scene without the goal. "
+                f"Received alpha={short_repr(self.alpha)} and baseline=None."
+            )
+        if self.baseline is not None and _text_set(self.baseline) == _text_set(self.prompt):
+            raise ValueError(
+                f"`baseline` must differ from `prompt`. Received {short_repr(self.baseline)} for both. "
+                "Describe the scene without the goal, or pass baseline=None."
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """The fields and their values, as keyword arguments."""
+        return {one.name: getattr(self, one.name) for one in fields(CLIPFields)}
+
+
+def _text_set(prompt: Prompt) -> set[str]:
+    return {prompt} if isinstance(prompt, str) else set(prompt)
+
+
+class CLIPKeywords(TypedDict, total=False):
+    """The fields that `CLIPReward` takes besides `model` and `prompt`. For type checkers: a test compares them."""
+
+    baseline: Prompt | None
+    alpha: float
+    precision: Precision
+    resize_mode: ResizeMode | None
+    batch_size: int | None
+
+
+class CLIPOptions(CLIPKeywords, total=False):
+    """The fields that environments take as keyword arguments, besides `prompt`."""
+
+    model: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CLIP(CLIPFields):
+    """How well a frame matches a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921).
+
+    >>> import vlmrm_gym
+    >>> vlmrm_gym.CLIP(prompt="an upright pole", baseline="a pole", alpha=0.5, model="tiny").alpha
+    0.5
 
     Raises:
-        TypeError: A prompt is not a text or a list of texts.
-        ValueError: A parameter is out of its range; the message names it.
-        FileNotFoundError: The checkpoint does not exist.
-        RuntimeError: The weights cannot be downloaded.
+        TypeError: A prompt or model name is not a string.
+        ValueError: A value is out of its range; the message names the field.
     """
 
-    multi_view = False
+    kind: str = field(default="clip", init=False)
 
-    def __init__(
-        self,
-        model: str | None = CLIPFields.model,
-        *,
-        prompt: Prompt,
-        device: str = "auto",
-        **options: Unpack[CLIPKeywords],
-    ) -> None:
-        given = CLIPFields(model=model, prompt=prompt, **options)
-        super().__init__(model, device, given.precision, given.resize_mode, given.batch_size)
-        goal = self._embed("prompt", prompt)
-        self.head = GoalBaseline.from_embeddings(
-            goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha
-        )
-        if self.model.name == "tiny" and not tiny.in_domain(goal):
-            warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
+    def build(self, device: str = "auto") -> RewardModel:
+        """Load the model.
 
-    @overload
-    def __call__(self, frames: np.ndarray) -> np.ndarray: ...
-    @overload
-    def __call__(self, frames: torch.Tensor) -> torch.Tensor: ...
-    def __call__(self, frames: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:
-        """Score frames.
-
-        Args:
-            frames: uint8 (B, H, W, 3), RGB, of any height and width.
-
-        Returns:
-            float32 (B,), of the same kind as `frames`: NumPy, or torch on the frames' device.
-
-        Raises:
-            TypeError: Frames are not an array, or not uint8.
-            ValueError: Frames have another shape, or there are none.
-            RuntimeError: The model overflows in the chosen precision.
+        Raises a ValueError for an unknown model or device, or a prompt longer than the model's context; a
+        FileNotFoundError for a missing checkpoint; a RuntimeError for weights that cannot be downloaded.
         """
-        check_frames(frames)
-        rewards = self.head(self.encode(frames).float())
-        return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
-
-    @property
-    def feature_size(self) -> int:
-        """Width of the embeddings, D."""
-        return len(self.head.goal)
-
-    def _embed(self, parameter: str, prompt: Prompt) -> torch.Tensor:
-        """The embedding of a text, or the normalised mean of several: a unit vector, float32 (D,)."""
-        texts = [prompt] if isinstance(prompt, str) else list(prompt)
-        for text in texts:
-            tokens, limit = self.model.count_tokens(text), self.model.context_length
-            if tokens > limit:
-                raise ValueError(
-                    f"`{parameter}` must have at most {limit} tokens for {self.model.name!r}. "
-                    f"Received {tokens} tokens: {short_repr(truncate(text, 60))}. Shorten it."
-                )
-        return F.normalize(self.model.encode_text(texts).mean(0), dim=0)
+        model = importlib.import_module("vlmrm_gym.rewards.clip_model")  # by name: it imports this file, and torch
+        return model.CLIPReward(device=device, **self.settings())

@@ -5,6 +5,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 import cloudpickle
@@ -35,20 +36,11 @@ class ImportedReward:
         _check_import_path("reward", self.path)
 
     def find(self) -> Callable[..., Any]:
-        """Import the function or class.
-
-        Raises:
-            ValueError: It does not exist (the message names the nearest), or it is not callable.
-        """
+        """Import the function or class. Raise a ValueError if it does not exist, or is not callable."""
         return find_callable(self.path, "reward")
 
     def build(self, device: str = "auto") -> RewardModel:
-        """Import the function, or import and instantiate the class.
-
-        Raises:
-            ValueError: As `find`; or instances of the class are not callable.
-            Exception: Whatever the class raises.
-        """
+        """Import the function, or import and instantiate the class, whose instances must be callable."""
         return _make_model(self.find(), self.kwargs, device, self.path)
 
 
@@ -78,85 +70,44 @@ class ByValue:
         vars(self).update(cloudpickle.loads(state))
 
 
-class CallableReward(ByValue):
-    """A callable, or a class of callables, as a reward.
-
-    Args:
-        function: A function from frames, uint8 (B, H, W, 3), to numbers (B,), or a class of such.
-        kwargs: Keyword arguments of each call of a function, or of the class.
-
-    Raises:
-        TypeError: The function or class cannot be called with `kwargs`.
-    """
-
-    kind = "callable"
-
-    def __init__(self, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
-        check_kwargs(function, kwargs, function)
-        self._function, self._kwargs = function, dict(kwargs)
-
-    def build(self, device: str = "auto") -> RewardModel:
-        """The callable, or a new instance of the class, with its results checked; see `ImportedReward.build`."""
-        return _make_model(self._function, self._kwargs, device, "reward")
-
-
 class OwnReward(ByValue):
-    """A specification of a kind that this package does not know. What it builds is completed like any callable.
+    """A callable, a class of such, or a specification of a kind that this package does not know, as a reward.
 
-    Args:
-        specification: An object with a `kind` and a `build`.
-
-    Raises:
-        TypeError: `build` cannot be called with a device.
+    The keyword arguments are of each call of a function, or of the class.
     """
 
     kind = "own"
 
-    def __init__(self, specification: Any) -> None:
-        self.specification = specification
-        try:
-            inspect.signature(specification.build).bind("cpu")
-        except TypeError as error:
-            rule = "`reward` must be a specification with a method build(device)"
-            raise TypeError(f"{rule}. Received {short_repr(specification)}: {error}.") from None
+    def __init__(self, specification: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
+        self.specification, self._kwargs = specification, dict(kwargs)
+        if not is_specification(specification):
+            check_kwargs(specification, kwargs, specification)
 
     def build(self, device: str = "auto") -> RewardModel:
-        """The model that the specification builds, with the attributes that it lacks, and its results checked.
-
-        Raises:
-            ValueError: What it builds is not callable.
-            Exception: Whatever the specification raises.
-        """
-        model = self.specification.build(device)
-        return _complete(model, "a specification whose build(device) returns a callable", self.specification)
+        """The reward model, with the attributes that it lacks, and its results checked; see `ImportedReward.build`."""
+        return _make_model(self.specification, self._kwargs, device, "reward")
 
 
 def is_specification(reward: Any) -> bool:
     """Whether a value is a specification: an object with a text `kind` and a method `build`."""
-    has_kind = isinstance(getattr(reward, "kind", None), str)
-    return has_kind and callable(getattr(reward, "build", None)) and not isinstance(reward, type)
+    return not isinstance(reward, type) and isinstance(getattr(reward, "kind", None), str) and hasattr(reward, "build")
 
 
 def is_specification_class(found: Any) -> bool:
     """Whether the instances of a class are specifications."""
-    return isinstance(found, type) and hasattr(found, "kind") and callable(getattr(found, "build", None))
+    return isinstance(found, type) and hasattr(found, "kind") and hasattr(found, "build")
 
 
-def _make_model(found: Callable[..., Any], kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
-    """The reward model of a function, or of a class, which is instantiated."""
-    if not isinstance(found, type):
-        return CheckedReward(found, name, kwargs)
-    instance = found(**_constructor_kwargs(found, kwargs, device))
-    if is_specification(instance):
-        return OwnReward(instance).build(device)
-    return _complete(instance, "a class of callables", found, name)
-
-
-def _complete(made: Any, rule: str, maker: object, name: str = "reward") -> RewardModel:
-    """What a class or a specification made, with all attributes, and its results checked."""
+def _make_model(own: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
+    """The reward model of a function, of a class, which is instantiated, or of a specification, which builds it."""
+    made, rule = own, "a callable"
+    if isinstance(own, type):
+        made, rule, kwargs = own(**_constructor_kwargs(own, kwargs, device)), "a class of callables", {}
+    if is_specification(made):
+        made, rule = made.build(device), "a specification whose build(device) returns a callable"
     if not is_reward(made):
-        raise ValueError(f"`reward` must be {rule}. Received {short_repr(maker)}, which made {short_repr(made)}.")
-    return CheckedReward(made, name)
+        raise ValueError(f"`reward` must be {rule}. Received {short_repr(own)}, which made {short_repr(made)}.")
+    return CheckedReward(made, name, kwargs)
 
 
 def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:
@@ -188,24 +139,17 @@ def _check_import_path(parameter: str, path: object) -> None:
 
 
 def find_callable(path: str, parameter: str) -> Callable[..., Any]:
-    """Import what a parameter names, "package.module:attribute".
-
-    Raises:
-        ValueError: It is of another form, does not exist (the message names the nearest), or is not callable; or
-            importing its module raised.
-    """
+    """Import what a parameter names, "package.module:attribute". A ValueError says what is wrong with it."""
     _check_import_path(parameter, path)
     module, _, attribute = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:  # a module may raise anything
-        if isinstance(error, ModuleNotFoundError) and module.startswith(error.name or "\0"):
-            raise ValueError(
-                f"`{parameter}` must name a module that can be imported here. Received {short_repr(path)}: {error}. "
-                "Install it, or add its folder to PYTHONPATH."
-            ) from error
-        raised = truncate(repr(error), 1_000)
-        raise ValueError(f"`{parameter}` must be importable. Received {path!r}, which raised {raised}.") from error
+        hint = " Install it, or add its folder to PYTHONPATH." if isinstance(error, ModuleNotFoundError) else ""
+        raise ValueError(
+            f"`{parameter}` must name a module that can be imported here. Received {short_repr(path)}, which raised "
+            f"{truncate(repr(error), 1_000)}.{hint}"
+        ) from error
     for name in attribute.split("."):
         if not hasattr(found, name):
             near = difflib.get_close_matches(name, dir(found), 1)

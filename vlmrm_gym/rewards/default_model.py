@@ -17,19 +17,14 @@ _ORIGINALS = ("CartPole-v1", "MountainCarContinuous-v0", "Humanoid-v4", "Humanoi
 def default_model(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any] | None = None) -> str:
     """The model for an environment: "tiny" for this package's own and their originals, else `PUBLISHED`.
 
-    Of environments in other processes, their metadata or spec say what they are.
-
-    Args:
-        env: The environment, or None: what will be scored is not known.
+    Of environments in other processes, their metadata or spec say what they are. None: that is not known.
     """
     base: Any = None if env is None else env.unwrapped
     every = [one.unwrapped for one in base.envs] if isinstance(base, SyncVectorEnv) else [base]
-    return "tiny" if all(map(_is_known, every)) else PUBLISHED
+    return "tiny" if base is not None and all(map(_is_known, every)) else PUBLISHED
 
 
 def _is_known(base: Any) -> bool:
-    if base is None:
-        return False
     path: str = base.metadata.get(SCENE_KEY) or f"{type(base).__module__}:{type(base).__qualname__}"
     specs = [gym.registry[id] for id in _ORIGINALS if id in gym.registry]
     is_original = path in [spec.entry_point for spec in specs] or (base.spec is not None and base.spec.id in _ORIGINALS)

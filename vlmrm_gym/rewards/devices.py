@@ -1,9 +1,13 @@
-"""The devices that score: which there are, and which a parameter names. Imports torch."""
+"""The devices that score: which there are, and which a parameter names. Imports torch.
 
-import vlmrm_gym.rewards.triton  # noqa: F401 (before anything that imports Triton)
+Importing this also works around a crash when Triton and Mesa's software renderer are in one process.
+"""
 
-# isort: split
+import ctypes
 import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -11,11 +15,7 @@ from vlmrm_gym.validation import short_repr
 
 
 def resolve_device(device: str, parameter: str = "device") -> torch.device:
-    """The device that a parameter names.
-
-    Raises:
-        ValueError: This machine has no such device.
-    """
+    """The device that a parameter names. Raise a ValueError if this machine has none such."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     available = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
@@ -38,10 +38,30 @@ def resolve_device(device: str, parameter: str = "device") -> torch.device:
     return target
 
 
-def _after_fork() -> None:
-    """A fork has none of the threads of torch's pool."""
-    torch.set_num_threads(1)
+def load_triton_beside_mesa() -> None:
+    """Load Triton's library, with RTLD_DEEPBIND if Mesa's LLVM is already in this process.
+
+    torchvision imports Triton, and so does the first step of an optimizer of torch. If Mesa was there before, Triton's
+    LLVM would bind to the symbols of Mesa's LLVM, of another version, and crash the process. With RTLD_DEEPBIND the
+    library prefers its own symbols; a later import finds it loaded. Does nothing without Triton, or where the flag does
+    not exist (it is glibc's).
+    """
+    is_loaded = "triton._C.libtriton" in sys.modules
+    spec = None if is_loaded or not hasattr(os, "RTLD_DEEPBIND") else find_spec("triton")
+    mode = os.RTLD_NOW | (os.RTLD_DEEPBIND if spec and _is_mapped("libLLVM") else 0)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for library in Path(folder, "_C").glob("libtriton*.so"):
+            ctypes.CDLL(str(library), mode=mode)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+def _is_mapped(library: str) -> bool:
+    try:
+        return library in Path("/proc/self/maps").read_text()
+    except OSError:
+        return False
+
+
+load_triton_beside_mesa()
+
+if hasattr(os, "register_at_fork"):  # a fork has none of the threads of torch's pool
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))

@@ -8,25 +8,15 @@ import torch
 
 from vlmrm_gym.cpu import in_parts
 from vlmrm_gym.rewards import models
-from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model
 from vlmrm_gym.tiny.scenes import SceneWatch, distance, newest_activations
 
 
 class FrameEncoder:
-    """Embeds frames. Expensive, and the same for every prompt and every head.
+    """Embeds frames. Expensive, and the same for every prompt and every head. See `CLIP` for the parameters.
 
-    Args:
-        model: The vision-language model; `CLIP.model` lists the forms. Loaded once per process. None: as no environment
-            is known here, "ViT-B-32/laion2b_s34b_b79k".
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        precision: See `CLIP`, also for what follows.
-        resize_mode: How a frame gets the model's input size.
-        batch_size: Maximum number of frames encoded at once. None: 32 on a CPU, where 64 take as long and 60 MB more,
-            else 256.
-
-    Attributes:
-        model: The `VisionLanguageModel`.
+    Without a `model`, as no environment is known here, it is "ViT-B-32/laion2b_s34b_b79k".
     """
 
     fingerprint: str
@@ -41,6 +31,7 @@ class FrameEncoder:
         batch_size: int | None = None,
     ) -> None:
         self.model = models.load(model or announced(default_model()), device, precision)
+        # On a CPU 64 frames take as long as 32, and 60 MB more.
         self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
         self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
@@ -59,16 +50,9 @@ class FrameEncoder:
         return min(self.batch_size, 2 ** max(0, int(math.log2(4e8 / self.model.image_parameters))))
 
     def encode(self, frames: np.ndarray | torch.Tensor) -> torch.Tensor:
-        """Image embeddings, which a head turns into rewards. They do not depend on the prompt.
+        """Embeddings of frames, uint8 (B, H, W, 3), NumPy or torch: unit vectors, float32 (B, D), where the model is.
 
-        Args:
-            frames: uint8 (B, H, W, 3), NumPy, or torch on any device.
-
-        Returns:
-            Unit vectors, float32 (B, D), on the model's device; D is the model's embedding width.
-
-        Raises:
-            RuntimeError: The model overflows in the chosen precision.
+        They do not depend on the prompt. Raises a RuntimeError if the model overflows in the chosen precision.
         """
         frames, features, start = as_tensor(frames), list[torch.Tensor](), 0
         while start < len(frames):

@@ -1,6 +1,6 @@
 """Heads: from features of frames, which are expensive and stay, to rewards, which are cheap and may change.
 
-Imports torch only where a head is called.
+Also how the rewards of a state's views make one reward. Imports torch only where a head is called.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.base import Rewards
-from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.rewards.custom import ByValue, find_callable
 from vlmrm_gym.validation import as_array, as_float32, short_repr
 
 if TYPE_CHECKING:
@@ -25,18 +25,63 @@ Features = NDArray[np.float32]
 PIECE_BYTES = 2**26
 """Size of the features, as float32, that a head scores in one call."""
 
+CombineFunction = Callable[[Rewards], Any]
+"""From the rewards of the views, float32 (B, V), to those of the states, (B,), row by row."""
+_REDUCTIONS: dict[str, CombineFunction] = {
+    "min": lambda rewards: rewards.min(1),
+    "mean": lambda rewards: rewards.mean(1),
+}
+
+
+class CombineViews(ByValue):
+    """How the rewards of a state's views make one: "min" (all views must agree), "mean", or a function or its name.
+
+    A function maps float32 (B, V) to finite numbers (B,), and does not mix rows: batches mix states of many episodes.
+    """
+
+    _parameter, _noun = "combine_views", "function"
+
+    def __init__(self, how: CombineFunction | str, num_views: int) -> None:
+        self._function = _find_function(how)
+        rewards = np.linspace(0.2, 0.9, 3 * num_views, dtype=np.float32).reshape(num_views, 3).T
+        rule = f"`combine_views` must map the rewards of views, float32 (B, {num_views}), to numbers (B,), row by row"
+        try:
+            together, one_by_one = self(rewards.copy()), [self(rewards[i : i + 1].copy()) for i in range(3)]
+        except Exception as error:
+            raise ValueError(f"{rule}. Received {how!r}, which raised {type(error).__name__}: {error}") from error
+        if not np.allclose(together, np.concatenate(one_by_one), atol=1e-5):
+            raise ValueError(f"{rule}. Received {how!r}, whose result depends on the other rows.")
+
+    def __call__(self, rewards: Rewards) -> Rewards:
+        """Combine the rewards of views, float32 (B, V): float32 (B,)."""
+        combined = np.asarray(self._function(rewards))
+        is_row_wise = combined.shape == (len(rewards),) and combined.dtype.kind in "fiu"
+        if not is_row_wise or not np.isfinite(result := as_float32(combined)).all():
+            raise ValueError(
+                f"`combine_views` must return a finite number for each row. Received {combined.dtype} of shape "
+                f"{combined.shape} for {rewards.shape}: {short_repr(combined.tolist())}."
+            )
+        return result
+
+
+def _find_function(how: Any) -> CombineFunction:
+    if isinstance(how, str) and how in _REDUCTIONS:
+        return _REDUCTIONS[how]
+    if isinstance(how, str) and ":" in how:
+        return find_callable(how, "combine_views")
+    if not callable(how):
+        raise ValueError(
+            f"`combine_views` must be one of {', '.join(map(repr, _REDUCTIONS))}, a function from float32 (B, V) to "
+            f'(B,), or "package.module:attribute". Received {short_repr(how)}.'
+        )
+    return how
+
 
 class ViewsHead:
     """The head of states with several views: that of one view, and how the rewards of the views are combined.
 
-    Args:
-        head: The head of a reward model.
-        combine: Combines the rewards of a state's views, each of which the head scores for itself. None: the head sees
-            all views.
-        fingerprint: Of what the features are of: see `RewardModel`.
-
-    Attributes:
-        head: That of one view.
+    With `combine` the head scores each view for itself; without, it sees all views. The fingerprint is of what the
+    features are of: see `RewardModel`.
     """
 
     def __init__(self, head: Head, combine: CombineViews | None = None, fingerprint: str = "") -> None:
@@ -95,15 +140,7 @@ class NewestHead:
         return self.version
 
     def __call__(self, features: Features, of: str = "") -> Rewards:
-        """Rewards of features, float32 (B, V, D): float32 (B,), NaN without a head.
-
-        Args:
-            features: Of B transitions.
-            of: Which these are, for messages.
-
-        Raises:
-            ValueError: As `apply_head`.
-        """
+        """Rewards of features, float32 (B, V, D): float32 (B,), NaN without a head. `of` says whose, for messages."""
         if self.head is None:
             return np.full(len(features), np.nan, dtype=np.float32)
         return apply_head(self.head, features, f"version {self.version}", of)
@@ -119,19 +156,10 @@ def check_fingerprint(head: object, fingerprint: str) -> None:
 
 
 def apply_head(head: Head, features: Features, version: str = "", of: str = "") -> Rewards:
-    """The rewards that a head makes of features.
+    """The rewards, float32 (B,), that a head makes of features, float32 or float16 (B, V, D).
 
-    Args:
-        head: The head.
-        features: float32 or float16 (B, V, D).
-        version: Of the head, for messages.
-        of: Which transitions these are, for messages.
-
-    Returns:
-        float32 (B,).
-
-    Raises:
-        ValueError: The head raises; or it returns another shape, NaN or infinity. The message says which.
+    A head that raises, returns another shape, NaN or infinity, or writes to the features is refused, by a ValueError
+    that says its version and of which transitions the features are.
     """
     import torch
 

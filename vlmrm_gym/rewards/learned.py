@@ -1,25 +1,24 @@
 """Preference: a reward that is learned from comparisons. Imports no torch."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.rewards.clip_options import CLIPFields, Precision, ResizeMode, check_count, check_words
+from vlmrm_gym.rewards.clip import CLIPFields, Precision, ResizeMode, check_count, check_words, checked, optional
 from vlmrm_gym.validation import short_repr
 
 
-def _text_or_none(name: str, value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
         raise TypeError(f"`{name}` must be a text. Received {short_repr(value)}.")
-    if value is not None and not value.strip():
+    if not value.strip():
         raise ValueError(f"`{name}` must not be empty. Received {short_repr(value)}.")
     return value
 
 
-def _prompt_or_none(name: str, value: Any) -> str | None:
-    if (text := _text_or_none(name, value)) is not None:
-        check_words(name, text)
-    return text
+def _prompt(name: str, value: Any) -> str:
+    check_words(name, _text(name, value))
+    return value
 
 
 _CLIP = CLIPFields.__dataclass_fields__
@@ -45,7 +44,7 @@ class Preference:
         ValueError: A value is out of its range, or there is neither a prompt nor a head; the message names the field.
     """
 
-    prompt: str | None = field(default=None, metadata={"check": _prompt_or_none})
+    prompt: str | None = field(default=None, metadata={"check": optional(_prompt)})
     """The goal. Not needed with a `head`."""
     model: str | None = field(default=None, metadata=_CLIP["model"].metadata)
     """The vision-language model whose image tower makes the features; see `CLIP`."""
@@ -55,7 +54,7 @@ class Preference:
     """How a frame gets the model's input size; see `CLIP`."""
     batch_size: int | None = field(default=None, metadata=_CLIP["batch_size"].metadata)
     """Maximum number of frames encoded at once; None chooses. It does not affect rewards."""
-    head: str | None = field(default=None, metadata={"check": _text_or_none})
+    head: str | None = field(default=None, metadata={"check": optional(_text)})
     """File of a head that has been learned: the fields that describe the head are then the file's. None: it is
     learned."""
     ensemble: int = field(default=3, metadata={"check": check_count})
@@ -65,9 +64,7 @@ class Preference:
     kind: str = field(default="preference", init=False)
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            if one.init:
-                object.__setattr__(self, one.name, one.metadata["check"](one.name, getattr(self, one.name)))
+        checked(self)
         if self.prompt is None and self.head is None:
             raise ValueError(
                 "`prompt` must be a text, or `head` the file of a head that has been learned. Received neither. Say "
@@ -85,15 +82,8 @@ class Preference:
         return {name: getattr(self, name) for name in ("model", "precision", "resize_mode", "batch_size")}
 
     def build(self, device: str = "auto") -> RewardModel:
-        """Load the image tower, and the head if there is one.
-
-        Raises:
-            ValueError: Unknown model or device; or the file is no head, or one of other features.
-            FileNotFoundError: The checkpoint, or the file of the head, does not exist.
-            RuntimeError: The weights cannot be downloaded.
-        """
-        from vlmrm_gym.rewards.preference_model import PreferenceHead
-        from vlmrm_gym.rewards.saved_heads import HeadReward
+        """Load the image tower, and the head if there is one. Raises what `CLIP.build` does, also for the head."""
+        from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
         head = None if self.head is None else PreferenceHead.load(self.head)
         return HeadReward(**self.encoder, device=device, head=head)

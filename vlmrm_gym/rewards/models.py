@@ -1,15 +1,16 @@
 """Vision-language models: the bundled one and any of open_clip's, loaded once per process and device.
 
-Imports open_clip only for its models.
+Imports open_clip only for its models. `Preprocessing` turns frames into the input of their image towers.
 """
 
 import hashlib
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,9 +18,88 @@ from gymnasium.error import DependencyNotInstalled
 
 from vlmrm_gym import tiny
 from vlmrm_gym.rewards import sources
-from vlmrm_gym.rewards.clip_options import Precision, ResizeMode
+from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.devices import resolve_device
-from vlmrm_gym.rewards.preprocessing import Preprocessing
+
+MIN_RENDER_SIZE = 192
+"""Below this many pixels, renders lose thin objects, such as a humanoid's arms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """Turns frames of any size into the input of one image tower, of `height` times `width` pixels.
+
+    `mean` and `std` are per channel, of pixel values from 0 to 1. The interpolation is antialiased. "squash" stretches
+    the frame to the tower's size, as VLM-RM does; "shortest" keeps the aspect ratio and crops the centre, as open_clip
+    does for most models; "longest" keeps it and pads with black.
+    """
+
+    height: int
+    width: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    resize_mode: ResizeMode = "squash"
+
+    def __call__(self, frames: torch.Tensor) -> torch.Tensor:
+        """Frames, uint8 (B, H, W, 3), on the device that computes, to float32 (B, 3, height, width), channels last."""
+        pixels = self.fit(frames.permute(0, 3, 1, 2)).to(torch.float32)  # a view: (B, 3, H, W), channels last
+        scale, shift = _scale_and_shift(self.mean, self.std, frames.device)
+        return pixels.mul_(scale).add_(shift)
+
+    def render_size(self, height: int, width: int) -> tuple[int, int]:
+        """The size at which to render an environment whose own frames are (height, width), so that `fit` scales down.
+
+        The aspect ratio is kept. For a small tower, frames are rendered larger than its input: resizing antialiases.
+        """
+        ratios = self.height / height, self.width / width
+        ratio = min(ratios) if self.resize_mode == "longest" else max(ratios)
+        ratio *= math.ceil(MIN_RENDER_SIZE / max(self.height, self.width))
+        return round(height * ratio), round(width * ratio)
+
+    def fit(self, images: torch.Tensor) -> torch.Tensor:
+        """Resize images to the tower's size: uint8 (B, 3, H, W) to (B, 3, height, width).
+
+        On the CPU pixels stay uint8, as in Pillow, which the models were trained with; this is ten times as fast as
+        resizing floats. On other devices the result is rounded to the same values, as float32.
+        """
+        images = self._resize(images, *self._scaled(*images.shape[-2:]))
+        down, right = self.height - images.shape[-2], self.width - images.shape[-1]
+        top, left = _before(down), _before(right)
+        return F.pad(images, (left, right - left, top, down - top))  # negative padding crops
+
+    def _scaled(self, height: int, width: int) -> tuple[int, int]:
+        """The size of a frame, (height, width), before it is cropped or padded; rounded as open_clip does."""
+        if self.resize_mode == "squash":
+            return self.height, self.width
+        if self.resize_mode == "shortest" and self.height == self.width:  # torchvision's `Resize`, which truncates
+            short = min(height, width)
+            return self.height * height // short, self.width * width // short
+        ratios = height / self.height, width / self.width
+        ratio = min(ratios) if self.resize_mode == "shortest" else max(ratios)
+        return max(1, round(height / ratio)), max(1, round(width / ratio))
+
+    def _resize(self, images: torch.Tensor, height: int, width: int) -> torch.Tensor:
+        if images.shape[-2:] == (height, width):
+            return images
+        if images.device.type != "cpu":
+            images = images.to(torch.float32)
+        images = F.interpolate(images, size=(height, width), mode=self.interpolation, antialias=True)
+        return images if images.dtype == torch.uint8 else images.round_().clamp_(0, 255)
+
+
+def _before(missing: int) -> int:
+    """Pixels to pad at the top or left, of all that are missing; negative: to crop. Rounded as torchvision does."""
+    return missing // 2 if missing > 0 else round(missing / 2)
+
+
+@cache
+def _scale_and_shift(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[torch.Tensor, ...]:
+    """(x / 255 - mean) / std as x * scale + shift: float32 (3, 1, 1) each, sent to the device once."""
+    scale = [1 / (255 * s) for s in std]
+    shift = [-m / s for m, s in zip(mean, std, strict=True)]
+    return tuple(torch.tensor(values, device=device).view(3, 1, 1) for values in (scale, shift))
+
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -88,18 +168,9 @@ class VisionLanguageModel:
 
 
 def load(name: str, device: str = "auto", precision: Precision = "auto") -> VisionLanguageModel:
-    """Load a model, or return the one already loaded in this process.
+    """Load a model, or return the one already loaded in this process. See `CLIP` for the names, and what is raised.
 
-    Args:
-        name: "tiny" (bundled), "Architecture/pretrained tag", "Architecture/path to a checkpoint file",
-            "hf-hub:organisation/repository" or "local-dir:folder".
-        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1", "mps".
-        precision: "auto" is float32 on the CPU and float16 on CUDA, which has 3 mantissa bits more than bfloat16.
-
-    Raises:
-        ValueError: Unknown name, unavailable device, or damaged weights.
-        FileNotFoundError: The checkpoint file or folder does not exist.
-        RuntimeError: Weights or tokenizer cannot be downloaded.
+    The precision "auto" is float32 on the CPU and float16 on CUDA, which has 3 mantissa bits more than bfloat16.
     """
     source, target = sources.parse_model_name(name), resolve_device(device)
     if precision == "auto":
@@ -136,13 +207,9 @@ def _load(source: sources.ModelSource, device: torch.device, precision: Precisio
     network.to(device).eval().requires_grad_(False)
     network.visual.to(memory_format=torch.channels_last)  # convolutions run up to twice as fast
     height, width = (cfg["size"], cfg["size"]) if isinstance(cfg["size"], int) else cfg["size"]
-    squash = Preprocessing(
-        height=height,
-        width=width,
-        mean=tuple(cfg["mean"]),
-        std=tuple(cfg["std"]),
-        interpolation="bilinear" if cfg["interpolation"] == "bilinear" else "bicubic",
-    )
+    interpolation = "bilinear" if cfg["interpolation"] == "bilinear" else "bicubic"
+    mean, std = tuple(cfg["mean"]), tuple(cfg["std"])
+    squash = Preprocessing(height=height, width=width, mean=mean, std=std, interpolation=interpolation)
     return VisionLanguageModel(source.name, network, tokenizer, squash, device, precision)
 
 
@@ -179,10 +246,11 @@ def _load_tokenizer(source: sources.ModelSource) -> Any:
             f"`model`: the tokenizer of {source.name!r} asks to execute code of its own "
             "(trust_remote_code), which is refused. Choose another model."
         )
+    folder = source.folder
     try:
-        if source.file and "hf_tokenizer_name" in text_cfg and (source.file.parent / "tokenizer.json").is_file():
+        if source.pretrained and folder and "hf_tokenizer_name" in text_cfg and (folder / "tokenizer.json").is_file():
             return open_clip.tokenizer.HFTokenizer(
-                str(source.file.parent),
+                str(folder),
                 context_length=text_cfg.get("context_length", 77),
                 tokenizer_mode=text_cfg.get("tokenizer_mode"),
                 **text_cfg.get("tokenizer_kwargs", {}),
@@ -193,6 +261,4 @@ def _load_tokenizer(source: sources.ModelSource) -> Any:
             f"The tokenizer of {source.name!r} needs a package: `pip install transformers sentencepiece`."
         ) from error
     except Exception as error:
-        if source.local:
-            raise sources.tokenizer_missing(source, error) from error
         raise sources.cannot_download(source, "tokenizer", error) from error

@@ -1,18 +1,32 @@
-"""The head of rewards that are learned from comparisons: an ensemble of networks."""
+"""The head of rewards that are learned from comparisons, an ensemble of networks; its file; and the model of both."""
 
+import json
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
-from vlmrm_gym.rewards.saved_heads import SavedHead
+from vlmrm_gym.files import atomic_write
+from vlmrm_gym.rewards.base import Rewards, encode_frames
+from vlmrm_gym.rewards.encoder import FrameEncoder
+from vlmrm_gym.rewards.heads import apply_head, check_fingerprint
+from vlmrm_gym.untrusted import parse_json, read_file
+from vlmrm_gym.validation import truncate
 
 LIMIT = 5.0
 """Rewards are between minus this and this, in standard deviations."""
+MAX_BYTES = 2**28
+"""Size of a head's file, at most."""
 
 
-class PreferenceHead(SavedHead):
+class PreferenceHead(torch.nn.Module):
     """An ensemble of networks with two hidden layers, from the features of all views of a state to its reward.
 
     The reward is the mean over the networks, shifted and scaled by constants of this head: over the states that it was
@@ -31,7 +45,9 @@ class PreferenceHead(SavedHead):
     """
 
     key = "vlmrm_gym.preference_head"
+    """Of the JSON in a file's metadata."""
     arguments = ("shape", "ensemble", "hidden_size", "fingerprint", "prompt")
+    """The arguments of the constructor that a file keeps; attributes have the same names."""
 
     def __init__(
         self,
@@ -53,14 +69,10 @@ class PreferenceHead(SavedHead):
             weight = torch.randn(ensemble, inputs, outputs, generator=generator) * math.sqrt(2 / inputs)
             self.weights.append(weight)
             self.biases.append(torch.zeros(ensemble, 1, outputs))
-        self.feature_mean: torch.Tensor
-        self.feature_scale: torch.Tensor
-        self.reward_mean: torch.Tensor
-        self.reward_std: torch.Tensor
-        self.register_buffer("feature_mean", torch.zeros(sizes[0]))
-        self.register_buffer("feature_scale", torch.ones(()))
-        self.register_buffer("reward_mean", torch.zeros(()))
-        self.register_buffer("reward_std", torch.ones(()))
+        self.feature_mean = torch.nn.Buffer(torch.zeros(sizes[0]))
+        self.feature_scale = torch.nn.Buffer(torch.ones(()))
+        self.reward_mean = torch.nn.Buffer(torch.zeros(()))
+        self.reward_std = torch.nn.Buffer(torch.ones(()))
 
     def members(self, features: torch.Tensor) -> torch.Tensor:
         """What each network says of states: features float32 (B, V, D) to float32 (E, B).
@@ -91,3 +103,70 @@ class PreferenceHead(SavedHead):
         rewards = self.members(features).mean(0)
         self.reward_mean.copy_(rewards.mean())
         self.reward_std.copy_(rewards.std(correction=0).clamp_min(1e-3))
+
+    def to_bytes(self) -> bytes:
+        """The file's content: safetensors, with the constructor's arguments as JSON in the metadata."""
+        tensors = {name: tensor.contiguous().cpu() for name, tensor in self.state_dict().items()}
+        # One entry of metadata: the order of several is not fixed.
+        return save(tensors, {self.key: json.dumps({name: getattr(self, name) for name in self.arguments})})
+
+    @classmethod
+    def from_bytes(cls, content: bytes, name: str = "`content`") -> Self:
+        """The head of what `to_bytes` returned. Raise a ValueError, in which it has this name, of anything else."""
+        try:
+            header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            with torch.device("meta"):  # what the file says of sizes is not allocated
+                head = cls(**parse_json(header["__metadata__"][cls.key]))
+            if not isinstance(head.fingerprint, str) or not isinstance(head.prompt, str | None):
+                raise TypeError("its fingerprint and its prompt must be texts")
+            tensors = load(content)
+            for own, one in tensors.items():
+                if not one.numel() or one.dtype != torch.float32:
+                    raise ValueError(f"`{own}` must be numbers in float32, at least one")
+                if not one.isfinite().all():
+                    raise ValueError(f"`{own}` must be finite")
+            head.load_state_dict(tensors, assign=True)
+        except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
+            raise ValueError(
+                f"{name} must be a head that {cls.__name__}.save wrote. Received another: {truncate(str(error))}."
+            ) from error
+        return head.requires_grad_(False)
+
+    def save(self, path: str | Path) -> None:
+        """Write the head to a file, atomically: `Preference(head=path)` is then a frozen reward."""
+        content = self.to_bytes()
+        atomic_write(Path(path), lambda unfinished: unfinished.write_bytes(content))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a head from a file.
+
+        Raises:
+            FileNotFoundError: It does not exist.
+            ValueError: It is something else, or damaged.
+        """
+        if not Path(path).exists():
+            raise FileNotFoundError(f"`head` must be the file of a head. Received {str(path)!r}, which does not exist.")
+        return cls.from_bytes(read_file(path, MAX_BYTES), f"`head` {str(path)!r}")
+
+
+class HeadReward(FrameEncoder):
+    """Scores states by a head, on the CPU, on the features of all of their views. None: there is no head yet."""
+
+    multi_view = True
+
+    def __init__(
+        self, model: str | None, *, head: PreferenceHead | None = None, device: str = "auto", **options: Any
+    ) -> None:
+        super().__init__(model, device, **options)
+        self.head = head
+        self.feature_size: int = self.model.encode_text(["a frame"]).shape[1]
+        """Width of the embeddings, D."""
+        if head is not None:
+            check_fingerprint(head, self.fingerprint)
+
+    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
+        """Score states: frames uint8 (B, V, H, W, 3) of V views, to rewards, float32 (B,)."""
+        assert self.head is not None  # `StateReward` refuses it without one
+        features = encode_frames(self, frames.reshape(-1, *frames.shape[2:])).cpu().numpy()
+        return apply_head(self.head, features.reshape(*frames.shape[:2], -1))

@@ -12,10 +12,6 @@ from typing import Any
 from vlmrm_gym.terminal import say_once
 from vlmrm_gym.validation import short_repr, truncate
 
-NAME_FORMS = (
-    '"tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", '
-    '"hf-hub:organisation/repository" or "local-dir:folder"'
-)
 _OPENAI: Mapping[str, str] = {
     "ViT-B/32": "ViT-B-32",
     "ViT-B/16": "ViT-B-16",
@@ -33,35 +29,32 @@ CONNECTION_SECONDS = 3
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model comes from, in open_clip's terms.
-
-    Attributes:
-        name: The user's model name, with paths made absolute.
-        architecture: The name of an architecture, "hf-hub:..." or "local-dir:...".
-        pretrained: A tag or a file; None if the architecture implies the weights.
-        local: The checkpoint file or folder, if on this machine.
-        version: Modification time and size of local files, so that changed files are loaded again.
-        quick_gelu: Whether the weights need QuickGELU, the activation of OpenAI's models.
-        preprocessing: Settings of open_clip's PreprocessCfg that the weights need and open_clip does not infer.
-    """
+    """Where a model comes from, in open_clip's terms."""
 
     name: str
+    """The user's model name, with paths made absolute."""
     architecture: str
+    """The name of an architecture, "hf-hub:..." or "local-dir:..."."""
     pretrained: str | None = None
+    """A tag or a file; None if the architecture implies the weights."""
     local: Path | None = None
+    """The checkpoint file or folder, if on this machine."""
     version: tuple[float, int] | None = None
+    """Modification time and size of local files, so that changed files are loaded again."""
     quick_gelu: bool = False
+    """Whether the weights need QuickGELU, the activation of OpenAI's models."""
     preprocessing: tuple[tuple[str, Any], ...] = ()
+    """Settings of open_clip's PreprocessCfg that the weights need and open_clip does not infer."""
 
     @property
-    def file(self) -> Path | None:
-        """The checkpoint file, if the name has one."""
-        return self.local if self.pretrained else None
+    def folder(self) -> Path | None:
+        """The checkpoint's folder, if on this machine."""
+        return self.local.parent if self.local and self.pretrained else self.local
 
 
 def import_open_clip() -> Any:
     """The package open_clip. Its import takes seconds, and 0.25 GB: the bundled model does without."""
-    import vlmrm_gym.rewards.triton  # noqa: F401 (before torchvision is imported)
+    import vlmrm_gym.rewards.devices  # noqa: F401 (before torchvision is imported)
 
     # isort: split
     import open_clip
@@ -72,14 +65,11 @@ def import_open_clip() -> Any:
 def parse_model_name(name: str) -> ModelSource:
     """Parse a model name; nothing is loaded.
 
-    Raises:
-        ValueError: Unknown architecture or tag.
-        FileNotFoundError: The file or folder does not exist.
+    Raises a ValueError for an unknown architecture or tag, a FileNotFoundError for a file or folder that is not there.
     """
     if name == "tiny":
         return ModelSource(name, f"local-dir:{Path(__file__).parents[1] / 'tiny'}")
     if name.startswith("hf-hub:"):
-        _check_repository(name)
         return ModelSource(name, name)
     if name.startswith("local-dir:"):
         folder = Path(name.removeprefix("local-dir:")).expanduser().absolute()
@@ -93,12 +83,14 @@ def parse_model_name(name: str) -> ModelSource:
     open_clip = import_open_clip()
     name = f"{_OPENAI[name]}/openai" if name in _OPENAI else name
     architecture, _, pretrained = name.partition("/")
-    if not pretrained and (tags := open_clip.list_pretrained_tags_by_model(architecture)):
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    if tags and not pretrained:
         pretrained = next((tag for tag in reversed(tags) if tag.startswith("laion2b")), tags[0])
         say_once(f"`model`: {name!r} names no weights. Those of {(name := f'{architecture}/{pretrained}')!r} are used.")
     if architecture not in open_clip.list_models():
         raise ValueError(
-            f"`model` must be {NAME_FORMS}. Received {short_repr(name)}. "
+            '`model` must be "tiny", "Architecture/pretrained tag", "Architecture/path to a checkpoint file", "hf-hub:'
+            f'organisation/repository" or "local-dir:folder". Received {short_repr(name)}. '
             f"{_nearest('architecture', architecture, ['tiny', *open_clip.list_models()])}"
         )
     if cfg := open_clip.get_pretrained_cfg(architecture, pretrained):
@@ -106,29 +98,9 @@ def parse_model_name(name: str) -> ModelSource:
         return ModelSource(name, architecture, pretrained, quick_gelu=bool(cfg.get("quick_gelu")))
     file = Path(pretrained).expanduser().absolute()
     if pretrained and file.is_file():
-        known = _published_preprocessing(architecture)
-        quick = [bool(cfg.get("quick_gelu")) for cfg in _published(architecture)]
-        if any(quick) and not open_clip.get_model_config(architecture).get("quick_gelu"):
-            warnings.warn(
-                f"`model`: weights of {architecture} come with different activations, and a file does not say which it "
-                "needs. GELU is used; if yours, such as OpenAI's, were trained with QuickGELU, pass "
-                f'model="{architecture}-quickgelu/{pretrained}".',
-                stacklevel=2,
-            )
-        if len(known) > 1:
-            warnings.warn(
-                f"`model`: weights of {architecture} come with different means and stds, and a file does not say which "
-                "it needs. open_clip's default is used; if yours differ, put the file into a folder with its "
-                'open_clip_config.json and pass model="local-dir:that/folder".',
-                stacklevel=2,
-            )
+        preprocessing = _preprocessing_of(architecture, pretrained, tags)
         return ModelSource(
-            f"{architecture}/{file}",
-            architecture,
-            str(file),
-            local=file,
-            version=_version(file),
-            preprocessing=known[0] if len(known) == 1 else (),
+            f"{architecture}/{file}", architecture, str(file), file, _version(file), preprocessing=preprocessing
         )
     if file.suffix or "/" in pretrained:
         raise FileNotFoundError(
@@ -137,80 +109,61 @@ def parse_model_name(name: str) -> ModelSource:
         )
     raise ValueError(
         f"`model` must name weights of {architecture}: a pretrained tag or a checkpoint file. Received "
-        f"{short_repr(name)}. {_nearest('tag', pretrained, open_clip.list_pretrained_tags_by_model(architecture))}"
+        f"{short_repr(name)}. {_nearest('tag', pretrained, tags)}"
     )
 
 
-def _check_repository(name: str) -> None:
-    from huggingface_hub.utils import HFValidationError, validate_repo_id  # deferred: few need it
+def _preprocessing_of(architecture: str, file: str, tags: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+    """The preprocessing of an architecture's published weights: a bare file does not contain it.
 
-    repository = name.removeprefix("hf-hub:")
-    try:
-        validate_repo_id(repository)
-    except HFValidationError as error:
-        raise ValueError(
-            '`model`: an hf-hub model must be "hf-hub:organisation/repository", such as '
-            f'"hf-hub:laion/CLIP-ViT-B-32-laion2B-s34B-b79K". Received {short_repr(name)}. {_first_line(error)}'
-        ) from None
+    Warns if there are several, or several activations: rewards of the wrong one look like any other.
+    """
+    open_clip = import_open_clip()
+    published = [open_clip.get_pretrained_cfg(architecture, tag) for tag in tags]
+    keys = "mean", "std", "interpolation"
+    known = list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in published))
+    is_quick = open_clip.get_model_config(architecture).get("quick_gelu")
+    differing = ["means and stds"] if len(known) > 1 else []
+    differing += ["activations"] if not is_quick and any(cfg.get("quick_gelu") for cfg in published) else []
+    if differing:
+        warnings.warn(
+            f"`model`: weights of {architecture} come with different {' and '.join(differing)}, and a file does not "
+            "say which it needs. open_clip's default is used. If yours, such as OpenAI's, were trained with QuickGELU, "
+            f'pass model="{architecture}-quickgelu/{file}"; if something else differs, put the file into a folder with '
+            'its open_clip_config.json and pass model="local-dir:that/folder".',
+            stacklevel=3,
+        )
+    return known[0] if len(known) == 1 else ()
 
 
 def loading_error(source: ModelSource, error: Exception) -> Exception:
     """The exception to raise when open_clip could not create the model."""
-    if source.local:
-        return ValueError(
-            f"`model`: the checkpoint {source.local} is damaged, or is not of this architecture. "
-            f"Received {short_repr(source.name)}. {_first_line(error)}"
-        )
-    if any(sign in str(error) for sign in ("ownload", "HF Hub", "Required pretrained")):  # open_clip wraps the causes
-        return cannot_download(source, "weights", error)
+    if any(sign in str(error) for sign in ("ownload", "HF Hub", "Required pretrained")) and not source.local:
+        return cannot_download(source, "weights", error)  # open_clip wraps the causes
+    what = source.local or "that was downloaded (usually to ~/.cache/huggingface: delete it there)"
     return ValueError(
-        f"`model`: the downloaded weights of {source.name!r} are damaged. Delete them from the cache, usually "
-        f"~/.cache/huggingface, and try again. {_first_line(error)}"
+        f"`model`: the checkpoint {what} is damaged, or is not of this architecture. "
+        f"Received {short_repr(source.name)}. {_first_line(error)}"
     )
 
 
 def cannot_download(source: ModelSource, what: str, error: Exception) -> RuntimeError:
     """The exception to raise when weights or tokenizer cannot be downloaded."""
-    open_clip, architecture = import_open_clip(), source.architecture
-    usage = 'model="local-dir:that/folder"'
+    if source.local:
+        return RuntimeError(
+            f"`model`: the {what} of {source.name!r} is not on this machine and could not be downloaded "
+            f"({_first_line(error)}). Put its files (tokenizer.json, tokenizer_config.json) into {source.folder}."
+        )
+    origin, usage = source.architecture.removeprefix("hf-hub:"), "local-dir:that/folder"
     if source.pretrained:
-        cfg = open_clip.get_pretrained_cfg(architecture, source.pretrained)
-        origin = cfg.get("hf_hub", "").rstrip("/") or cfg.get("url", "")
-        if source.quick_gelu and f"{architecture}-quickgelu" in open_clip.list_models():
-            architecture += "-quickgelu"
-        if len(_published_preprocessing(architecture)) <= 1:
-            usage = f'model="{architecture}/path/to/that/file"'
-    else:
-        origin = architecture.removeprefix("hf-hub:")
+        cfg = import_open_clip().get_pretrained_cfg(source.architecture, source.pretrained)
+        origin, usage = cfg.get("hf_hub", "").rstrip("/") or cfg["url"], f"{source.architecture}/path/to/that/file"
     return RuntimeError(
         f"`model`: the {what} of {source.name!r} could not be downloaded ({_first_line(error)}). Hugging Face's server "
         f"must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch them from {origin!r} (`hf "
-        f"download` does for Hugging Face), copy them to this one, and pass {usage}, or copy the whole cache "
+        f'download` does for Hugging Face), copy them to this one, and pass model="{usage}", or copy the whole cache '
         'folder, usually ~/.cache/huggingface. model="tiny" is bundled and needs no network.'
     )
-
-
-def tokenizer_missing(source: ModelSource, error: Exception) -> RuntimeError:
-    """The exception to raise when a local checkpoint lacks its tokenizer, and it cannot be downloaded."""
-    folder = source.file.parent if source.file else source.local
-    return RuntimeError(
-        f"`model`: the tokenizer of {source.name!r} is not on this machine and could not be downloaded "
-        f"({_first_line(error)}). Put its files (tokenizer.json, tokenizer_config.json) into {folder}."
-    )
-
-
-def _published_preprocessing(architecture: str) -> list[tuple[tuple[str, Any], ...]]:
-    """The distinct preprocessing settings of an architecture's published weights; a bare file does not contain them."""
-    keys = "mean", "std", "interpolation"
-    configs = _published(architecture)
-    return list(dict.fromkeys(tuple((key, cfg[key]) for key in keys if key in cfg) for cfg in configs))
-
-
-def _published(architecture: str) -> list[Mapping[str, Any]]:
-    """What open_clip knows of each of an architecture's published weights."""
-    open_clip = import_open_clip()
-    tags = open_clip.list_pretrained_tags_by_model(architecture)
-    return [open_clip.get_pretrained_cfg(architecture, tag) for tag in tags]
 
 
 @contextmanager

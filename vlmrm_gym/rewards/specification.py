@@ -13,10 +13,8 @@ from urllib.parse import urlsplit
 
 from vlmrm_gym.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.base import RewardModel, is_reward
-from vlmrm_gym.rewards.clip_options import CLIPFields, Prompt
-from vlmrm_gym.rewards.clip_specification import CLIP
+from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
 from vlmrm_gym.rewards.custom import (
-    CallableReward,
     ImportedReward,
     OwnReward,
     check_kwargs,
@@ -90,19 +88,11 @@ def resolve_reward(
 ) -> RewardSpec:
     """The specification that an environment's keyword arguments describe.
 
-    Args:
-        reward: A specification, its mapping form, "package.module:attribute", a callable, or None for `CLIP`.
-        reward_kwargs: Keyword arguments of a callable or a class.
-        prompt: `CLIP`'s prompt, if `reward` is None.
-        options: Other fields of `CLIP`, if `reward` is None.
-        keywords: Other keywords of the environment, which a misspelt option may be.
-
-    Raises:
-        TypeError: Both a reward and fields of `CLIP`, neither of them, an unknown option, an unsupported reward, or one
-            that cannot be called with `reward_kwargs`.
-        ValueError: A value is out of its range, or a path leads nowhere; the message names it.
+    `reward` is a specification, its mapping form, "package.module:attribute", a callable, or None for `CLIP` with this
+    prompt and these other fields. `reward_kwargs` are of a callable or a class. `keywords` are other keywords of the
+    environment, which a misspelt option may be.
     """
-    if reward_kwargs is not None and not isinstance(reward_kwargs, Mapping):
+    if not isinstance(reward_kwargs, Mapping | None):
         raise TypeError(f"`reward_kwargs` must be a mapping of names to values. Received {short_repr(reward_kwargs)}.")
     check_names("an option of a reward", options, [*(one.name for one in fields(CLIPFields)), *keywords])
     if reward is None:
@@ -116,15 +106,13 @@ def resolve_reward(
         raise TypeError(f"`reward` and `{given[0]}` cannot both be passed: `{given[0]}` is short for a field of CLIP.")
     kwargs = dict(reward_kwargs or {})
     if isinstance(reward, str):
-        near = difflib.get_close_matches(reward, KINDS, 1)
-        if near and ":" not in reward:
+        if ":" not in reward and (near := difflib.get_close_matches(reward, KINDS, 1)):
             raise ValueError(
                 f'`reward` must be "package.module:attribute". Received {reward!r}. For the kind {near[0]!r} pass '
                 f"{KINDS[near[0]].__name__}(...), or its mapping form."
             )
         named = ImportedReward(path=reward, kwargs=kwargs)
-        found = named.find()
-        check_kwargs(found, kwargs, reward)
+        check_kwargs(found := named.find(), kwargs, reward)
         return _completed(found(**kwargs)) if is_specification_class(found) else named
     if is_specification_class(reward):
         check_kwargs(reward, kwargs, reward)
@@ -140,19 +128,15 @@ def resolve_reward(
             '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", or a '
             f"callable. Received {short_repr(reward)}."
         )
-    return CallableReward(reward, kwargs)
+    return OwnReward(reward, kwargs)
 
 
 def _completed(specification: Any) -> RewardSpec:
     """A specification whose `build` returns a reward model with all attributes."""
     if isinstance(specification, ImportedReward):
-        if not isinstance(specification.kwargs, Mapping):
-            rule = "`reward`: kwargs must be a mapping of names to values"
-            raise TypeError(f"{rule}. Received {short_repr(specification.kwargs)}.")
         check_kwargs(specification.find(), specification.kwargs, specification.path, "`reward`: kwargs")
-    if type(specification) in (CallableReward, OwnReward, *KINDS.values()):
-        return specification
-    return OwnReward(specification)
+    known = type(specification) in (OwnReward, *KINDS.values())
+    return specification if known else OwnReward(specification)
 
 
 def to_mapping(specification: RewardSpec) -> dict[str, Any]:
@@ -224,8 +208,9 @@ def recorded(reward: Any) -> Any:
     """
     if not is_specification(reward) or not isinstance(completed := _completed(reward), OwnReward):
         return reward
+    own = completed.specification
     try:
-        return to_mapping(completed.specification)
+        return to_mapping(own) if is_specification(own) else completed
     except (TypeError, ValueError):  # it can be copied, but not written as JSON
         return completed
 

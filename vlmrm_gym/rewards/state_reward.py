@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.rewards.base import ClipShape, RenderSize, RewardModel, Rewards, encode_frames
-from vlmrm_gym.rewards.heads import FeatureInfo, Features, ViewsHead
-from vlmrm_gym.rewards.views import CombineViews
+from vlmrm_gym.rewards.heads import CombineViews, FeatureInfo, Features, ViewsHead
 from vlmrm_gym.validation import short_repr
 
 
@@ -37,84 +36,69 @@ Memory = tuple[bytes | None, ...] | None
 class StateReward:
     """Scores states by the frames of their views.
 
-    A model that sees one view scores each view for itself, and the rewards are combined; a model that sees all views
-    (`multi_view`) gets them together. A model of states (`inputs = "states"`) gets those in place of frames.
-
-    Args:
-        model: The reward model.
-        num_views: Number of views of a state, V.
-        combine: Combines the rewards of the views; None: the default, "min".
-        return_features: Whether features are asked for, so that a head can make the rewards elsewhere.
-
-    Raises:
-        ValueError: `combine` is passed for a reward that sees all views at once, or none; or features are asked of a
-            model without `encode` and `head`. Or they are not, and it has no head yet; or its head is of another number
-            of views.
+    A model that sees one view scores each view for itself, and the rewards are combined, by "min" without `combine`; a
+    model that sees all views (`multi_view`) gets them together. A model of states (`inputs = "states"`) gets those in
+    place of frames. With `return_features` a head makes the rewards elsewhere.
     """
 
     def __init__(
         self, model: RewardModel, num_views: int, combine: CombineViews | None = None, *, return_features: bool = False
     ) -> None:
         self._model, self._is_joint = model, bool(getattr(model, "multi_view", False))
-        if self._is_joint and combine is not None:
-            raise ValueError("`combine_views` is not for a reward that sees all views at once. Leave it out.")
-        shape = getattr(getattr(model, "head", None), "shape", None) if self._is_joint else None
-        if shape is not None and shape[0] != num_views:
-            raise ValueError(
-                f"`head` must be of as many views as there are cameras, {num_views}. Received a head of {shape[0]}. "
-                "Pass the cameras that it was fitted to."
-            )
         sees_states = getattr(model, "inputs", "frames") == "states"
-        if sees_states and combine is not None:
-            raise ValueError("`combine_views` is not for a reward that sees no view, but the states. Leave it out.")
-        if not self._is_joint and not sees_states and combine is None and num_views > 1:
-            combine = CombineViews("min", num_views)
-        self._combine = combine
-        names = ("clip_length", "clip_stride", "every")
-        clip = ClipShape(*(getattr(model, name, 1) for name in names))
-        ordered = bool(getattr(model, "ordered", False))
-        self._ndim = 4 if clip.length == 1 else 5
-        """Dimensions of frames, or of clips, from one view."""
-        per_state = num_views if self._is_joint or self._combine is not None else 1
-        self.batch_size: int = max(1, model.batch_size // per_state)
-        """Maximum number of states per call."""
-        self.microbatch_size: int = max(1, model.microbatch_size // per_state)
-        """States per interruptible call."""
-        self.render_size: RenderSize = model.render_size
-        if not return_features and getattr(model, "head", self) is None:
+        if combine is not None and (self._is_joint or sees_states):
+            seen = "all views at once" if self._is_joint else "no view, but the states"
+            raise ValueError(f"`combine_views` is not for a reward that sees {seen}. Leave it out.")
+        head: Any = getattr(model, "head", self)
+        if self._is_joint and getattr(head, "shape", (num_views,))[0] != num_views:
+            raise ValueError(
+                f"`head` must be of as many views as there are cameras, {num_views}. Received a head of "
+                f"{head.shape[0]}. Pass the cameras that it was fitted to."
+            )
+        if head is None and not return_features:
             raise ValueError(
                 "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a "
                 "reward that scores at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been "
                 "learned."
             )
-        features = self._describe_features(per_state) if return_features else None
-        interpolate = bool(getattr(model, "interpolate", True))
+        if not self._is_joint and not sees_states and combine is None and num_views > 1:
+            combine = CombineViews("min", num_views)
+        self._combine = combine
+        clip = ClipShape(*(getattr(model, name, 1) for name in ("clip_length", "clip_stride", "every")))
+        self._ndim = 4 if clip.length == 1 else 5
+        """Dimensions of frames, or of clips, from one view."""
+        per_state = num_views if self._is_joint or combine is not None else 1
+        self.batch_size: int = max(1, model.batch_size // per_state)
+        """Maximum number of states per call."""
+        self.microbatch_size: int = max(1, model.microbatch_size // per_state)
+        """States per interruptible call."""
+        self.render_size: RenderSize = model.render_size
         self.info = RewardInfo(
-            clip=clip, features=features, interpolate=interpolate, ordered=ordered, sees_states=sees_states
+            clip=clip,
+            features=self._describe_features(per_state) if return_features else None,
+            interpolate=bool(getattr(model, "interpolate", True)),
+            ordered=bool(getattr(model, "ordered", False)),
+            sees_states=sees_states,
         )
 
     def _describe_features(self, per_state: int) -> FeatureInfo:
-        if not hasattr(self._model, "encode") or not hasattr(self._model, "head"):
+        model: Any = self._model
+        if not hasattr(model, "encode") or not hasattr(model, "head"):
             raise ValueError(
                 "`return_features` needs a reward with `encode` and `head`, such as vlmrm_gym.CLIP. "
-                f"Received {short_repr(self._model)}."
+                f"Received {short_repr(model)}."
             )
-        head, size = getattr(self._model, "head"), getattr(self._model, "feature_size", None)  # noqa: B009
-        fingerprint = str(getattr(self._model, "fingerprint", ""))
+        head, size = model.head, getattr(model, "feature_size", None)
+        fingerprint = str(getattr(model, "fingerprint", ""))
         if head is not None:
             head = copy.deepcopy(head)  # the model's own stays on its device
             head = ViewsHead(head.cpu() if hasattr(head, "cpu") else head, self._combine, fingerprint)
         return FeatureInfo(head=head, fingerprint=fingerprint, shape=None if size is None else (per_state, int(size)))
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states.
+        """Score states by frames, uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view: float32 (B,).
 
-        Args:
-            frames: uint8 (B, V, H, W, 3), or (B, H, W, 3) of one view; of clips (B, F, V, H, W, 3) or (B, F, H, W, 3).
-                Or the states, float64 (B, S), if it sees those.
-
-        Returns:
-            float32 (B,).
+        Clips are uint8 (B, F, V, H, W, 3) or (B, F, H, W, 3), states float64 (B, S).
         """
         if self._is_joint:
             return self._model(self._with_views(frames))
@@ -124,19 +108,11 @@ class StateReward:
         return self._combine(np.asarray(self._model(single), dtype=np.float32).reshape(-1, views))
 
     def continue_episode(self, frames: NDArray[Any], memory: Memory) -> tuple[Rewards, Memory]:
-        """Score the next states of an episode; only for an ordered reward.
-
-        Args:
-            frames: As above.
-            memory: What is remembered of the states before.
-
-        Returns:
-            float32 (B,), and what is remembered now.
-        """
-        score: Any = getattr(self._model, "continue_episode")  # noqa: B009
+        """Score the next states of an episode, and say what is remembered now; only for an ordered reward."""
+        model: Any = self._model
         every = frames[:, None] if self.info.sees_states else self._with_views(frames)
         before = (None,) * every.shape[1] if memory is None else memory
-        made = [score(every[:, view], own) for view, own in enumerate(before)]
+        made = [model.continue_episode(every[:, view], own) for view, own in enumerate(before)]
         rewards = np.stack([rewards for rewards, _ in made], axis=1)
         combined = rewards[:, 0] if self._combine is None else self._combine(rewards)
         return combined, tuple(own for _, own in made)

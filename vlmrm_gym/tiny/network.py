@@ -167,11 +167,7 @@ class Network(nn.Module):
 
 
 def make_network(weights: dict[str, torch.Tensor], dtype: torch.dtype) -> Network:
-    """The network with these weights; layers with matrices compute in `dtype`, the others in float32.
-
-    Raises:
-        RuntimeError: The weights are not of this network.
-    """
+    """The network with these weights; layers with matrices compute in `dtype`, the others in float32."""
     with torch.random.fork_rng(devices=()):  # the initial weights, replaced below, take no numbers from the user's
         network = Network()
     wanted = {name: tensor.dtype for name, tensor in network.state_dict().items()}

@@ -10,7 +10,7 @@ import tyro
 from pydantic import ConfigDict, Field
 
 from vlmrm_gym.rendering import Quality
-from vlmrm_gym.rewards.clip_options import CLIPFields
+from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import FLAGS, LEGACY_NAMES

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_type_hints
 import tyro
 from pydantic import Field
 
-from vlmrm_gym.rewards.clip_options import Prompt
+from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.training.config_types import Flag, Integer, Number, Texts
 
 _TYPES: Mapping[Any, Any] = {bool: Flag, int: Annotated[Integer, Field(le=10**9)], float: Number}
