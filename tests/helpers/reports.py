@@ -113,7 +113,6 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
             exploits=exploits,
             true_rewards=true_rewards,
             true_frames=draw_frames(2, side, rng, noise),
-            near_miss=0.74,
             scored=12_800,
         ),
         controls=[
