@@ -11,7 +11,6 @@ from poles import make_pairs
 from vlm_server import KEY, VLMServer, body, chat, completion, send, status
 
 from vlmrm_gym import Endpoint
-from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, EndpointLabeler, ask
@@ -437,12 +436,3 @@ def test_no_warning_where_there_are_log_probabilities(make):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         score(make(), 4)
-
-
-@pytest.mark.parametrize("spent", [(-5, 0), (0, -5)])
-def test_a_file_that_says_that_less_than_nothing_was_spent_is_refused(spent, tmp_path):
-    """Else a stranger's file would raise the user's budget."""
-    with ScoresFile(tmp_path / "scores.db") as file:
-        file.spend("asker", *spent)
-        with pytest.raises(ValueError, match=r"file of scores .* is damaged: what was spent must be from 0, not -5\."):
-            file.spent("asker")

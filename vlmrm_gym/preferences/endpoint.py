@@ -10,7 +10,6 @@ import numpy as np
 from vlmrm_gym.endpoint.messages import encode, without_thinking
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.endpoint.spending import SpendingFile
 from vlmrm_gym.identity import undecisive
 from vlmrm_gym.preferences import endpoint_prompts as prompts
 from vlmrm_gym.preferences.labelers import LabelerSpec
@@ -78,10 +77,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
             yield number, answer
         if num_answered < len(pairs):
             say(f"{self.used_up}: {len(pairs) - num_answered} of {len(pairs)} pairs were not asked.")
-
-    def share_budget(self, file: SpendingFile | None) -> None:
-        """Count what all spend that share a file of answers; None: what this spends."""
-        self._session.share(file, self.identity)
 
     def close(self) -> None:
         """End the connection."""

@@ -56,10 +56,9 @@ class EndpointReward:
         self._answers, self.every = answers, every
         self._identity = settings.identity
         self._options = make_options(classes)
-        self._session = Session(settings)
         path = None if answers is None else Path(answers).absolute()
         self._scores = _open_scores(path, os.getpid())
-        self._session.share(self._scores, self._identity)
+        self._session = Session(settings, self._scores.budget(settings))
         self._num_answers = self._num_unreadable = 0
         self.microbatch_size = 4 * settings.concurrency
         self.batch_size = self.microbatch_size * every
