@@ -1,12 +1,13 @@
-"""Answers are read in texts, and what is none is not taken for one; expectations are those of the answer's place."""
+"""What is asked; answers are read in texts, and what is none is not taken for one; and expectations."""
 
 import pytest
 
 from vlmrm_gym.endpoint.messages import without_thinking
 from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.reply import Reply, Token, spell
-from vlmrm_gym.preferences.endpoint_prompts import OPTIONS as PREFERENCES
-from vlmrm_gym.rewards.endpoint_questions import make_options
+from vlmrm_gym.preferences.endpoint import OPTIONS as PREFERENCES
+from vlmrm_gym.preferences.endpoint import show_pair
+from vlmrm_gym.rewards.endpoint_model import make_options, make_question
 
 YES_NO, RATINGS = make_options(None), make_options(5)
 
@@ -189,3 +190,20 @@ def test_words_that_begin_several_answers_are_none():
     assert options.expect(options.parse(reply("one")), tokens) == pytest.approx(0.75)
     tokens = [place("o", 0.6, one=0.2, other=0.2), place("ne", 1.0)]
     assert options.expect(options.parse(reply("one")), tokens) is None
+
+
+def test_all_views_are_in_one_question():
+    (message,) = make_question("a goal", [b"left", b"right"], 5)
+    parts = [part.get("text", "image") for part in message["content"]]
+    assert "a goal" in parts[0]
+    assert "same moment" in parts[0]
+    assert parts.count("image") == 2
+    assert "to 4" in parts[-1]
+
+
+def test_the_question_comes_last_and_what_is_shared_first():
+    (message,) = show_pair("a goal", [b"first", b"second"], "Which?")
+    kinds = [part["type"] for part in message["content"]]
+    assert kinds == ["text", "text", "image_url", "text", "image_url", "text"]
+    assert "a goal" in message["content"][0]["text"]
+    assert message["content"][-1]["text"] == "Which?"

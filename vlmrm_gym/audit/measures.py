@@ -67,18 +67,8 @@ def measure_agreement(
     successes and failures, and with `groups=None` as many of each. A resample in which the reward is constant counts as
     uncorrelated: its EPIC distance is sqrt(1/2).
 
-    Args:
-        reward: float (N,), finite, not empty.
-        success: bool (N,).
-        groups: int (N,): rows of one number are drawn together, those of a rollout. None: every row for itself.
-        resamples: How many.
-        seed: The same seed gives the same intervals.
-
-    Returns:
-        Without measures and with a `problem` if the labels are all the same, or the rewards all alike.
-
-    Raises:
-        ValueError: Shapes or types differ from those above, or a reward is not finite.
+    Rewards are float (N,), finite, not empty; labels bool (N,). Rows of one number in `groups`, int (N,), those of a
+    rollout, are drawn together; None: every row for itself.
     """
     rewards, successes = check_labelled(reward, success)
     count = int(successes.sum())
