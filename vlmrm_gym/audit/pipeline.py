@@ -132,7 +132,7 @@ def _audit_scene(
                 curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
                 report = replace(
                     report,
-                    landscapes=[] if task is None else landscapes(scene, task, samples, curves, reward),
+                    landscapes=landscapes(scene, task, samples, curves, reward),
                     sheets=contact_sheets(scene, samples, reward),
                     provenance=read_provenance(weights=rewards.weights, seed=seed),
                 )
@@ -196,24 +196,30 @@ def controls(
 
 
 def landscapes(
-    scene: Scene, task: TaskStates, samples: Samples, curves: Mapping[str, Reward], main: Reward
+    scene: Scene, task: TaskStates | None, samples: Samples, curves: Mapping[str, Reward], main: Reward
 ) -> Sequence[Landscape]:
-    """Rewards along the task's lines of states; none if there are none.
+    """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
 
     `curves` are the lines of plots of one path, by label; `main` makes those of plots with a line for each path.
     """
     plots: dict[str, Landscape] = {}
-    for path in task.paths():
+    for path in [] if task is None else task.paths():
         features = scene.features(path.states)
         if path.line is None:
             lines = {label: curve(features) for label, curve in curves.items()}
-            goal = task.succeeds(path.states) if samples.knows_success else None
+            goal = task.succeeds(path.states) if task is not None and samples.knows_success else None
         else:
             earlier = plots[path.title].curves if path.title in plots else {}
             lines, goal = {**earlier, path.line: main(features)}, None
         plots[path.title] = Landscape(
             title=path.title, axis=path.axis, positions=path.positions, curves=lines, goal=goal
         )
+    behaviours = [rollout.behaviour for rollout in samples.rollouts]
+    for behaviour in [] if plots else dict.fromkeys(behaviours):
+        own = samples.visited[np.flatnonzero(samples.groups == behaviours.index(behaviour))]
+        title, positions = f"Along a rollout: {behaviour} actions", np.arange(1.0, len(own) + 1)
+        lines = {label: curve(own.features) for label, curve in curves.items()}
+        plots[title] = Landscape(title=title, axis="step", positions=positions, curves=lines, goal=own.success)
     return list(plots.values())
 
 
