@@ -133,52 +133,53 @@ def test_a_reply_without_probabilities_among_others_is_voted_on_within_the_budge
     assert server.requests == 4
 
 
-@pytest.mark.parametrize(
-    ("refusal", "numbers"),
-    [
-        ((400, {"error": {"message": "top_logprobs must be <= 5."}}), [20, 5]),
-        ((400, {"error": {"message": "Expected a value <= 3, but got 20 instead.", "param": "top_logprobs"}}), [20, 3]),
-        ((400, {"error": {"message": "Invalid value", "param": "top_logprobs"}}), [20, 5]),
-        ((400, {"error": {"message": "logprobs of 20 is greater than max allowed: 4"}}), [20, 4]),
-        ((400, {"message": "top_logprobs must be below 6"}), [20, 6, 5]),
-        ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be less than or equal to 5",
-                            "ctx": {"le": 5}, "url": "https://errors.pydantic.dev/2.11/v/x"}]}), [20, 5]),
-        ((501, b"top_logprobs: at most 2"), [20, 2]),
-    ],
-)  # fmt: skip
-def test_a_server_that_allows_fewer_alternatives_is_asked_for_so_many(server, make, refusal, numbers):
-    def answer(handler, body, number):
-        if body.get("top_logprobs", 0) > numbers[-1]:
-            return send(handler, *refusal)
-        return send(handler, 200, chat("Yes", [("Yes", 0.7, YES_OR_NO)]))
-
-    server.answer = answer
-    assert score(make(concurrency=1), 2) == [pytest.approx(0.7)] * 2
-    assert [one["top_logprobs"] for one in server.bodies] == [*numbers, numbers[-1]]
+FEWER = [
+    ((400, {"error": {"message": "top_logprobs must be <= 5."}}), [20, 5]),
+    ((400, {"error": {"message": "Expected a value <= 3, but got 20 instead.", "param": "top_logprobs"}}), [20, 3]),
+    ((400, {"error": {"message": "Invalid value", "param": "top_logprobs"}}), [20, 5]),
+    ((400, {"error": {"message": "logprobs of 20 is greater than max allowed: 4"}}), [20, 4]),
+    ((400, {"message": "top_logprobs must be below 6"}), [20, 6, 5]),
+    ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be less than or equal to 5",
+                        "ctx": {"le": 5}, "url": "https://errors.pydantic.dev/2.11/v/x"}]}), [20, 5]),
+    ((501, b"top_logprobs: at most 2"), [20, 2]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("refusal", "numbers"),
-    [
-        ((400, {"error": {"message": "logprobs are not supported by this model"}}), [20]),
-        ((403, {"error": {"message": "You are not allowed to request logprobs from this model"}}), [20]),
-        ((500, {"error": {"message": "logprobs is not supported for models created with logits_all=False"}}), [20] * 3),
-        ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Extra inputs, not permitted"}]}), [20, 5, 2, 1]),
-        ((400, [{"error": {"message": "Unknown name logprobs"}}]), [20]),
-        ((404, b"No logprobs here."), [20]),
-        ((200, {"error": {"code": 400, "message": "logprobs are not supported"}}), [20]),
-    ],
-)  # fmt: skip
-def test_a_server_that_refuses_log_probabilities_is_asked_for_votes(server, make, refusal, numbers):
-    def answer(handler, body, number):
-        return send(handler, *refusal) if body.get("logprobs") else send(handler, 200, chat("Yes"))
+def test_a_server_that_allows_fewer_alternatives_is_asked_for_so_many(server, make):
+    for refusal, numbers in FEWER:
 
-    server.answer = answer
-    with pytest.warns(UserWarning, match=r"gives no log probabilities.* votes=5") as warned:
-        assert score(make(concurrency=1), 2) == [1.0, 1.0]
-    assert len(warned) == 1
-    assert [one["top_logprobs"] for one in server.bodies if "logprobs" in one] == numbers
-    assert server.requests == len(numbers) + 2 * 5
+        def answer(handler, body, number, refusal=refusal, most=numbers[-1]):
+            refused = body.get("top_logprobs", 0) > most
+            send(handler, *refusal if refused else (200, chat("Yes", [("Yes", 0.7, YES_OR_NO)])))
+
+        server.answer, server.bodies = answer, []
+        assert score(make(prompt=str(refusal), concurrency=1), 2) == [pytest.approx(0.7)] * 2
+        assert [one["top_logprobs"] for one in server.bodies] == [*numbers, numbers[-1]]
+
+
+NONE = [
+    ((400, {"error": {"message": "logprobs are not supported by this model"}}), [20]),
+    ((403, {"error": {"message": "You are not allowed to request logprobs from this model"}}), [20]),
+    ((500, {"error": {"message": "logprobs is not supported for models created with logits_all=False"}}), [20] * 3),
+    ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Extra inputs, not permitted"}]}), [20, 5, 2, 1]),
+    ((400, [{"error": {"message": "Unknown name logprobs"}}]), [20]),
+    ((404, b"No logprobs here."), [20]),
+    ((200, {"error": {"code": 400, "message": "logprobs are not supported"}}), [20]),
+]
+
+
+def test_a_server_that_refuses_log_probabilities_is_asked_for_votes(server, make):
+    for refusal, numbers in NONE:
+
+        def answer(handler, body, number, refusal=refusal):
+            send(handler, *refusal if body.get("logprobs") else (200, chat("Yes")))
+
+        server.answer, server.bodies = answer, []
+        with pytest.warns(UserWarning, match=r"gives no log probabilities.* votes=5") as warned:
+            assert score(make(prompt=str(refusal), concurrency=1), 2) == [1.0, 1.0]
+        assert len(warned) == 1
+        assert [one["top_logprobs"] for one in server.bodies if "logprobs" in one] == numbers
+        assert len(server.bodies) == len(numbers) + 2 * 5
 
 
 def test_refusals_stay_within_the_budget(server, make):

@@ -2,17 +2,14 @@
 
 import logging
 import re
-import sys
 import threading
-import time
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from gymnasium.error import DependencyNotInstalled
 from poles import draw_poles, is_second, make_pairs, make_side
-from vlm_server import KEY, PREAMBLE, VLMServer, body, busy, completion, status
+from vlm_server import KEY, PREAMBLE, VLMServer, body, completion, status
 
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.endpoint import EndpointLabeler
@@ -103,29 +100,6 @@ def test_what_a_server_answers_is_kept(make):
     assert "leans by" in answer.details["texts"][0]
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [status(500), status(503), busy(0.05), lambda handler: setattr(handler, "close_connection", True)],
-    ids=["500", "503", "429", "closed"],
-)
-def test_what_fails_is_asked_again(server, make, fault):
-    server.faults += [fault, fault]
-    (answer,) = answers_of(make(), PAIRS[:1])
-    assert answer.preference == is_second(PAIRS[0])
-    assert server.requests == answer.details["calls"] == 4 + 2
-
-
-def test_retry_after_is_honoured(server, make):
-    server.faults += [busy(1.2)]
-    answers_of(make(), PAIRS[:1])
-    assert server.times[1] - server.times[0] >= 1.2
-
-
-def test_a_request_that_takes_too_long_is_asked_again(server, make):
-    server.faults += [lambda handler: time.sleep(1.5)]
-    assert all(is_right(answers_of(make(timeout=0.5), PAIRS[:1]), PAIRS[:1]))
-
-
 @pytest.mark.parametrize("stages", [1, 2])
 def test_what_is_no_answer_drops_its_pair_alone(server, make, stages):
     server.logprobs, labeler = "tokens", make(stages=stages)
@@ -155,12 +129,6 @@ def test_a_preamble_of_thinking_is_skipped(server, make, stages):
     server.wordings = [PREAMBLE + wording for wording in server.wordings]
     server.logprobs = "tokens"
     assert all(is_right(answers_of(make(stages=stages))))
-
-
-def test_no_more_requests_than_allowed_are_under_way(server, make):
-    server.latency = 0.02
-    answers_of(make(concurrency=3))
-    assert server.most_active == 3
 
 
 @pytest.mark.parametrize(("budget", "pairs"), [(3, 0), (4, 1), (11, 2), (23, 5)])
@@ -225,12 +193,6 @@ def test_a_picture_that_cannot_be_drawn_waits_for_what_is_under_way(server, make
         assert None not in ask(labeler, make_pairs(4), file)  # the budget has no call that was not sent
 
 
-def test_an_unreachable_server_is_named(make):
-    labeler = replace(make(), base_url="http://127.0.0.1:9/v1", retries=1)
-    with pytest.raises(ConnectionError, match=r"http://127\.0\.0\.1:9 .* after \d+ s and 2 attempts"):
-        answers_of(labeler)
-
-
 def test_without_a_key_nothing_is_asked(server, make, monkeypatch, tmp_path):
     monkeypatch.delenv("OPENAI_API_KEY")
     with AnswersFile(tmp_path / "answers.db") as file, pytest.raises(ValueError, match="OPENAI_API_KEY is not set"):
@@ -281,13 +243,6 @@ def test_a_segment_is_shown_by_its_last_state_or_by_several(server, make):
     assert [image.shape for image in images] == [(200, 600, 3)] * 2
     assert (images[0][:, 300:] == draw_poles(sides[0].states)[2, 0]).all()
     assert (images[0][:, :300] == draw_poles(sides[0].states)[0, 0]).all()
-
-
-def test_the_package_is_needed(make, monkeypatch):
-    monkeypatch.setitem(sys.modules, "httpcore2", None)
-    monkeypatch.delitem(sys.modules, "vlmrm_gym.endpoint.connection")
-    with pytest.raises(DependencyNotInstalled, match=r"vlmrm-gym\[endpoint\]"):
-        answers_of(make())
 
 
 def test_what_was_asked_counts_if_the_caller_stops_reading(server, make):
