@@ -121,16 +121,16 @@ def test_what_is_no_probability_means_votes(server, make):
 
 
 def test_a_reply_without_probabilities_among_others_is_voted_on_within_the_budget(server, make):
-    """The second state has none: it takes as many votes as the budget has."""
-    replies = [chat("Yes", [("Yes", 0.7, YES_OR_NO)]), chat("No"), chat("Yes"), chat("Yes")]
+    """The later states have none: they take as many votes as the budget has."""
+    replies = [chat("Yes", [("Yes", 0.7, YES_OR_NO)]), *map(chat, ["No", "Yes", "Yes", "No", "Yes"])]
     server.complete = lambda body, number: replies[number - 1]
-    model = make(concurrency=1, votes=3, call_budget=4).build()
+    model = make(concurrency=1, votes=3, call_budget=6).build()
     assert model(FRAMES[:1]).tolist() == [pytest.approx(0.7)]
     with pytest.warns(UserWarning, match="gives no log probabilities"):
-        assert model(FRAMES[1:2]).tolist() == [pytest.approx(2 / 3)]
+        assert model(FRAMES[1:3]).tolist() == [pytest.approx(2 / 3), 0.5]
     with pytest.raises(InputError, match="is used up"):
-        model(FRAMES[2:3])
-    assert server.requests == 4
+        model(FRAMES[3:])
+    assert server.requests == 6
 
 
 FEWER = [
