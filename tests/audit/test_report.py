@@ -1,25 +1,27 @@
-"""The report of a check: one file that shows all that was found, also in a browser."""
+"""The report of a check: one file that shows all that was found, also in a browser; and its summary in a terminal."""
 
-import dataclasses
 import re
 import tomllib
-from html import escape
+from base64 import b64decode
+from dataclasses import replace
 from html.parser import HTMLParser
+from io import BytesIO, StringIO
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from browsing import look_at
-from reports import draw_frames, full_report, minimal_report
+from PIL import Image
+from reports import draw_frames, full_report, make_candidate, minimal_report
 
-from vlmrm_gym.audit.formatting import MEASURES, MINUS
 from vlmrm_gym.audit.measures import Interval, measure_agreement
-from vlmrm_gym.audit.report import render, write_report
-from vlmrm_gym.audit.results import AdversarialSearch, Exploit, Landscape, Measures, Row
+from vlmrm_gym.audit.report import pictures, render, write_report
+from vlmrm_gym.audit.results import AdversarialSearch, Landscape, Measures, Row
+from vlmrm_gym.audit.summary import MEASURES, MINUS, MISSING, format_number, print_summary
+from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.rewards.custom import ImportedReward
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
 
 
@@ -48,26 +50,29 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def full() -> str:
-    return render(full_report())
-
-
-@pytest.fixture(scope="module")
-def page(full) -> Page:
-    return Page(full)
+def page() -> Page:
+    return Page(render(full_report()))
 
 
 NAMES = ("full", "minimal", "hostile", "long")
 
 
 @pytest.fixture(scope="module")
-def folder(full, tmp_path_factory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """A folder with reports of the names above."""
-    folder = tmp_path_factory.mktemp("reports")
-    (folder / "full.html").write_text(full)
-    write_report(minimal_report(), folder / "minimal.html")
-    write_report(full_report(HOSTILE), folder / "hostile.html")
-    write_report(full_report("unbroken" * 40), folder / "long.html")
+    folder, line = tmp_path_factory.mktemp("reports"), np.arange(3.0)
+    hostile = replace(
+        full_report(HOSTILE),
+        subject=HOSTILE,
+        landscapes=[Landscape(title=HOSTILE, axis=HOSTILE, positions=line, curves={HOSTILE: line}, goal=None)],
+        agreements={HOSTILE: measure_agreement([0.0, 1.0], [False, True], resamples=5)},
+        notes=[HOSTILE],
+        command=HOSTILE,
+    )
+    for name, report in zip(
+        NAMES, (full_report(), minimal_report(), hostile, full_report("unbroken" * 40)), strict=True
+    ):
+        write_report(report, folder / f"{name}.html")
     return folder
 
 
@@ -77,99 +82,85 @@ def test_the_file_is_self_contained_and_without_code(folder, name):
     page = Page(html)
     assert "://" not in re.sub(r"base64,[^\"]*", "", html)
     for _, attributes in page.elements:
-        for name in ("src", "href", "xlink:href", "srcset", "data", "action"):
-            assert (attributes.get(name) or "#").startswith(("#", "data:"))
-        assert not any(name.startswith("on") for name in attributes)
+        for key in ("src", "href", "xlink:href", "srcset", "data", "action"):
+            assert (attributes.get(key) or "#").startswith(("#", "data:"))
+        assert not any(key.startswith("on") for key in attributes)
     assert not {"script", "iframe", "object"} & {tag for tag, _ in page.elements}
     assert not re.search(r"@import|url\(", html)
     assert not re.search(r"\b(nan|inf)\b", " ".join(page.texts.values()), re.IGNORECASE)
+    if name == "hostile":  # what it says is shown as it is
+        for section in ("settings", "agreement", "landscape", "combinations", "command"):
+            assert HOSTILE in page.texts[section]
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))  # headings skip no level
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(heading["scope"] in ("row", "col") for heading in page.all("th"))
 
 
-def test_sections_are_in_order(page):
-    assert [section["id"] for section in page.all("section")] == [
-        "settings",
-        "measures",
-        "exploits",
-        "agreement",
-        "landscape",
-        "controls",
-        "sheets",
-        "combinations",
-        "notes",
-        "command",
-    ]
+SHOWN = {
+    "settings": ["ViT-bigG-14", "Textured yes", "front-side", "min", "one of 12 combinations"],
+    "measures": ["AUC on the rollouts 0.950 0.930 to 0.970", "EPIC distance on the rollouts 0.200", "0.610", "0.300"],
+    "exploits": ["12,800", "Exploit 5: 0.710", "torso upright 6.310", "median success has a reward of 0.70"],
+    "agreement": ["rollouts 419 1,581 0.9", "All 419 states are successes"],
+    "landscape": ["Leaning to a side", "succeed is unknown"],
+    "controls": ["another prompt 0.610 It", "no robot 0.530 (chance)", "The background would decide."],
+    "sheets": ["Rollouts of a run", "success", "failure"],
+    "combinations": ["0.545 to 0.585 does not rank", f"{MINUS}0.800"],
+    "command": ["--alpha 0 0.5 1", "Time 149 s", "seed 3 was left out", "Weights tiny, SHA-256 0123456789ab", "Seed 0"],
+}
 
 
-def test_links_lead_to_headings_of_the_page(page):
-    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
-    assert {link["href"] for link in page.all("a")} <= {f"#{name}" for name in ids}
-    assert len(ids) == len([attributes for _, attributes in page.elements if "id" in attributes])
-
-
-@pytest.mark.parametrize(
-    ("section", "texts"),
-    [
-        (
-            "settings",
-            ["VLMRM/Humanoid-v0", "ViT-bigG-14", "Textured yes", "front-side", "min", "one of 12 combinations"],
-        ),
-        (
-            "measures",
-            [
-                "AUC on the rollouts 0.950 0.930 to 0.970",
-                "EPIC distance on the rollouts 0.200",
-                "0.610",
-                "0.300",
-            ],
-        ),
-        ("exploits", ["12,800", "0.740", "Exploit 5", "torso upright 6.310"]),
-        ("agreement", ["rollouts 429 1,571 0.9", "All 429 states are successes"]),
-        ("landscape", ["Leaning to a side", "succeed is unknown"]),
-        ("controls", ["another prompt 0.610 The", "robot 0.530 (chance)", "The background would decide."]),
-        ("sheets", ["Rollouts of a run", "success", "failure"]),
-        ("combinations", ["0.545 to 0.585 does not rank", f"{MINUS}0.800"]),
-        ("notes", ["seed 3 was left out"]),
-        ("command", ["--alpha 0 0.5 1", "Time 149 s"]),
-    ],
-)
-def test_sections_show_what_was_found(page, section, texts):
-    for text in texts:
-        assert text in page.texts[section]
+def test_sections_show_what_was_found_in_order(page):
+    assert [section["id"] for section in page.all("section")] == list(SHOWN)
+    for section, texts in SHOWN.items():
+        for text in texts:
+            assert text in page.texts[section]
+    descriptions = [image["alt"] or "" for image in page.all("img")]
+    assert len(descriptions) == 6 * 2 + 2 + 2 * 24  # two of them landscapes
+    assert {"Exploit 2, with a reward of 0.800, view 1 of 2", "Frame 24 of 24, failure"} < set(descriptions)
 
 
 def test_a_reward_that_does_not_rank_is_called_so_beside_its_auc(page):
     """The interval of the AUC lies around that of the best control, 0.61."""
     measures = Measures(auc=Interval(0.62, 0.6, 0.64), control_auc=0.61)
-    other = Page(render(dataclasses.replace(full_report(), measures=measures)))
+    other = Page(render(replace(full_report(), measures=measures)))
     assert "0.620 0.600 to 0.640 does not rank" in other.texts["measures"]
     assert "does not rank How" not in page.texts["measures"]
 
 
 def test_what_was_left_out_is_explained():
-    page = Page(render(minimal_report()))
-    shown = [section["id"] for section in page.all("section")]
-    assert shown == ["settings", "measures", "exploits", "agreement", "command"]
+    agreement = measure_agreement([0.1, 0.2], [True, True])
+    page = Page(render(replace(minimal_report(), agreements={"rollouts": agreement})))
+    assert [section["id"] for section in page.all("section")] == [
+        *("settings", "measures", "exploits", "agreement", "command")
+    ]
     assert "The states cannot be set" in page.texts["exploits"]
-    assert page.texts["measures"].count("not measured") == len(MEASURES) + 1  # and why
+    assert page.texts["measures"].count("not measured") == len(MEASURES) + 1  # and why:
+    assert "success is unknown, or the same for all states. All 2 states are successes" in page.texts["measures"]
 
 
-def test_hostile_text_is_shown_as_it_is():
-    report = full_report(HOSTILE)
-    report = dataclasses.replace(
-        report,
-        subject=HOSTILE,
-        landscapes=[
-            Landscape(title=HOSTILE, axis=HOSTILE, positions=np.arange(3.0), curves={HOSTILE: np.ones(3)}, goal=None)
-        ],
-        agreements={HOSTILE: measure_agreement([0.0, 1.0], [False, True], resamples=5)},
-        notes=[HOSTILE],
-        command=HOSTILE,
-    )
-    page = Page(render(report))
-    assert "script" not in {tag for tag, _ in page.elements}
-    assert all((image["src"] or "").startswith("data:image/") for image in page.all("img"))
-    for section in ("settings", "agreement", "landscape", "combinations", "notes", "command"):
-        assert HOSTILE in page.texts[section]
+@pytest.mark.parametrize(
+    ("rewards", "knows_success", "title", "name"),
+    [
+        ([0.9, 0.1], True, "Exploits", "Exploit 1: 0.900"),
+        ([0.5, 0.1], True, "Best failures", "Failure 1: 0.500"),
+        ([0.5, 0.1], False, "States with the highest rewards", "State 1: 0.500"),
+        ([], True, "Exploits", "The search found no exploit."),
+    ],
+)
+def test_only_what_gets_as_much_as_the_median_success_is_called_an_exploit(rewards, knows_success, title, name):
+    """The median success gets 0.7."""
+    own = replace(full_report().exploits.exploits[0], failed={})
+    exploits = [replace(own, reward=reward) for reward in rewards]
+    successes = np.array([0.6, 0.7, 0.8] if knows_success else [])
+    found = AdversarialSearch(knows_success=knows_success, exploits=exploits, true_rewards=successes)
+    page = Page(render(replace(minimal_report(), exploits=found)))
+    assert page.texts["exploits"].startswith(title)
+    assert name in page.texts["exploits"]
+    assert ("fail" in page.texts["exploits"]) == knows_success
 
 
 def test_a_prompt_that_is_not_unicode_can_be_written(tmp_path):
@@ -184,47 +175,22 @@ def test_the_file_stays_small_with_pictures_that_compress_badly(tmp_path):
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 
 
-def test_without_known_success_the_exploits_are_the_states_with_the_highest_rewards():
-    exploit = Exploit(state=np.zeros(2), reward=0.9, frames=draw_frames(1, 32, np.random.default_rng(0)), failed={})
-    page = Page(render(dataclasses.replace(minimal_report(), exploits=AdversarialSearch(exploits=[exploit], scored=1))))
-    assert "States with the highest rewards" in page.texts["exploits"]
-    assert "State 1" in page.texts["exploits"]
-    assert "fail" not in page.texts["exploits"]
-    assert len(page.all("img")) == 1
-
-
-def test_a_search_without_exploits_says_so():
-    found = AdversarialSearch(knows_success=True, true_rewards=np.array([0.5, 0.7]), scored=10)
-    page = Page(render(dataclasses.replace(minimal_report(), exploits=found)))
-    assert "The search found no exploit." in page.texts["exploits"]
-
-
-def test_pictures_say_what_they_are(page):
-    descriptions = [image["alt"] or "" for image in page.all("img")]
-    assert len(descriptions) == 6 * 2 + 2 + 2 * 24  # two of them landscapes
-    assert "Exploit 2, with a reward of 0.800, view 1 of 2" in descriptions
-    assert "Frame 24 of 24, failure" in descriptions
-    assert len(set(descriptions)) > 50
-
-
-def test_tables_can_be_read_aloud(page):
-    assert len(page.all("caption")) == len(page.all("table"))
-    assert all(heading["scope"] in ("row", "col") for heading in page.all("th"))
-
-
-def test_headings_skip_no_level(page):
-    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
-    assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
+def test_rewards_of_different_kinds_stand_in_one_table():
+    """They have different settings."""
+    report = minimal_report()
+    own = replace(report.candidate, name="my:red", reward=ImportedReward(path="my:red", kwargs={"scale": 3}))
+    table = [Row(candidate=candidate, measures=report.measures) for candidate in (report.candidate, own)]
+    page = Page(render(replace(report, table=table)))
+    for text in ("Reward Alpha Model", "my:red", "{'scale': 3}"):
+        assert text in page.texts["combinations"]
 
 
 def test_the_wheel_has_the_templates():
-    setup = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    package = ROOT / "vlmrm_gym"
+    root = Path(__file__).parents[2]
+    setup = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    package = root / "vlmrm_gym"
     included = {path for pattern in setup["package-data"]["vlmrm_gym"] for path in package.glob(pattern)}
-    templates = set((package / "audit" / "report" / "templates").iterdir())
-    assert len(templates) == 2
-    assert templates <= included
+    assert set((package / "audit" / "report" / "templates").iterdir()) <= included
 
 
 @pytest.mark.slow
@@ -236,41 +202,89 @@ def test_the_report_works_in_a_browser(folder, browser, width):
     assert set(found) == set(names)
 
 
-@pytest.mark.parametrize(
-    ("rewards", "title", "name"), [([0.9, 0.1], "Exploits", "Exploit 1"), ([0.5, 0.1], "Best failures", "Failure 1")]
-)
-def test_failures_that_get_less_than_the_median_success_are_not_called_exploits(rewards, title, name):
-    """The median success gets 0.7."""
-    own = full_report().exploits.exploits[0]
-    found = AdversarialSearch(
-        knows_success=True,
-        exploits=[dataclasses.replace(own, reward=reward) for reward in rewards],
-        true_rewards=np.array([0.6, 0.7, 0.8]),
+def decode(element):
+    """The picture of an element, RGB, and what follows it."""
+    uri, rest = re.fullmatch('<img src="data:image/(?:jpeg|png);base64,([^"]*)" (.*)>', element).groups()
+    return np.asarray(Image.open(BytesIO(b64decode(uri))).convert("RGB")).astype(int), rest
+
+
+def test_embedded_pictures_keep_their_looks_and_their_limits():
+    frame = draw_frames(1, 480, np.random.default_rng(0))[0]
+    decoded, rest = decode(pictures.embed(frame[:, :240], 320, 'a "frame"'))
+    assert rest == 'width="160" height="320" alt="a &#34;frame&#34;"'
+    expected = Image.fromarray(frame[:, :240]).resize((160, 320))
+    assert np.abs(decoded - np.asarray(expected, dtype=int)).mean() < 3
+
+
+def draw(goal, *rewards):
+    """The pixels of a landscape over five positions, RGB."""
+    curves = {f"alpha {number}": np.array(own) for number, own in enumerate(rewards)}
+    return decode(
+        pictures.draw_landscape(
+            Landscape(title="Lean", axis="angle", positions=np.arange(5.0), curves=curves, goal=goal)
+        )
     )
-    page = render(dataclasses.replace(minimal_report(), exploits=found))
-    assert f"<h2>{title}</h2>" in page
-    assert f"<h3>{name}</h3>" in page
 
 
-def test_rewards_of_different_kinds_stand_in_one_table(tmp_path):
-    """They have different settings."""
-    report = minimal_report()
-    own = dataclasses.replace(
-        report.candidate, name="my:red", reward=ImportedReward(path="my:red", kwargs={"scale": 3})
-    )
-    table = [Row(candidate=candidate, measures=report.measures) for candidate in (report.candidate, own)]
-    page = Page(render(dataclasses.replace(report, table=table)))
-    for text in ("Reward Alpha Model", "my:red", "{'scale': 3}"):
-        assert text in page.texts["combinations"]
+def is_like(picture, color):
+    return np.abs(picture - color).sum(-1) < 20
 
 
-def test_states_that_all_succeed_are_named_as_why_there_is_no_auc():
-    agreement = measure_agreement([0.1, 0.2], [True, True])
-    page = Page(render(dataclasses.replace(minimal_report(), agreements={"rollouts": agreement})))
-    assert "success is unknown, or the same for all states. All 2 states are successes" in page.texts["measures"]
+BLUE, ORANGE, SHADE = [31, 119, 180], [255, 127, 14], [204, 230, 204]
 
 
-def test_the_report_says_where_its_numbers_are_from():
-    page = render(minimal_report())
-    for label, value in minimal_report().provenance.items():
-        assert f"<dt>{label}</dt><dd>{escape(value)}</dd>" in page
+def test_a_landscape_shades_the_states_that_succeed_and_draws_a_line_for_each_curve():
+    """From halfway between a state that fails and one that succeeds. Also rewards that are all alike are drawn."""
+    rising, falling = [0.0, 1, 2, 3, 4], [4.0, 3, 2, 1, 0]
+    plain, alt = draw(None, rising)
+    assert alt.endswith('alt="Lean: the reward over angle; alpha 0 from 0 to 4"')
+    assert is_like(draw(None, rising, falling)[0], ORANGE).any()
+    assert not is_like(plain, ORANGE).any()
+    shaded, _ = draw(np.array([False, False, False, True, True]), rising)
+    columns, drawn = (np.flatnonzero(is_like(*one).any(0)) for one in ((shaded, SHADE), (plain, BLUE)))
+    assert (columns.min() - drawn.min()) / np.ptp(drawn) == pytest.approx(2.5 / 4, abs=0.02)
+    constant, _ = draw(np.zeros(5, dtype=bool), [-3.0] * 5)
+    assert is_like(constant, BLUE).any()
+    assert not is_like(constant, SHADE).any()
+
+
+def test_numbers_are_short():
+    texts = {
+        None: MISSING,
+        0.0: "0.000",
+        -5.6e-17: "0.000",
+        0.12345: "0.123",
+        -0.5: f"{MINUS}0.500",
+        0.000123: "0.00012",
+    }
+    for value, text in {**texts, 123456.0: "1.2e+05"}.items():
+        assert format_number(value) == text
+
+
+def summary(report, path, width=80) -> str:
+    console = PlainConsole()
+    console.width, console.file = width, StringIO()
+    print_summary(report, console, path)
+    return console.file.getvalue()
+
+
+def test_the_summary_has_the_measures_with_intervals_and_the_path(tmp_path):
+    """Two of the twelve rewards do not rank; of more, the best are listed."""
+    report, path = full_report("a \x1b[31mpole"), tmp_path / ("long" * 40) / "\x1b[2J.html"
+    text = summary(report, path)
+    assert "0.930 to 0.970" in text
+    assert text.count("does not rank") == 2
+    assert "a \\x1b[31mpole" in text
+    assert text.endswith(f"Report: {path.parent}/\\x1b[2J.html\n")
+    assert "\x1b" not in text
+    assert max(len(line) for line in text.splitlines()[:-1]) <= 80
+    table = [Row(candidate=make_candidate(alpha=n / 20), measures=report.table[0].measures) for n in range(14)]
+    text = summary(replace(report, table=table), path, width=120)
+    assert "alpha 0.55" in text
+    assert "alpha 0.6" not in text
+    assert "2 more combinations are in the report." in text
+
+
+def test_the_summary_of_nothing():
+    why = "AUC was not measured: success is unknown, or the same for all states."
+    assert summary(minimal_report(), "x.html") == f'Mine-v0: "x"\n{why}\nReport: x.html\n'

@@ -1,14 +1,13 @@
-"""Answers are read in texts, and what is none is not taken for one; expectations are those of the answer's place."""
-
-import math
+"""What is asked; answers are read in texts, and what is none is not taken for one; and expectations."""
 
 import pytest
 
 from vlmrm_gym.endpoint.messages import without_thinking
 from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.reply import Reply, Token, spell
-from vlmrm_gym.preferences.endpoint_prompts import OPTIONS as PREFERENCES
-from vlmrm_gym.rewards.endpoint_questions import make_options
+from vlmrm_gym.preferences.endpoint import OPTIONS as PREFERENCES
+from vlmrm_gym.preferences.endpoint import show_pair
+from vlmrm_gym.rewards.endpoint_model import make_options, make_question
 
 YES_NO, RATINGS = make_options(None), make_options(5)
 
@@ -23,136 +22,82 @@ def parse(options, text, **more):
 
 
 READ = {
-    "Yes": 1,
-    " yes.\n": 1,
-    "**No**": 0,
-    "NO!": 0,
-    "(Yes)": 1,
-    "No, the pole leans.": 0,
-    "Yes, there is no tilt.": 1,
-    "Yes. The pole stands.": 1,
-    "No because it leans": 0,
-    "Yes - it stands": 1,
-    "Answer: yes": 1,
-    '{"answer": "no"}': 0,
-    "The answer is no.": 0,
-    "The pole is vertical.\nYes.": 1,
-    "Yes, it stands.\n\nThe pole is vertical.": 1,
-    "<think>Is it? No. Yes?</think>No": 0,
-    "It stands upright. Yes.": 1,
-    "No doubt about it. Yes.": 1,
-    "I cannot say yes.": None,
-    "": None,
-    None: None,
-    "I have no idea.": None,
-    "There is no pole in the image.": None,
-    "Yes or no? It cannot be told.": None,
-    "Yes, no, perhaps": None,
-    "No, no.": None,
-    "Yes.\nNo.": None,
-    "Yes, at first. No.": None,
-    "Answer: yes or no?": None,
-    "Maybe": None,
-    "No question, it stands upright.": None,
-    "<think>It is, yes": None,
-    "I'm sorry, but I can't help with that.": None,
-    "3": None,
-}
-RATED = {
-    "3": 0.75,
-    "**4**": 1,
-    "0.": 0,
-    "Rating: 2": 0.5,
-    "I would give a rating of 1.": 0.25,
-    "3/4": 0.75,
-    "Rating: 4 / 4": 1,
-    "2 out of 4": 0.5,
-    "2 - it leans": 0.5,
-    "It leans.\n3": 0.75,
-    "<think>4 or 3?</think>3": 0.75,
-    "4/10": None,
-    "3/5": None,
-    "2-3": None,
-    "2, 3": None,
-    "5": None,
-    "12": None,
-    "-1": None,
-    "2.5": None,
-    "-": None,
-    "It leans by 10 degrees.": None,
-    "Somewhere between 2 and 3": None,
-    "1. The pole leans.\n2. The cart stands.": None,
-    "yes": None,
-}
-PREFERRED = {
-    "1": 0,
-    "2": 1,
-    "0": 0.5,
-    "-1": 0.5,
-    " 2.\n": 1,
-    "**1**": 0,
-    "B": 1,
-    "(A)": 0,
-    "Image 2": 1,
-    "Image 1.": 0,
-    "image two": 1,
-    "Second.": 1,
-    "The second one.": 1,
-    "The first image is closer to the goal.": 0,
-    "Image 2 is closer than image 1.": 1,
-    "Answer: 2": 1,
-    "Final answer: Image 1": 0,
-    "My answer is 0, as they look the same.": 0.5,
-    '```json\n{"choice": "first"}\n```': 0,
-    "Neither.": 0.5,
-    "Image 1 leans by 30 degrees.\nImage 2 leans by 2 degrees.\n\nAnswer: 2": 1,
-    "Let me see. Image 1 leans. Image 2 stands.\n2": 1,
-    "<think>1 or 2? The answer: 1. No.</think>2": 1,
-    "Hm, image 1.</think>\n\nImage 2": 1,
-    "2. In Image 1 the pole has fallen.": 1,
-    "2, because the pole in image 1 has fallen": 1,
-    "2\n\nIn image 1 the pole has fallen.": 1,
-    "1 (Image 2 leans.)": 0,
-    "Image 1 stands. Answer: 1. The pole of image 2 leans.": 0,
-    "1, 2": None,
-    "1 and 2": None,
-    "Image 1 and Image 2 are equally close.": None,
-    "Image 1 is farther from the goal than image 2.": None,
-    "Image 2 is not closer.": None,
-    "Image 1 isn't any closer to the goal.": None,
-    "Image 1 is worse.": None,
-    "Image 1: the pole leans.\nImage 2: it stands.": None,
-    "1. Image 1 leans.\n2. Image 2 stands.": None,
-    "2.5 degrees is how far the pole of image 1 leans.": None,
-    "": None,
-    None: None,
-    "I'm sorry, but I can't help with that.": None,
-    "Image 1 shows a pole, and image 2 shows a pole.": None,
-    "A pole leans.": None,
-    "The pole leans by 2 degrees.": None,
-    "<think>It is image 1, as": None,
-    "3": None,
-    "12": None,
-}
-
-
-@pytest.mark.parametrize(
-    ("options", "text", "answer"),
-    [
-        *((YES_NO, *case) for case in READ.items()),
-        *((RATINGS, *case) for case in RATED.items()),
-        *((PREFERENCES, *case) for case in PREFERRED.items()),
+    1: [
+        "Yes", " yes.\n", "(Yes)", "Yes, there is no tilt.", "Yes. The pole stands.", "Yes - it stands",
+        "Answer: yes", "The pole is vertical.\nYes.", "Yes, it stands.\n\nThe pole is vertical.",
+        "It stands upright. Yes.", "No doubt about it. Yes.",
     ],
-)
-def test_answers_are_read_and_prose_is_not_guessed_at(options, text, answer):
-    assert parse(options, text) == answer
+    0: [
+        "**No**", "NO!", "No, the pole leans.", "No because it leans", '{"answer": "no"}', "The answer is no.",
+        "<think>Is it? No. Yes?</think>No",
+    ],
+    None: [
+        "I cannot say yes.", "", None, "I have no idea.", "There is no pole in the image.",
+        "Yes or no? It cannot be told.", "Yes, no, perhaps", "No, no.", "Yes.\nNo.", "Yes, at first. No.",
+        "Answer: yes or no?", "Maybe", "No question, it stands upright.", "<think>It is, yes",
+        "I'm sorry, but I can't help with that.", "3",
+    ],
+}  # fmt: skip
+RATED = {
+    0.75: [
+        "3", "3/4", "It leans.\n3", "<think>4 or 3?</think>3",
+    ],
+    1: [
+        "**4**", "Rating: 4 / 4",
+    ],
+    0: [
+        "0.",
+    ],
+    0.5: [
+        "Rating: 2", "2 out of 4", "2 - it leans",
+    ],
+    0.25: [
+        "I would give a rating of 1.",
+    ],
+    None: [
+        "4/10", "3/5", "2-3", "2, 3", "5", "12", "-1", "2.5", "-", "It leans by 10 degrees.",
+        "Somewhere between 2 and 3", "1. The pole leans.\n2. The cart stands.", "yes",
+    ],
+}  # fmt: skip
+PREFERRED = {
+    0: [
+        "1", "**1**", "(A)", "Image 1.", "The first image is closer to the goal.", "Final answer: Image 1",
+        '```json\n{"choice": "first"}\n```', "1 (Image 2 leans.)",
+        "Image 1 stands. Answer: 1. The pole of image 2 leans.",
+    ],
+    1: [
+        "2", " 2.\n", "B", "Image 2", "image two", "Second.", "The second one.", "Image 2 is closer than image 1.",
+        "Answer: 2", "Image 1 leans by 30 degrees.\nImage 2 leans by 2 degrees.\n\nAnswer: 2",
+        "Let me see. Image 1 leans. Image 2 stands.\n2", "<think>1 or 2? The answer: 1. No.</think>2",
+        "Hm, image 1.</think>\n\nImage 2", "2. In Image 1 the pole has fallen.",
+        "2, because the pole in image 1 has fallen", "2\n\nIn image 1 the pole has fallen.",
+    ],
+    0.5: [
+        "0", "-1", "My answer is 0, as they look the same.", "Neither.",
+    ],
+    None: [
+        "1, 2", "1 and 2", "Image 1 and Image 2 are equally close.",
+        "Image 1 is farther from the goal than image 2.", "Image 2 is not closer.",
+        "Image 1 isn't any closer to the goal.", "Image 1 is worse.",
+        "Image 1: the pole leans.\nImage 2: it stands.", "1. Image 1 leans.\n2. Image 2 stands.",
+        "2.5 degrees is how far the pole of image 1 leans.", "", None, "I'm sorry, but I can't help with that.",
+        "Image 1 shows a pole, and image 2 shows a pole.", "A pole leans.", "The pole leans by 2 degrees.",
+        "<think>It is image 1, as", "3", "12",
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("options", "text", "answer"), [(YES_NO, "yes", 1), (YES_NO, "Yes, but", None), (PREFERENCES, "Image 1 is", None)]
+    ("options", "texts"), [(YES_NO, READ), (RATINGS, RATED), (PREFERENCES, PREFERRED)], ids=["yes", "ratings", "pairs"]
 )
-def test_what_was_cut_off_is_an_answer_only_if_it_is_bare(options, text, answer):
-    assert parse(options, text, truncated=True) == answer
+def test_answers_are_read_and_prose_is_not_guessed_at(options, texts):
+    expected = {text: answer for answer, own in texts.items() for text in own}
+    assert {text: parse(options, text) for text in expected} == expected
+
+
+def test_what_was_cut_off_is_an_answer_only_if_it_is_bare():
+    assert parse(YES_NO, "yes", truncated=True) == 1
+    assert parse(YES_NO, "Yes, but", truncated=True) is parse(PREFERENCES, "Image 1 is", truncated=True) is None
 
 
 def test_thinking_is_left_out():
@@ -201,10 +146,9 @@ EXPECTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_the_expectation_is_over_the_tokens_that_begin_the_answer(name):
-    options, text, tokens, expected = EXPECTED[name]
-    assert options.expect(options.parse(reply(text)), tokens) == pytest.approx(expected, rel=1e-6)
+def test_the_expectation_is_over_the_tokens_that_begin_the_answer():
+    found = {name: own[0].expect(own[0].parse(reply(own[1])), own[2]) for name, own in EXPECTED.items()}
+    assert found == pytest.approx({name: own[3] for name, own in EXPECTED.items()}, rel=1e-6)
 
 
 UNTOLD = {
@@ -221,45 +165,23 @@ UNTOLD = {
 }
 
 
-@pytest.mark.parametrize("name", UNTOLD)
-def test_tokens_that_do_not_tell_give_no_number(name):
-    text, tokens = UNTOLD[name]
-    assert YES_NO.expect(YES_NO.parse(reply(text)), tokens) is None
+def test_tokens_that_do_not_tell_give_no_number():
+    found = {name: YES_NO.expect(YES_NO.parse(reply(text)), tokens) for name, (text, tokens) in UNTOLD.items()}
+    assert found == dict.fromkeys(UNTOLD)
 
 
-@pytest.mark.parametrize(
-    ("token", "encoded", "text"),
-    [
-        ("Yes", None, "Yes"),
-        ("ĠYes", None, " Yes"),
-        ("ĊYes", None, "\nYes"),
-        ("▁Yes", None, " Yes"),
-        ("<0x0A>", None, "\n"),
-        ("<0xE2>", None, "\ufffd"),
-        ("âĢĻ", None, "\u2019"),
-        ("ĠÃ©", None, " é"),
-        ("token_id:9642", list(b"Yes"), "Yes"),
-        ("token_id:9642", list("ĠYes".encode()), " Yes"),
-        ("token_id:9642", None, "token_id:9642"),
-        ("Yes", [], "Yes"),
-        ("Yes", [300], "Yes"),
-        ("Yes", [True], "Yes"),
-        ("Yes", "No", "Yes"),
-    ],
-)
-def test_tokens_are_spelled_in_plain_text(token, encoded, text):
-    assert spell(token, encoded) == text
+SPELLED = [
+    ("Yes", None, "Yes"), ("ĠYes", None, " Yes"), ("ĊYes", None, "\nYes"), ("▁Yes", None, " Yes"), ("ĉa", None, "\ta"),
+    ("<0x0A>", None, "\n"), ("<0xE2>", None, "\ufffd"), ("âĢĻ", None, "\u2019"), ("ĠÃ©", None, " é"),
+    ("Â\u0143", None, "\xad"), ("token_id:9642", list(b"Yes"), "Yes"), ("token_id:9642", list("ĠYes".encode()), " Yes"),
+    ("token_id:9642", None, "token_id:9642"), ("Yes", [], "Yes"), ("Yes", [300], "Yes"), ("Yes", [True], "Yes"),
+    ("Yes", "No", "Yes"),
+]  # fmt: skip
 
 
-def test_every_character_of_a_byte_level_vocabulary_is_known():
-    """What GPT-2's own table says of some: the space is Ġ, the line feed Ċ, the tabulator ĉ, the byte 0xAD Ń."""
-    assert [spell(f"{mark}a") for mark in "ĠĊĉ"] == [" a", "\na", "\ta"]
-    assert spell("Â\u0143") == "\xad"
-
-
-def test_a_nearly_even_answer_is_soft():
-    tokens = [place("No", math.exp(-0.6), Yes=1 - math.exp(-0.6))]
-    assert YES_NO.expect(YES_NO.parse(reply("No")), tokens) == pytest.approx(1 - math.exp(-0.6))
+def test_tokens_are_spelled_in_plain_text():
+    """By GPT-2's own table, the space is Ġ, the line feed Ċ, the tabulator ĉ, the byte 0xAD Ń."""
+    assert [spell(token, encoded) for token, encoded, _ in SPELLED] == [text for *_, text in SPELLED]
 
 
 def test_words_that_begin_several_answers_are_none():
@@ -268,3 +190,20 @@ def test_words_that_begin_several_answers_are_none():
     assert options.expect(options.parse(reply("one")), tokens) == pytest.approx(0.75)
     tokens = [place("o", 0.6, one=0.2, other=0.2), place("ne", 1.0)]
     assert options.expect(options.parse(reply("one")), tokens) is None
+
+
+def test_all_views_are_in_one_question():
+    (message,) = make_question("a goal", [b"left", b"right"], 5)
+    parts = [part.get("text", "image") for part in message["content"]]
+    assert "a goal" in parts[0]
+    assert "same moment" in parts[0]
+    assert parts.count("image") == 2
+    assert "to 4" in parts[-1]
+
+
+def test_the_question_comes_last_and_what_is_shared_first():
+    (message,) = show_pair("a goal", [b"first", b"second"], "Which?")
+    kinds = [part["type"] for part in message["content"]]
+    assert kinds == ["text", "text", "image_url", "text", "image_url", "text"]
+    assert "a goal" in message["content"][0]["text"]
+    assert message["content"][-1]["text"] == "Which?"

@@ -4,6 +4,7 @@ import json
 import math
 import sqlite3
 import warnings
+from collections import deque
 
 import numpy as np
 import pytest
@@ -11,11 +12,12 @@ from poles import make_pairs
 from vlm_server import KEY, VLMServer, body, chat, completion, send, status
 
 from vlmrm_gym import Endpoint
-from vlmrm_gym.endpoint.scores import ScoresFile
+from vlmrm_gym.cli.score import score as score_file
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, EndpointLabeler, ask
 from vlmrm_gym.rewards.endpoint_model import _open_scores
+from vlmrm_gym.rewards.specification import names_server
 from vlmrm_gym.writing.conversation import Conversation
 
 FRAMES = np.arange(12, dtype=np.uint8).reshape(4, 1, 1, 1, 3)
@@ -64,122 +66,120 @@ def converse(server, path, **settings):
         conversation.close()
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        [("ĠYes", 0.7), ("ĠNo", 0.3)],
-        [("▁Yes", 0.7), ("▁No", 0.3)],
-        [("ĊYes", 0.7), ("No", 0.3)],
-        [(("token_id:9642", b"Yes"), 0.7), (("token_id:2822", b"No"), 0.3)],
-        [("Yes", 0.5), ("ĠYes", 0.2), ("No", 0.1), ("ĠNo", 0.2)],
-        [("No", 0.3)],
-    ],
-)
-def test_tokens_are_read_in_every_spelling(server, make, others):
-    """By one request each."""
-    token = others[0][0] if len(others) > 1 else "Yes"
-    server.complete = lambda body, number: chat("Yes", [(token, 0.7 if len(others) < 4 else 0.5, others)])
-    assert score(make()) == [pytest.approx(0.7, abs=1e-6)]
-    assert server.requests == 1
+SPELLED = [
+    [("ĠYes", 0.7), ("ĠNo", 0.3)],
+    [("▁Yes", 0.7), ("▁No", 0.3)],
+    [("ĊYes", 0.7), ("No", 0.3)],
+    [(("token_id:9642", b"Yes"), 0.7), (("token_id:2822", b"No"), 0.3)],
+    [("Yes", 0.5), ("ĠYes", 0.2), ("No", 0.1), ("ĠNo", 0.2)],
+    [("No", 0.3)],
+]
 
 
-@pytest.mark.parametrize(
-    ("logprobs", "why"),
-    [
-        ([("Yes", 0.7, [])], "empty"),
-        ([("Yes", 0.7, None)], "null"),
-        ([("Yes", {"logprob": None}, YES_OR_NO)], "no number"),
-        ([("Yes", {}, YES_OR_NO)], "missing"),
-        ([("Yes", {"logprob": "-0.3"}, YES_OR_NO)], "a text"),
-        ([("Yes", {"logprob": math.nan}, YES_OR_NO)], "NaN"),
-        ([("Yes", 0.7, [("Yes", {"logprob": 5000}), ("No", 0.3)])], "5000"),
-        ([("Yes", 0.7, [("Yes", {"logprob": 10**400}), ("No", 0.3)])], "what no float can hold"),
-        ([("Yes", 0.7, [("Yes", 1.0), ("No", 1.0)])], "more than all"),
-        ([("Yes", 0.7, [("Yes", 0.7), ("No", {"logprob": math.nan})])], "NaN of another"),
-        ([("Yes", 0.7, 3)], "no list"),
-        ([("Yes", 0.7, {"Yes": -0.3})], "a mapping"),
-        ([], "no tokens"),
-    ],
-)
-def test_what_is_no_probability_means_votes(server, make, logprobs, why):
+def test_tokens_are_read_in_every_spelling(server, make):
+    """By one request each, without a warning."""
+    for number, others in enumerate(SPELLED, 1):
+        token = others[0][0] if len(others) > 1 else "Yes"
+        completion = chat("Yes", [(token, 0.7 if len(others) < 4 else 0.5, others)])
+        server.complete = lambda body, number, completion=completion: completion
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert score(make(prompt=str(others))) == [pytest.approx(0.7, abs=1e-6)]
+        assert server.requests == number
+
+
+NO_PROBABILITIES = {
+    "empty": [("Yes", 0.7, [])],
+    "null": [("Yes", 0.7, None)],
+    "no number": [("Yes", {"logprob": None}, YES_OR_NO)],
+    "missing": [("Yes", {}, YES_OR_NO)],
+    "a text": [("Yes", {"logprob": "-0.3"}, YES_OR_NO)],
+    "NaN": [("Yes", {"logprob": math.nan}, YES_OR_NO)],
+    "5000": [("Yes", 0.7, [("Yes", {"logprob": 5000}), ("No", 0.3)])],
+    "what no float can hold": [("Yes", 0.7, [("Yes", {"logprob": 10**400}), ("No", 0.3)])],
+    "more than all": [("Yes", 0.7, [("Yes", 1.0), ("No", 1.0)])],
+    "NaN of another": [("Yes", 0.7, [("Yes", 0.7), ("No", {"logprob": math.nan})])],
+    "no list": [("Yes", 0.7, 3)],
+    "a mapping": [("Yes", 0.7, {"Yes": -0.3})],
+    "no tokens": [],
+}
+OTHER_FORMS = [None, {}, {"content": None}, {"tokens": ["Yes"], "token_logprobs": [-0.1]}]
+
+
+def test_what_is_no_probability_means_votes(server, make):
     """Three of five say yes. That votes are used, and what they cost, is said once."""
-    texts = iter(["Yes", "No", "Yes", "No", "Yes"] * 2)
-    server.complete = lambda body, number: chat(next(texts), logprobs)
-    with pytest.warns(UserWarning, match=r"m at http\S+ gives no log probabilities.* votes=5 replies") as warned:
-        assert score(make(concurrency=1), 2) == [pytest.approx(0.6)] * 2
-    assert len(warned) == 1
-    assert server.requests == 10
-    assert sum("logprobs" in one for one in server.bodies) == (10 if why == "more than all" else 1)
-
-
-@pytest.mark.parametrize("logprobs", [None, {}, {"content": None}, {"tokens": ["Yes"], "token_logprobs": [-0.1]}])
-def test_other_forms_of_log_probabilities_mean_votes(server, make, logprobs):
-    server.complete = lambda body, number: chat("Yes", logprobs=logprobs)
-    with pytest.warns(UserWarning, match="gives no log probabilities"):
-        assert score(make()) == [1.0]
-    assert server.requests == 5
-    assert sum("logprobs" in one for one in server.bodies) == 1
+    replies = {why: {"places": places} for why, places in NO_PROBABILITIES.items()}
+    for why, places in {**replies, **{str(form): {"logprobs": form} for form in OTHER_FORMS}}.items():
+        texts = iter(["Yes", "No", "Yes", "No", "Yes"] * 2)
+        server.requests, server.bodies = 0, []
+        server.complete = lambda body, number, places=places, texts=texts: chat(next(texts), **places)
+        with pytest.warns(UserWarning, match=r"m at http\S+ gives no log probabilities.* votes=5 replies") as warned:
+            assert score(make(prompt=why, concurrency=1), 2) == [pytest.approx(0.6)] * 2
+        assert len(warned) == 1
+        assert server.requests == 10
+        assert sum("logprobs" in one for one in server.bodies) == (10 if why == "more than all" else 1)
 
 
 def test_a_reply_without_probabilities_among_others_is_voted_on_within_the_budget(server, make):
-    """The second state has none: it takes as many votes as the budget has."""
-    replies = [chat("Yes", [("Yes", 0.7, YES_OR_NO)]), chat("No"), chat("Yes"), chat("Yes")]
+    """The later states have none: they take as many votes as the budget has."""
+    replies = [chat("Yes", [("Yes", 0.7, YES_OR_NO)]), *map(chat, ["No", "Yes", "Yes", "No", "Yes"])]
     server.complete = lambda body, number: replies[number - 1]
-    model = make(concurrency=1, votes=3, call_budget=4).build()
+    model = make(concurrency=1, votes=3, call_budget=6).build()
     assert model(FRAMES[:1]).tolist() == [pytest.approx(0.7)]
     with pytest.warns(UserWarning, match="gives no log probabilities"):
-        assert model(FRAMES[1:2]).tolist() == [pytest.approx(2 / 3)]
+        assert model(FRAMES[1:3]).tolist() == [pytest.approx(2 / 3), 0.5]
     with pytest.raises(InputError, match="is used up"):
-        model(FRAMES[2:3])
-    assert server.requests == 4
+        model(FRAMES[3:])
+    assert server.requests == 6
 
 
-@pytest.mark.parametrize(
-    ("refusal", "numbers"),
-    [
-        ((400, {"error": {"message": "top_logprobs must be <= 5."}}), [20, 5]),
-        ((400, {"error": {"message": "Expected a value <= 3, but got 20 instead.", "param": "top_logprobs"}}), [20, 3]),
-        ((400, {"error": {"message": "Invalid value", "param": "top_logprobs"}}), [20, 5]),
-        ((400, {"error": {"message": "logprobs of 20 is greater than max allowed: 4"}}), [20, 4]),
-        ((400, {"message": "top_logprobs must be below 6"}), [20, 6, 5]),
-        ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be less than or equal to 5",
-                            "ctx": {"le": 5}, "url": "https://errors.pydantic.dev/2.11/v/x"}]}), [20, 5]),
-        ((501, b"top_logprobs: at most 2"), [20, 2]),
-    ],
-)  # fmt: skip
-def test_a_server_that_allows_fewer_alternatives_is_asked_for_so_many(server, make, refusal, numbers):
-    def answer(handler, body, number):
-        if body.get("top_logprobs", 0) > numbers[-1]:
-            return send(handler, *refusal)
-        return send(handler, 200, chat("Yes", [("Yes", 0.7, YES_OR_NO)]))
-
-    server.answer = answer
-    assert score(make(concurrency=1), 2) == [pytest.approx(0.7)] * 2
-    assert [one["top_logprobs"] for one in server.bodies] == [*numbers, numbers[-1]]
+FEWER = [
+    ((400, {"error": {"message": "top_logprobs must be <= 5."}}), [20, 5]),
+    ((400, {"error": {"message": "Expected a value <= 3, but got 20 instead.", "param": "top_logprobs"}}), [20, 3]),
+    ((400, {"error": {"message": "Invalid value", "param": "top_logprobs"}}), [20, 5]),
+    ((400, {"error": {"message": "logprobs of 20 is greater than max allowed: 4"}}), [20, 4]),
+    ((400, {"message": "top_logprobs must be below 6"}), [20, 6, 5]),
+    ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Input should be less than or equal to 5",
+                        "ctx": {"le": 5}, "url": "https://errors.pydantic.dev/2.11/v/x"}]}), [20, 5]),
+    ((501, b"top_logprobs: at most 2"), [20, 2]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("refusal", "numbers"),
-    [
-        ((400, {"error": {"message": "logprobs are not supported by this model"}}), [20]),
-        ((403, {"error": {"message": "You are not allowed to request logprobs from this model"}}), [20]),
-        ((500, {"error": {"message": "logprobs is not supported for models created with logits_all=False"}}), [20] * 3),
-        ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Extra inputs, not permitted"}]}), [20, 5, 2, 1]),
-        ((400, [{"error": {"message": "Unknown name logprobs"}}]), [20]),
-        ((404, b"No logprobs here."), [20]),
-        ((200, {"error": {"code": 400, "message": "logprobs are not supported"}}), [20]),
-    ],
-)  # fmt: skip
-def test_a_server_that_refuses_log_probabilities_is_asked_for_votes(server, make, refusal, numbers):
-    def answer(handler, body, number):
-        return send(handler, *refusal) if body.get("logprobs") else send(handler, 200, chat("Yes"))
+def test_a_server_that_allows_fewer_alternatives_is_asked_for_so_many(server, make):
+    for refusal, numbers in FEWER:
 
-    server.answer = answer
-    with pytest.warns(UserWarning, match=r"gives no log probabilities.* votes=5") as warned:
-        assert score(make(concurrency=1), 2) == [1.0, 1.0]
-    assert len(warned) == 1
-    assert [one["top_logprobs"] for one in server.bodies if "logprobs" in one] == numbers
-    assert server.requests == len(numbers) + 2 * 5
+        def answer(handler, body, number, refusal=refusal, most=numbers[-1]):
+            refused = body.get("top_logprobs", 0) > most
+            send(handler, *refusal if refused else (200, chat("Yes", [("Yes", 0.7, YES_OR_NO)])))
+
+        server.answer, server.bodies = answer, []
+        assert score(make(prompt=str(refusal), concurrency=1), 2) == [pytest.approx(0.7)] * 2
+        assert [one["top_logprobs"] for one in server.bodies] == [*numbers, numbers[-1]]
+
+
+NONE = [
+    ((400, {"error": {"message": "logprobs are not supported by this model"}}), [20]),
+    ((403, {"error": {"message": "You are not allowed to request logprobs from this model"}}), [20]),
+    ((500, {"error": {"message": "logprobs is not supported for models created with logits_all=False"}}), [20] * 3),
+    ((422, {"detail": [{"loc": ["body", "top_logprobs"], "msg": "Extra inputs, not permitted"}]}), [20, 5, 2, 1]),
+    ((400, [{"error": {"message": "Unknown name logprobs"}}]), [20]),
+    ((404, b"No logprobs here."), [20]),
+    ((200, {"error": {"code": 400, "message": "logprobs are not supported"}}), [20]),
+]
+
+
+def test_a_server_that_refuses_log_probabilities_is_asked_for_votes(server, make):
+    for refusal, numbers in NONE:
+
+        def answer(handler, body, number, refusal=refusal):
+            send(handler, *refusal if body.get("logprobs") else (200, chat("Yes")))
+
+        server.answer, server.bodies = answer, []
+        with pytest.warns(UserWarning, match=r"gives no log probabilities.* votes=5") as warned:
+            assert score(make(prompt=str(refusal), concurrency=1), 2) == [1.0, 1.0]
+        assert len(warned) == 1
+        assert [one["top_logprobs"] for one in server.bodies if "logprobs" in one] == numbers
+        assert len(server.bodies) == len(numbers) + 2 * 5
 
 
 def test_refusals_stay_within_the_budget(server, make):
@@ -195,19 +195,14 @@ def test_refusals_stay_within_the_budget(server, make):
     assert server.requests == 6
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ([{"type": "text", "text": "Yes"}], "Yes"),
-        ([{"type": "thinking", "thinking": []}, {"type": "text", "text": "Ye"}, {"type": "text", "text": "s"}], "Yes"),
-    ],
-)
-def test_a_text_in_parts_is_read(server, make, content, text, tmp_path):
-    server.complete = lambda body, number: chat(content, [("Yes", 0.7, YES_OR_NO)])
+PARTS = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "Ye"}, {"type": "text", "text": "s"}]
+
+
+def test_a_text_in_parts_is_read(server, make, tmp_path):
+    server.complete = lambda body, number: chat(PARTS, [("Yes", 0.7, YES_OR_NO)])
     assert score(make()) == [pytest.approx(0.7)]
-    assert converse(server, tmp_path / "answers.db") == (text, False)
-    parts = [{"type": "text", "text": "2"}]
-    server.complete = lambda body, number: chat(parts)
+    assert converse(server, tmp_path / "answers.db") == ("Yes", False)
+    server.complete = lambda body, number: chat([{"type": "text", "text": "2"}])
     assert label(server, stages=2)[0].details["texts"] == ["2"] * 4
 
 
@@ -230,22 +225,22 @@ NO_COMPLETION = {
 }
 
 
-@pytest.mark.parametrize("name", NO_COMPLETION)
-def test_what_is_no_completion_is_an_error_at_once_that_has_its_beginning(server, make, name, tmp_path):
-    """It names the server, is not asked for again, and nothing is kept."""
-    fault, said = NO_COMPLETION[name]
-    message = rf"(?s)The server at http://127\.0\.0\.1:\d+ answered .*{said}"
-    server.faults += [fault] * 3
-    with pytest.raises(InputError, match=message):
-        score(make(answers=str(tmp_path / "scores.db")))
-    with AnswersFile(tmp_path / "answers.db") as file:
-        with pytest.raises(RuntimeError, match=message):
-            label(server, file=file)
-        assert file.records() == []
-    with pytest.raises(InputError, match=message):
-        converse(server, tmp_path / "replies.db")
-    assert server.requests == 3
-    assert kept(tmp_path / "scores.db") == kept(tmp_path / "replies.db") == 0
+def test_what_is_no_completion_is_an_error_at_once_that_has_its_beginning(server, make, tmp_path):
+    """For a reward, labels and a conversation. It names the server, is not asked for again, and nothing is kept."""
+    scores, replies = tmp_path / "scores.db", tmp_path / "replies.db"
+    for number, (fault, said) in enumerate(NO_COMPLETION.values(), 1):
+        message = rf"(?s)The server at http://127\.0\.0\.1:\d+ answered .*{said}"
+        server.faults += [fault] * 3
+        with pytest.raises(InputError, match=message):
+            score(make(answers=str(scores)))
+        with AnswersFile() as file:
+            with pytest.raises(RuntimeError, match=message):
+                label(server, file=file)
+            assert file.records() == []
+        with pytest.raises(InputError, match=message):
+            converse(server, replies)
+        assert server.requests == 3 * number
+    assert kept(scores) == kept(replies) == 0
 
 
 def kept(path):
@@ -270,18 +265,18 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_reply_is_asked_for_again_or_an_error_and_is_never_kept(server, make, name, tmp_path):
-    server.faults += [BROKEN[name]] * 2
-    path = tmp_path / "scores.db"
-    assert score(make(answers=str(path))) == [pytest.approx(0.7)]
-    assert server.requests == 3
-    server.faults += [BROKEN[name]] * 3
-    with pytest.raises(InputError, match=r"answered (200|502)"):
-        score(make(answers=str(path)), 2)
-    assert server.requests == 6
-    assert kept(path) == 1
-    assert score(make(answers=str(path)), 2) == [pytest.approx(0.7)] * 2
+def test_a_broken_reply_is_asked_for_again_or_an_error_and_is_never_kept(server, make, tmp_path):
+    for number, (name, fault) in enumerate(BROKEN.items()):
+        reward = make(prompt=name, answers=str(tmp_path / "scores.db"))
+        server.requests, server.faults = 0, deque([fault] * 2)
+        assert score(reward) == [pytest.approx(0.7)]
+        assert server.requests == 3
+        server.faults += [fault] * 3
+        with pytest.raises(InputError, match=r"answered (200|502)"):
+            score(reward, 2)
+        assert server.requests == 6
+        assert kept(tmp_path / "scores.db") == 2 * number + 1
+        assert score(reward, 2) == [pytest.approx(0.7)] * 2
 
 
 def test_a_broken_reply_drops_no_pair(server, tmp_path):
@@ -302,10 +297,10 @@ def test_what_was_withheld_is_no_answer(server, make):
         assert score(make()) == [0.0]
 
 
-@pytest.mark.parametrize("reason", ["length", "MAX_TOKENS"])
-def test_what_was_cut_off_is_said_to_be(server, reason, tmp_path):
-    server.complete = lambda body, number: chat("def reward", finish_reason=reason)
-    assert converse(server, tmp_path / "answers.db") == ("def reward", True)
+def test_what_was_cut_off_is_said_to_be(server, tmp_path):
+    for reason in ("length", "MAX_TOKENS"):
+        server.complete = lambda body, number, reason=reason: chat("def reward", finish_reason=reason)
+        assert converse(server, tmp_path / f"{reason}.db") == ("def reward", True)
 
 
 USAGES = [
@@ -321,35 +316,35 @@ USAGES = [
 ]
 
 
-@pytest.mark.parametrize("usage", USAGES)
-def test_a_budget_of_tokens_needs_numbers_that_can_be_true(server, make, usage):
+def test_a_budget_of_tokens_needs_numbers_that_can_be_true(server, make):
     """Without a budget they are not needed."""
-    server.complete = lambda body, number: chat("Yes", [("Yes", 0.7, YES_OR_NO)]) | {"usage": usage}
-    assert score(make()) == [pytest.approx(0.7)]
-    with pytest.raises(InputError, match="`token_budget` needs a server that counts tokens"):
-        score(make(token_budget=1000), 4)
-    assert server.requests == 2
+    for number, usage in enumerate(USAGES, 1):
+        server.complete = lambda body, number, usage=usage: chat("Yes", [("Yes", 0.7, YES_OR_NO)]) | {"usage": usage}
+        assert score(make(prompt=str(usage))) == [pytest.approx(0.7)]
+        with pytest.raises(InputError, match="`token_budget` needs a server that counts tokens"):
+            score(make(prompt=str(usage), token_budget=1000), 4)
+        assert server.requests == 2 * number
 
 
-@pytest.mark.parametrize(
-    ("code", "said", "has_advice"),
-    [
-        (400, "this model takes no images", True),
-        (400, "messages[0].content must be a string", True),
-        (415, "no vision", True),
-        (401, "this key may ask about no images", False),
-        (400, "temperature must be at most 2", False),
-        (429, "image quota", False),
-    ],
-)
-def test_only_errors_about_content_advise_another_model(server, make, code, said, has_advice):
-    server.faults += [status(code, said)] * 3
-    with pytest.raises(InputError) as caught:
-        score(make())
-    assert f"answered {code}" in str(caught.value)
-    assert said in str(caught.value)
-    assert ("If its model takes no images" in str(caught.value)) == has_advice
-    assert ("Check the key" in str(caught.value)) == (code == 401)
+ERRORS = {
+    (400, "this model takes no images"): "If its model takes no images",
+    (400, "messages[0].content must be a string"): "If its model takes no images",
+    (415, "no vision"): "If its model takes no images",
+    (401, "this key may ask about no images"): "Check the key",
+    (400, "temperature must be at most 2"): None,
+    (429, "image quota"): None,
+}
+
+
+def test_only_errors_about_content_advise_another_model(server, make):
+    for (code, said), advice in ERRORS.items():
+        server.faults += [status(code, said)] * 3
+        with pytest.raises(InputError, match=f"answered {code}") as caught:
+            score(make())
+        server.faults.clear()
+        assert said in str(caught.value)
+        for one in ("If its model takes no images", "Check the key"):
+            assert (one in str(caught.value)) == (one == advice)
 
 
 def test_two_servers_of_one_model_name_have_their_own_answers(server, make, tmp_path, monkeypatch):
@@ -384,20 +379,20 @@ def test_fields_of_a_request_are_sent_as_they_are(server, make):
     assert "extra_body" not in sent
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"extra_body": {"model": "dear"}}, "not have 'model'"),
-        ({"extra_body": {"n": 100}}, "not have 'n'"),
-        ({"extra_body": 3}, "Received {'extra_body': 3}"),
-        ({"timeout": 3}, "not have 'timeout'"),
-        ({"stop": object()}, "as JSON can hold them"),
-        ({"temperature": float("nan")}, "as JSON can hold them"),
-    ],
-)
-def test_fields_that_are_set_for_each_question_are_refused(make, request_, message):
-    with pytest.raises(ValueError, match=f"`request` must.*{message}"):
-        make(request=request_)
+WRONG_FIELDS = [
+    ({"extra_body": {"model": "dear"}}, "not have 'model'"),
+    ({"extra_body": {"n": 100}}, "not have 'n'"),
+    ({"extra_body": 3}, "Received {'extra_body': 3}"),
+    ({"timeout": 3}, "not have 'timeout'"),
+    ({"stop": object()}, "as JSON can hold them"),
+    ({"temperature": float("nan")}, "as JSON can hold them"),
+]
+
+
+def test_fields_that_are_set_for_each_question_are_refused(make):
+    for fields, message in WRONG_FIELDS:
+        with pytest.raises(ValueError, match=f"`request` must.*{message}"):
+            make(request=fields)
 
 
 def test_a_file_of_answers_without_a_name_is_refused(make):
@@ -418,31 +413,12 @@ def test_the_key_is_in_no_error(server, make, monkeypatch):
         make().build()
 
 
-@pytest.mark.parametrize("settings", [{"request": {"bogus": 1}}, {"request": {"extra_body": {"model": "dear"}}}])
-def test_files_may_ask_for_samples_and_nothing_else(settings, tmp_path):
-    from vlmrm_gym.rewards.specification import names_server
-
-    assert names_server("endpoint", settings)
+def test_files_may_ask_for_samples_and_nothing_else(tmp_path):
     assert not names_server("endpoint", {"request": {"temperature": 0, "max_completion_tokens": 9, "seed": 1}})
-    from vlmrm_gym.cli.score import score as score_file
-
-    (file := tmp_path / "reward.json").write_text(
-        json.dumps({"kind": "endpoint", "prompt": "a", "model": "m", **settings})
-    )
-    with pytest.raises(InputError, match=r"a `request` of more than temperature.* pass --trust-code"):
-        score_file(tmp_path / "none.mp4", reward=str(file))
-
-
-def test_no_warning_where_there_are_log_probabilities(make):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        score(make(), 4)
-
-
-@pytest.mark.parametrize("spent", [(-5, 0), (0, -5)])
-def test_a_file_that_says_that_less_than_nothing_was_spent_is_refused(spent, tmp_path):
-    """Else a stranger's file would raise the user's budget."""
-    with ScoresFile(tmp_path / "scores.db") as file:
-        file.spend("asker", *spent)
-        with pytest.raises(ValueError, match=r"file of scores .* is damaged: what was spent must be from 0, not -5\."):
-            file.spent("asker")
+    for request in ({"bogus": 1}, {"extra_body": {"model": "dear"}}):
+        assert names_server("endpoint", {"request": request})
+        (file := tmp_path / "reward.json").write_text(
+            json.dumps({"kind": "endpoint", "prompt": "a", "model": "m", "request": request})
+        )
+        with pytest.raises(InputError, match=r"a `request` of more than temperature.* pass --trust-code"):
+            score_file(tmp_path / "none.mp4", reward=str(file))

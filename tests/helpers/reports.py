@@ -51,24 +51,18 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
     Frames have `side` x `side` pixels.
     """
     rng = np.random.default_rng(0)
-    true_rewards = rng.normal(0.71, 0.04, 300)
     success = rng.random(2000) < 0.2
     rewards = np.where(success, rng.normal(0.7, 0.08, 2000), rng.normal(0.45, 0.15, 2000))
+    failed = {"knees below 0.35 m": 1.2, "feet behind the knees": 0.04}
     exploits = [
         Exploit(
             state=np.zeros(2),
             reward=0.83 - 0.03 * number,
             frames=draw_frames(2, side, rng, noise),
-            failed={"torso upright": 6.31 - number, "knees below 0.35 m": 1.2, "feet behind the knees": 0.04},
+            failed={"torso upright": 6.31 - number, **failed},
         )
         for number in range(5)
     ]
-    positions = np.linspace(-180, 180, 73)
-    curves = {
-        f"alpha {alpha}": 0.4 + alpha / 10 + 0.3 * np.exp(-((positions / (80 - 40 * alpha)) ** 2))
-        for alpha in (0.0, 0.5, 1.0)
-    }
-    by_prompt = {prompt: np.linspace(0.2, 0.7, 30), "kneeling": np.linspace(0.3, 0.6, 30) ** 2}
     table = [
         Row(
             candidate=make_candidate(
@@ -84,25 +78,20 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
         )
         for number in range(12)
     ]
+    line, rising = np.linspace(0, 1, 30), np.linspace(0.2, 0.7, 30)
+    shown = [
+        ("Leaning to a side", {"alpha 0": rising, "alpha 1": rising**2}, line > 0.8),
+        ("Height of the knees", {prompt: rising, "kneeling": rising**2}, None),
+    ]
+    sheets = [("Rollouts", 1, np.arange(24) < 9), ("Rollouts of a run, from two sides", 2, None)]
+    known = [("another prompt", 0.61, "It would not matter."), ("no robot", 0.53, "The background would decide.")]
     return Report(
         subject="VLMRM/Humanoid-v0",
         candidate=table[0].candidate,
         measures=table[0].measures,
         landscapes=[
-            Landscape(
-                title="Leaning to a side",
-                axis="angle of the torso (degrees)",
-                positions=positions,
-                curves=curves,
-                goal=np.abs(positions) < 20,
-            ),
-            Landscape(
-                title="Height of the knees",
-                axis="height (m)",
-                positions=np.linspace(0, 1, 30),
-                curves=by_prompt,
-                goal=None,
-            ),
+            Landscape(title=title, axis="height (m)", positions=line, curves=curves, goal=goal)
+            for title, curves, goal in shown
         ],
         agreements={
             "rollouts": measure_agreement(rewards, success, resamples=20),
@@ -111,17 +100,11 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
         exploits=AdversarialSearch(
             knows_success=True,
             exploits=exploits,
-            true_rewards=true_rewards,
+            true_rewards=rng.normal(0.707, 0.001, 300),
             true_frames=draw_frames(2, side, rng, noise),
-            near_miss=0.74,
             scored=12_800,
         ),
-        controls=[
-            Control(
-                name="another prompt", auc=0.61, chance=0.55, explanation="The reward would not depend on the prompt."
-            ),
-            Control(name="frames without the robot", auc=0.53, chance=0.55, explanation="The background would decide."),
-        ],
+        controls=[Control(name=name, auc=auc, chance=0.55, explanation=why) for name, auc, why in known],
         sheets=[
             ContactSheet(
                 title=title,
@@ -129,10 +112,7 @@ def full_report(prompt: str = PROMPT, *, side: int = 120, noise: float = 0.0) ->
                 rewards=np.sort(rng.uniform(0.2, 0.8, 24))[::-1],
                 success=successes,
             )
-            for title, views, successes in (
-                ("Rollouts", 1, np.arange(24) < 9),
-                ("Rollouts of a run, from two sides", 2, None),
-            )
+            for title, views, successes in sheets
         ],
         table=table,
         notes=["The run of seed 3 was left out: it has no videos."],

@@ -251,13 +251,14 @@ def test_a_budget_of_tokens_and_failures_count(server, make):
 
 
 def test_a_budget_holds_over_environments_and_workers_and_the_states_are_scored_again(server, make):
-    """The second vector stops: half of the budget was the first one's. What was answered is not asked again."""
-    play(make(call_budget=12, every=5))
-    assert server.requests == 4
+    """The second model stops: most of the budget was the vector's. What was answered is not asked again."""
+    play(make(call_budget=24), num_workers=2)
+    assert server.requests == 18
     with pytest.raises(InputError, match="The budget of m is used up"):
-        play(make(call_budget=12, every=1), num_workers=2)
-    assert server.requests == 12
-    np.testing.assert_allclose(play(make(call_budget=50))[0], expected(1), rtol=1e-5)
+        make(call_budget=24).build()(FRAMES)
+    assert server.requests == 24
+    np.testing.assert_allclose(make(call_budget=50).build()(FRAMES), SEEN, rtol=1e-5)
+    assert server.requests == 26
 
 
 def test_errors_name_the_server_and_what_to_do(server, make, monkeypatch):

@@ -1,7 +1,7 @@
 """An audit of rewards: all candidates are measured, the first one is shown, and a report is made."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -14,9 +14,8 @@ from vlmrm_gym.audit import exploits
 from vlmrm_gym.audit.measures import Agreement, Control, Interval, best_control, chance_limit, measure_agreement
 from vlmrm_gym.audit.provenance import read_provenance
 from vlmrm_gym.audit.results import AdversarialSearch, Candidate, ContactSheet, Landscape, Measures, Report, Row
-from vlmrm_gym.audit.rewards import EncodedRewards, RewardView, alpha_curves, control_rewards, encoder_key
+from vlmrm_gym.audit.rewards import EncodedRewards, Reward, Scene, alpha_curves, control_rewards, encoder_key
 from vlmrm_gym.audit.samples import Samples, collect, count_states, play_rollouts
-from vlmrm_gym.audit.scene import Scene
 from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
@@ -29,6 +28,7 @@ from vlmrm_gym.rollouts.play import Rollout
 
 SHEET = 12
 """Frames of a contact sheet."""
+AROUND = "states around the goal"
 NO_STATES = (
     "There was no search: it needs states that can be made and drawn. That works for this package's environments and "
     "for MuJoCo environments that Gymnasium's renderer draws."
@@ -50,26 +50,23 @@ def audit(
     progress: "tqdm[Any] | None" = None,
     command: str = "",
 ) -> Report:
-    """Measure all candidates; the report's sections are about the first one.
+    """Measure all candidates, from `find_candidates`; the report's sections are about the first one.
 
-    Args:
-        settings: What is audited, and how.
-        candidates: What is compared, from `find_candidates`.
-        progress: Counts the states that are scored.
-        command: What makes the report again, for the report.
-
-    Raises:
-        InputError: The environment, a model, a camera or the rollouts cannot be used.
+    `progress` counts the states that are scored; `command` makes the report again. An environment, a model, a camera or
+    rollouts that cannot be used are an `InputError`.
     """
     begun = time.perf_counter()
     progress = tqdm(disable=True) if progress is None else progress
-    progress.total = estimate_states(candidates, settings.effort)
-    encoders = _group_by_encoder(candidates)
+    progress.total = estimate_states(candidates)
     reports: list[Report] = []
-    for own in encoders:
+    for scenes in _group(candidates):
         if reports:
             unload()
-        reports += _audit_encoder(settings, own, progress, with_sections=not reports)
+        specs = {id(one.reward): one.reward for own in scenes for one in own}
+        rewards = EncodedRewards(list(specs.values()), settings.device)
+        for own in scenes:
+            reports += _audit_scene(settings, rewards, own, progress, with_sections=not reports)
+        del rewards  # nothing keeps a reference to the model while the next one is loaded
     progress.total = progress.n
     progress.refresh()
     rows = [Row(candidate=report.candidate, measures=report.measures) for report in reports]
@@ -77,36 +74,17 @@ def audit(
     return replace(reports[0], table=rows, seconds=time.perf_counter() - begun, command=command)
 
 
-def estimate_states(candidates: Sequence[Candidate], effort: int) -> int:
+def estimate_states(candidates: Sequence[Candidate]) -> int:
     """About how many states an audit of candidates scores."""
-    scenes = sum(len(_grouped(own, _scene_key)) for own in _group_by_encoder(candidates))
-    return scenes * count_states() + len(candidates) * exploits.EVALUATIONS * effort
+    return sum(map(len, _group(candidates))) * count_states() + len(candidates) * exploits.EVALUATIONS
 
 
-def _group_by_encoder(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    return _grouped(candidates, lambda candidate: encoder_key(candidate.reward))
-
-
-def _grouped(candidates: Sequence[Candidate], key: Callable[[Candidate], object]) -> list[list[Candidate]]:
-    groups: dict[object, list[Candidate]] = {}
-    for candidate in candidates:
-        groups.setdefault(key(candidate), []).append(candidate)
-    return list(groups.values())
-
-
-def _scene_key(candidate: Candidate) -> object:
-    return candidate.textured, candidate.camera_name
-
-
-def _audit_encoder(
-    settings: AuditSettings, candidates: Sequence[Candidate], progress: "tqdm[Any]", *, with_sections: bool
-) -> list[Report]:
-    """A report of each candidate of one encoder. Nothing keeps a reference to the model."""
-    rewards = EncodedRewards(list({id(one.reward): one.reward for one in candidates}.values()), settings.device)
-    reports: list[Report] = []
-    for own in _grouped(candidates, _scene_key):
-        reports += _audit_scene(settings, rewards, own, progress, with_sections=with_sections and not reports)
-    return reports
+def _group(candidates: Sequence[Candidate]) -> list[list[list[Candidate]]]:
+    """The candidates by their encoders, and those of one encoder by the look and the cameras of the environment."""
+    groups: dict[object, dict[object, list[Candidate]]] = {}
+    for one in candidates:
+        groups.setdefault(encoder_key(one.reward), {}).setdefault((one.textured, one.camera_name), []).append(one)
+    return [list(scenes.values()) for scenes in groups.values()]
 
 
 def _audit_scene(
@@ -118,16 +96,16 @@ def _audit_scene(
     with_sections: bool,
 ) -> list[Report]:
     """A report of each candidate that shares an encoder, the environment's look and cameras with the others."""
-    camera, seed = candidates[0].camera, settings.seed
+    seed = settings.seed
     with ExitStack() as opened:
         env = opened.enter_context(closing(settings.make_env(candidates[0].textured)))
         with as_input_error():
-            scene = opened.enter_context(Scene(env, rewards.encoder, camera, progress.update))
+            scene = opened.enter_context(closing(Scene(env, rewards.encoder, candidates[0].camera, progress.update)))
         rollouts = play_rollouts(settings, scene)
-        notes = _name_blind_cameras(scene, rollouts)
+        notes = [*_name_blind_cameras(scene, rollouts), *[ORDERED] * rewards.is_ordered]
         visited = States.concatenate([rollout.states for rollout in rollouts])
         is_changing = _changes_scene(rollouts)
-        notes = [*notes, *[ORDERED] * rewards.is_ordered]
+        reason = ORDERED if rewards.is_ordered else CHANGING if is_changing else NO_STATES
         task = None if is_changing or rewards.is_ordered else settings.task_states(env, visited.rows)
         samples = collect(settings, scene, task, rollouts)
         black = scene.black(visited[:1])
@@ -137,18 +115,17 @@ def _audit_scene(
             reward = view(candidate.reward)
             agreed = agreements(samples, reward, seed)
             others = {name: view(spec) for name, spec in control_rewards(candidate.reward).items()}
-            measured_controls = controls(samples, reward, others, black)
-            reason = ORDERED if rewards.is_ordered else CHANGING if is_changing else NO_STATES
+            measured = controls(samples, reward, others, black)
             found = AdversarialSearch(left_out=reason)
             if task is not None:
-                found = exploits.find_exploits(scene, task, reward, samples, effort=settings.effort, seed=seed)
+                found = exploits.find_exploits(scene, task, reward, samples, seed=seed)
             report = Report(
                 subject=settings.name,
                 candidate=candidate,
-                measures=summarise(samples, reward, agreed, found, measured_controls),
+                measures=summarise(samples, reward, agreed, found, measured),
                 agreements=agreed,
                 exploits=found,
-                controls=measured_controls,
+                controls=measured,
                 notes=notes,
             )
             if with_sections and not reports:
@@ -169,12 +146,8 @@ def _changes_scene(rollouts: Sequence[Rollout]) -> bool:
     return any(change is not None for states in parts for change in states.changes or ())
 
 
-def _name_blind_cameras(scene: Scene, rollouts: Sequence[Rollout]) -> Sequence[str]:
-    """A note for each camera whose frames are all alike.
-
-    Raises:
-        InputError: Those of all cameras are.
-    """
+def _name_blind_cameras(scene: Scene, rollouts: Sequence[Rollout]) -> list[str]:
+    """A note for each camera whose frames are all alike; an `InputError` if those of all cameras are."""
     ends = [(rollout.initial, rollout.states[len(rollout) - 1 :]) for rollout in rollouts]
     frames = scene.draw(States.concatenate([state for both in ends for state in both])).astype(np.int16)
     blind = [view for view in range(frames.shape[1]) if np.abs(frames[:, view] - frames[:1, view]).max() <= 2]
@@ -186,73 +159,56 @@ def _name_blind_cameras(scene: Scene, rollouts: Sequence[Rollout]) -> Sequence[s
     return [f"Camera {view} does not see what changes: its frames are all alike." for view in blind]
 
 
-def agreements(samples: Samples, reward: RewardView, seed: int) -> Mapping[str, Agreement]:
+def agreements(samples: Samples, reward: Reward, seed: int) -> Mapping[str, Agreement]:
     """Agreement with success, by where the states are from; empty if success is unknown."""
     measured = {}
-    if samples.visited.success is not None:
-        rewards = reward(samples.visited.features)
-        measured["rollouts"] = measure_agreement(rewards, samples.visited.success, groups=samples.groups, seed=seed)
-    if samples.around is not None and samples.around.success is not None:
-        measured["states around the goal"] = measure_agreement(
-            reward(samples.around.features), samples.around.success, seed=seed
-        )
+    for name, own, groups in (("rollouts", samples.visited, samples.groups), (AROUND, samples.around, None)):
+        if own is not None and own.success is not None:
+            measured[name] = measure_agreement(reward(own.features), own.success, groups=groups, seed=seed)
     return measured
 
 
 def controls(
-    samples: Samples, reward: RewardView, prompts: Mapping[str, RewardView], black: Features | None
+    samples: Samples, reward: Reward, prompts: Mapping[str, Reward], black: Features | None
 ) -> Sequence[Control]:
     """The controls of one reward. Empty if success is unknown, or the same for all states.
 
-    Args:
-        samples: The states.
-        reward: The reward that is checked.
-        prompts: The rewards of other prompts, by what they are called.
-        black: The features of a black frame from every camera, float32 (1, V, D); None if the reward sees no frame.
+    `prompts` are the rewards of other prompts, by what they are called; `black` the features of a black frame from
+    every camera, float32 (1, V, D), or None if the reward sees no frame.
     """
-    labelled, visited = samples.labelled, samples.visited
+    labelled = samples.labelled
     if labelled.success is None or not labelled.has_both:
         return []
     features, success = labelled.features, labelled.success
-    groups = samples.groups if labelled is visited else np.arange(len(labelled))
+    groups = samples.groups if labelled is samples.visited else np.arange(len(labelled))
     unrelated = "An unrelated prompt should not separate successes from failures this well."
-    rewards = [(name, unrelated, other(features), success, groups) for name, other in prompts.items()]
+    rewards = [(name, unrelated, other(features)) for name, other in prompts.items()]
     if black is not None:
         explanation = "A black frame should not score above failures as reliably as a success does."
         blackened = np.where(success, reward(black)[0], reward(features))
-        rewards.append(("successes replaced by a black frame", explanation, blackened, success, groups))
-    if visited.success is not None and visited.has_both:
-        explanation = "Frozen frames should carry no information about when a rollout succeeds."
-        frozen = reward(samples.first)[samples.groups]
-        rewards.append(("rollouts frozen at their first frame", explanation, frozen, visited.success, samples.groups))
+        rewards.append(("successes replaced by a black frame", explanation, blackened))
     return [
-        Control(name=name, explanation=why, auc=auc(values, labels), chance=chance_limit(labels, own, len(rewards)))
-        for name, why, values, labels, own in rewards
+        Control(
+            name=name, explanation=why, auc=auc(values, success), chance=chance_limit(success, groups, len(rewards))
+        )
+        for name, why, values in rewards
     ]
 
 
 def landscapes(
-    scene: Scene,
-    task: TaskStates | None,
-    samples: Samples,
-    curves: Mapping[str, RewardView],
-    main: RewardView,
+    scene: Scene, task: TaskStates | None, samples: Samples, curves: Mapping[str, Reward], main: Reward
 ) -> Sequence[Landscape]:
     """Rewards along the task's lines of states; along the first rollout of each behaviour if there are none.
 
-    Args:
-        scene: Encodes states.
-        task: The states of the task; None if states cannot be made.
-        samples: The rollouts.
-        curves: The rewards of plots with a line for each alpha, by label.
-        main: The reward of plots with a line for each path.
+    `curves` are the lines of plots of one path, by label; `main` makes those of plots with a line for each path.
     """
     plots: dict[str, Landscape] = {}
     for path in [] if task is None else task.paths():
         features = scene.features(path.states)
-        lines = {label: curve(features) for label, curve in curves.items()}
-        goal = task.succeeds(path.states) if task is not None and samples.knows_success else None
-        if path.line is not None:
+        if path.line is None:
+            lines = {label: curve(features) for label, curve in curves.items()}
+            goal = task.succeeds(path.states) if task is not None and samples.knows_success else None
+        else:
             earlier = plots[path.title].curves if path.title in plots else {}
             lines, goal = {**earlier, path.line: main(features)}, None
         plots[path.title] = Landscape(
@@ -260,18 +216,14 @@ def landscapes(
         )
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     for behaviour in [] if plots else dict.fromkeys(behaviours):
-        title, own = f"Along a rollout: {behaviour} actions", samples.groups == behaviours.index(behaviour)
-        plots[title] = Landscape(
-            title=title,
-            axis="step",
-            positions=np.arange(1.0, own.sum() + 1),
-            curves={label: curve(samples.visited.features[own]) for label, curve in curves.items()},
-            goal=None if samples.visited.success is None else samples.visited.success[own],
-        )
+        own = samples.visited[np.flatnonzero(samples.groups == behaviours.index(behaviour))]
+        title, positions = f"Along a rollout: {behaviour} actions", np.arange(1.0, len(own) + 1)
+        lines = {label: curve(own.features) for label, curve in curves.items()}
+        plots[title] = Landscape(title=title, axis="step", positions=positions, curves=lines, goal=own.success)
     return list(plots.values())
 
 
-def contact_sheets(scene: Scene, samples: Samples, reward: RewardView) -> Sequence[ContactSheet]:
+def contact_sheets(scene: Scene, samples: Samples, reward: Reward) -> Sequence[ContactSheet]:
     """The frames with the highest and with the lowest rewards."""
     every = samples.visited[np.arange(0, len(samples.visited), 5)] if samples.around is None else samples.around
     order = np.argsort(-reward(every.features), kind="stable")
@@ -285,13 +237,13 @@ def contact_sheets(scene: Scene, samples: Samples, reward: RewardView) -> Sequen
 
 def summarise(
     samples: Samples,
-    reward: RewardView,
+    reward: Reward,
     agreed: Mapping[str, Agreement],
     exploits: AdversarialSearch,
     measured_controls: Sequence[Control],
 ) -> Measures:
     """The numbers of one combination of settings."""
-    name = "states around the goal" if samples.labelled is samples.around else "rollouts"
+    name = AROUND if samples.labelled is samples.around else "rollouts"
     best = agreed.get(name) if samples.labelled.has_both else None
     return Measures(
         states=None if best is None else name,
@@ -302,11 +254,10 @@ def summarise(
     )
 
 
-def _excess(samples: Samples, reward: RewardView, exploits: AdversarialSearch) -> float | None:
+def _excess(samples: Samples, reward: Reward, exploits: AdversarialSearch) -> float | None:
     labelled, success = samples.labelled, exploits.median_success
-    if not exploits.knows_success or exploits.excess is None or success is None:
+    if not exploits.knows_success or exploits.excess is None or success is None or labelled.success is None:
         return None
-    assert labelled.success is not None
     if labelled.success.all():
         return None
     distance = success - np.median(reward(labelled.features)[~labelled.success])

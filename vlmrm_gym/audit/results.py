@@ -1,7 +1,4 @@
-"""What a check of a reward finds, as data.
-
-`vlmrm_gym.audit.pipeline` measures it, and `vlmrm_gym.audit.report` shows it.
-"""
+"""What a check of a reward finds, as data: `audit.pipeline` measures it, and `audit.report` shows it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -54,8 +51,8 @@ class Landscape:
     """What `positions` are, with their unit."""
     positions: NDArray[np.float64]
     """float64 (N,), ascending."""
-    curves: Mapping[str, NDArray[np.float64]]
-    """Rewards, float64 (N,), by the label of the line."""
+    curves: Mapping[str, NDArray[Any]]
+    """Rewards, float (N,), by the label of the line."""
     goal: NDArray[np.bool_] | None
     """bool (N,): which states succeed; None if that is unknown."""
 
@@ -84,12 +81,10 @@ class AdversarialSearch:
     """Whether failures were searched for. Otherwise success is unknown, and the search is for high rewards."""
     exploits: Sequence[Exploit] = ()
     """The best distinct ones, the highest reward first."""
-    true_rewards: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """Rewards of states that succeed, float64 (G,)."""
+    true_rewards: NDArray[Any] = field(default_factory=lambda: np.empty(0))
+    """Rewards of states that succeed, float (G,)."""
     true_frames: NDArray[np.uint8] | None = None
     """The state that succeeds with the median reward, from every camera: uint8 (V, H, W, 3)."""
-    near_miss: float | None = None
-    """The highest reward of a state that fails by a near miss only."""
     scored: int = 0
     """How many failing states were scored."""
 
@@ -119,8 +114,8 @@ class ContactSheet:
     title: str
     frames: NDArray[np.uint8]
     """uint8 (N, H, W, 3); several views are side by side."""
-    rewards: NDArray[np.float64]
-    """float64 (N,)."""
+    rewards: NDArray[Any]
+    """float (N,)."""
     success: NDArray[np.bool_] | None
     """bool (N,); None if unknown."""
 

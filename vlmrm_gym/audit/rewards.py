@@ -1,61 +1,51 @@
-"""The rewards that an audit compares: frames are encoded once for all that share an encoder; each is a head.
+"""The rewards that an audit compares, and the scene whose states they are of.
 
-A reward without features is measured by its values, which take the place of features.
+States are drawn and encoded once for all rewards that share an encoder; each is a head. A reward without features is
+measured by its values, which take the place of features.
 """
 
 import copy
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
+from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards import RewardModel
+from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.heads import CombineViews, Features, Head, apply_head
+from vlmrm_gym.rewards.heads import Features, Head, ViewsHead, apply_head
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.scoring.backends import make_scoring_queue
+from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.terminal import said_warnings
 
-if TYPE_CHECKING:
-    import torch
+Reward = Callable[[Features], Rewards]
+"""A reward of the features of N states, float32 (N, V, D): float32 (N,)."""
 
 UNRELATED = "a bowl of fruit on a wooden table"
 """A prompt that has nothing to do with any environment."""
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Alphas of the landscape, besides that of the reward, if there is a baseline."""
-
-
-@dataclass(frozen=True)
-class RewardView:
-    """A reward of features: a head, and how the rewards of the views are combined."""
-
-    head: Head
-    combine: CombineViews | None = None
-    """None: "min"."""
-
-    def __call__(self, features: Features) -> NDArray[np.float64]:
-        """The rewards of N states, features float32 (N, V, D): float64 (N,)."""
-        count, views, size = features.shape
-        rewards = apply_head(self.head, features.reshape(-1, 1, size)).reshape(count, views)
-        if self.combine is None:
-            return rewards.min(axis=1).astype(np.float64)
-        return self.combine(rewards).astype(np.float64)
+BATCH = 32
+"""States that are drawn while those before them are encoded."""
 
 
 class EncodedRewards:
-    """Rewards that share an encoder, and their heads. What loading them warns of is printed, once.
+    """Rewards that share an encoder (their `encoder_key` is equal), and their heads.
 
-    Args:
-        specs: The rewards that are compared, with one `encoder_key`.
-        device: Where the model runs.
-
-    Raises:
-        InputError: A reward cannot be loaded, a text is too long, or a reward is of clips or has no head yet.
+    What loading them warns of is printed, once. A reward that cannot be loaded, is of clips or has no head yet is an
+    `InputError`.
     """
 
     def __init__(self, specs: Sequence[RewardSpec], device: str) -> None:
@@ -71,12 +61,9 @@ class EncodedRewards:
         if hasattr(models[0], "encode") and getattr(models[0], "head", None) is None:
             raise InputError("`reward` must have a head to be checked. Received one that has none yet. Fit it first.")
         self.encoder = models[0]
-        self._heads = list(zip([*specs, *more], map(_head, models), strict=True))
-
-    @property
-    def is_ordered(self) -> bool:
+        self.is_ordered = bool(getattr(models[0], "ordered", False))
         """Whether the reward of a state depends on those of its episode before it."""
-        return bool(getattr(self.encoder, "ordered", False))
+        self._heads = list(zip([*specs, *more], map(_copy_head, models), strict=True))
 
     @property
     def weights(self) -> str:
@@ -84,14 +71,14 @@ class EncodedRewards:
         model: Any = getattr(self.encoder, "model", None)
         return f"{model.name}, SHA-256 {model.digest}" if hasattr(model, "digest") else "not known"
 
-    def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> RewardView:
+    def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
         """One of the rewards, with its combination of views; None for one view.
 
         A reward that sees all views at once combines them itself.
         """
         joint = combine_views is None or getattr(self.encoder, "multi_view", False)
         combine = None if joint else CombineViews(str(combine_views), num_views)
-        return RewardView(next(head for own, head in self._heads if own == spec), combine)
+        return partial(apply_head, ViewsHead(next(head for own, head in self._heads if own == spec), combine))
 
 
 def encoder_key(spec: RewardSpec) -> object:
@@ -116,19 +103,16 @@ def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
     }
 
 
-def _head(model: RewardModel) -> Head:
-    head: Any = copy.deepcopy(getattr(model, "head")) if has_features(model) else value_head  # noqa: B009
-    return head.cpu() if hasattr(head, "cpu") else head
-
-
-def has_features(model: RewardModel) -> bool:
+def _has_features(model: RewardModel) -> bool:
     """Whether a model has features of single views, and a head of them."""
     return getattr(model, "head", None) is not None and not getattr(model, "multi_view", False)
 
 
-def value_head(features: "torch.Tensor") -> "torch.Tensor":
-    """The head of a reward that is measured by its values: see `state_reward`."""
-    return features.flatten()
+def _copy_head(model: RewardModel) -> Head:
+    if not _has_features(model):
+        return lambda features: features.flatten()
+    head: Any = copy.deepcopy(getattr(model, "head"))  # noqa: B009
+    return head.cpu() if hasattr(head, "cpu") else head
 
 
 class _Values(StateReward):
@@ -141,6 +125,74 @@ class _Values(StateReward):
         return np.asarray(self._model(single), dtype=np.float32).reshape(len(frames), views, 1)
 
 
-def state_reward(model: RewardModel, num_views: int = 1) -> StateReward:
+def _make_state_reward(model: RewardModel, num_views: int) -> StateReward:
     """What makes the features of states, or values in their place if the model has no features of single views."""
-    return StateReward(model, num_views, return_features=True) if has_features(model) else _Values(model, num_views)
+    return StateReward(model, num_views, return_features=True) if _has_features(model) else _Values(model, num_views)
+
+
+class Scene:
+    """An environment, its cameras and the model that encodes what they see: each state is drawn and encoded once.
+
+    `progress` is called with the number of states after every batch that was encoded. A camera that does not exist is a
+    ValueError. Close it; the environment stays open.
+    """
+
+    def __init__(
+        self,
+        env: gym.Env[Any, Any],
+        encoder: RewardModel,
+        camera: Any = None,
+        progress: Callable[[int], object] = lambda states: None,
+    ) -> None:
+        self.env, self._progress = env, progress
+        self.view = StateView(env, camera)
+        """Captures the environment's states."""
+        self.num_views = self.view.num_views
+        """Number of cameras, V."""
+        self._reward = _make_state_reward(encoder, self.num_views)
+        self._queue = make_scoring_queue(lambda device: self._reward, self.view.make_renderer)
+        self._queue.batch_size = min(BATCH, self._queue.batch_size)
+
+    def features(self, states: States | NDArray[np.float64], lengths: Sequence[int] = ()) -> Features:
+        """The features of N states from every camera, float32 (N, V, D).
+
+        An ordered reward needs the `lengths` of the episodes that the states are of, one after the other; its values
+        are made, float32 (N, 1, 1).
+        """
+        every, size, ordered = _as_states(states), self._queue.batch_size, self._queue.info.ordered
+        if not ordered:
+            lengths = [size] * -(-len(every) // size)
+        parts = [every[end - length : end] for end, length in zip(np.cumsum(lengths), lengths, strict=True)]
+        output = self._queue.output if ordered else "features"
+        requests = [Request(part, np.arange(len(part)), output) for part in parts]
+        self._queue.submit(*requests)
+        for request in requests:
+            if error := request.error():
+                raise error
+            self._progress(len(request))
+        made = np.concatenate([request.values for request in requests])
+        return made[:, None, None] if ordered else made
+
+    def black(self, states: States) -> Features | None:
+        """The features of frames of N states if they were black, float32 (N, V, D); None if no frame is seen."""
+        if self._queue.info.sees_states:
+            return None
+        frames = np.zeros_like(self._queue.frames(states))
+        with warnings.catch_warnings():  # of a scene that the model does not know
+            warnings.simplefilter("ignore", UserWarning)
+            if self._queue.info.ordered:
+                return self._reward.continue_episode(frames, None)[0][:, None, None]
+            return self._reward.features(frames)
+
+    def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Draw states from every camera at the environment's own size: uint8 (N, V, H, W, 3)."""
+        return self._queue.frames(_as_states(states), self.view.size)
+
+    def close(self) -> None:
+        """Free the graphics resources."""
+        self._queue.close()
+        self.view.close()
+
+
+def _as_states(states: States | NDArray[np.float64]) -> States:
+    return states if isinstance(states, States) else States(states)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.audit.scene import Scene
+from vlmrm_gym.audit.rewards import Scene
 from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rendering import States
@@ -15,7 +15,7 @@ from vlmrm_gym.rewards.heads import Features
 from vlmrm_gym.rollouts.play import Rollout, check_states, constant_actions, play, random_actions
 
 ROLLOUTS = 8
-"""Rollouts of random actions, as many of constant actions, and half as many of a trained run."""
+"""Rollouts of random actions, and as many of constant actions."""
 STEPS = 100
 """The most steps of a rollout."""
 AROUND = 300
@@ -53,8 +53,6 @@ class Samples:
     rollouts: Sequence[Rollout]
     visited: Sample
     """The states of all rollouts, one after the other."""
-    first: Features
-    """Of the initial state of every rollout."""
     around: Sample | None
     """States that `TaskStates.sample` makes, also called "states around the goal"; None if none can be made."""
     goals: Sample | None
@@ -89,20 +87,11 @@ def count_states() -> int:
 
 
 def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, rollouts: Sequence[Rollout]) -> Samples:
-    """Encode the states that a check looks at.
-
-    Args:
-        settings: What is audited, and how.
-        scene: Encodes them.
-        task: The states of the task; None if states cannot be made.
-        rollouts: The rollouts.
-    """
+    """Encode the states that a check looks at: those of the rollouts, and of the task if states can be made."""
     visited = States.concatenate([rollout.states for rollout in rollouts])
-    success = find_success(settings, task, rollouts, visited.rows)
+    success = _find_success(settings, task, rollouts, visited.rows)
     seen = Sample(visited, scene.features(visited, [len(rollout) for rollout in rollouts]), success)
-    rng = np.random.default_rng(settings.seed)
-    around = None
-    goals: Sample | None = None
+    rng, around, goals = np.random.default_rng(settings.seed), None, None
     if task is not None:
         rows = task.sample(AROUND, rng)
         knows_success = task.has_success_fn and settings.labels is None
@@ -111,18 +100,11 @@ def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, roll
             goals = Sample(States(rows), scene.features(rows), np.full(len(rows), True))
     if goals is None and success is not None and success.any():
         goals = seen[rng.permutation(np.flatnonzero(success))[:GOALS]]
-    return Samples(
-        rollouts=rollouts,
-        visited=seen,
-        first=scene.features(States.concatenate([rollout.initial for rollout in rollouts]), [1] * len(rollouts)),
-        around=around,
-        goals=goals,
-        passed=settings.rollouts is not None,
-    )
+    return Samples(rollouts=rollouts, visited=seen, around=around, goals=goals, passed=settings.rollouts is not None)
 
 
 def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
-    """The rollouts that were passed; else of random actions, of constant actions and of the policies."""
+    """The rollouts that were passed; else of random and of constant actions."""
     env, seed = scene.env, settings.seed
     if settings.rollouts is not None:
         check_states(settings.rollouts, env, scene.view, seed)
@@ -132,14 +114,10 @@ def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
         behaviour, policy = ("constant", constant_actions) if i % 2 else ("random", random_actions)
         act = policy(env.action_space, np.random.default_rng((seed, i)))
         played.append(play(env, scene.view, act, seed=seed + i, steps=STEPS, behaviour=behaviour))
-    for name, make_policy in settings.policies.items():
-        act = make_policy(env)
-        for i in range(ROLLOUTS // 2):
-            played.append(play(env, scene.view, act, seed=seed + 10_000 + i, steps=STEPS, behaviour=name))
     return played
 
 
-def find_success(
+def _find_success(
     settings: AuditSettings, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
     """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Rows = NDArray[np.float64]
 """States, float64 (N, S)."""
-Seed = int | np.random.SeedSequence
-"""What `numpy.random.default_rng` makes a generator from."""
+Scored = tuple[Rows, NDArray[np.float64]]
+"""States, float64 (N, S), and their scores (N,); minus infinity for those that do not fail."""
 
 RUNS = 8
 """How many runs of CMA-ES share the states that a search makes, if none of them ends early."""
@@ -43,7 +43,7 @@ class Failures:
         """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
         if not len(self.states):
             return self.states
-        kept = [self.states[0]]
+        kept: list[NDArray[np.float64]] = []
         spread = _spread(self.states)
         for state in self.states:
             if len(kept) < count and _differs(state[None], kept, spread)[0]:
@@ -59,43 +59,32 @@ def search(
     *,
     dimensions: int,
     evaluations: int,
-    seed: Seed = 0,
+    seed: int | np.random.SeedSequence = 0,
 ) -> Failures:
     """Look for failing states with a high score, by CMA-ES with restarts (Hansen 2016, arXiv 1604.00772).
 
-    Runs of CMA-ES begin in turn at the best of the starts and at the best of all states found so far, each time at one
-    that is distinct from those where earlier runs began. A run varies the offsets that change this state, each with a
-    standard deviation of its own, until it converges or has used its share of the evaluations. States that do not fail
-    are never scored, and rank below all that do.
-
-    Args:
-        score: States, float64 (N, S), to numbers (N,): the reward.
-        is_failure: States, float64 (N, S), to bool (N,): whether they fail the task.
-        starts: float64 (P, S), finite, P at least 1; failing or not.
-        perturb: `(states, offsets)`, float64 (N, S) and (N, D), to changed states, float64 (N, S); must not write to
-            its arguments.
-        dimensions: D, at least 1.
-        evaluations: How many states are looked at, the starts among them: no more than this, at least 1.
-        seed: The same seed gives the same result.
-
-    Returns:
-        Every failing state that was scored. Empty if there was none.
+    Runs of CMA-ES begin in turn at the best of the starts, float64 (P, S), and at the best of all states found so far,
+    each time at one that is distinct from those where earlier runs began. A run varies the D offsets by which `perturb`
+    changes this state, each with a standard deviation of its own, until it converges or has used its share of the
+    `evaluations`, the most states that are looked at, starts included. `score` and `is_failure` map states (N, S) to
+    (N,). States that do not fail are never scored, and rank below all that do. Every failing state is returned.
     """
     import cma  # pyright: ignore[reportMissingImports] (extra "train")
 
-    states = np.array(starts, dtype=np.float64)
     rng = np.random.default_rng(seed)
-    seen: list[tuple[Rows, NDArray[np.float64]]] = []
+    seen: list[Scored] = []
 
     def look_at(states: Rows) -> NDArray[np.float64]:
+        """What CMA-ES minimises, float64 (N,): worse than that of all that fail for what does not."""
         failing = np.asarray(is_failure(states))
         scores = np.full(len(states), -np.inf)
         if failing.any():
             scores[failing] = score(states[failing])
         seen.append((states, scores))
-        return _losses(scores)
+        worst = scores[failing].min() if failing.any() else 0.0
+        return np.where(failing, -scores, 1.0 - worst)
 
-    states = states[:evaluations]
+    states = np.array(starts, dtype=np.float64)[:evaluations]
     look_at(states)
     left = evaluations - len(states)
     population = 4 + int(3 * np.log(max(2, dimensions)))  # Hansen's formula
@@ -125,16 +114,8 @@ def stream(seed: int, part: str) -> np.random.SeedSequence:
     return np.random.SeedSequence([seed, *part.encode()])
 
 
-def _join(seen: Sequence[tuple[Rows, NDArray[np.float64]]]) -> tuple[Rows, NDArray[np.float64]]:
-    """All states, float64 (N, S), and their scores (N,)."""
+def _join(seen: Sequence[Scored]) -> Scored:
     return np.concatenate([states for states, _ in seen]), np.concatenate([scores for _, scores in seen])
-
-
-def _losses(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What CMA-ES minimises, float64 (N,): worse than that of all that fail for what does not."""
-    failing = np.isfinite(scores)
-    worst = scores[failing].min() if failing.any() else 0.0
-    return np.where(failing, -scores, 1.0 - worst)
 
 
 def _next_start(states: Rows, scores: NDArray[np.float64], begun: list[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -19,7 +19,7 @@ from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec
-from vlmrm_gym.rollouts.play import Policy, Rollout
+from vlmrm_gym.rollouts.play import Rollout
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.validation import truncate
 
@@ -36,29 +36,20 @@ class AuditSettings:
     make_env: Callable[[bool | None], gym.Env[Any, Any]]
     """Makes the environment, from `textured`; None: the environment's own."""
     task: Task | None = None
-    """The record of a registered task, if it has one."""
     success_fn: SuccessFunction | None = None
     """In place of the task's own; for MuJoCo environments that are drawn from their states."""
-    policies: Mapping[str, Callable[[gym.Env[Any, Any]], Policy]] = field(default_factory=dict)
-    """By name: policies that are played as well, made from the environment."""
     rollouts: Sequence[Rollout] | None = None
     """In place of new ones; the headline measures are then of them."""
     labels: NDArray[np.bool_] | None = None
-    """bool (N,): which states of these rollouts succeed, one rollout after the other; None: as the task or
-    `success_fn` says."""
-    effort: int = 1
-    """How long the searches are: 1,700 states times this, for each candidate."""
+    """bool (N,): which states of these rollouts succeed; None: as the task or `success_fn` says."""
     seed: int = 0
-    """Of everything that is drawn."""
     device: str = "auto"
-    """Where models run."""
 
     def task_states(self, env: gym.Env[Any, Any], seen: Rows) -> TaskStates | None:
         """What is known of the states, from those of rollouts, float64 (N, S); None if they cannot be made."""
         if self.task is not None and self.task.states is not None and self.success_fn is None:
             return self.task.make_states() if is_drawn_from_states(env) else None
-        model = _drawn_model(env)
-        if model is None:
+        if (model := _drawn_model(env)) is None:
             return None
         from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 
@@ -73,21 +64,22 @@ def find_candidates(
     combine_views: Sequence[str] = ("min",),
     textured: Sequence[bool | None] = (None,),
 ) -> Sequence[Candidate]:
-    """All combinations to compare, those of the first values first. The environment is made once, and nothing scored.
+    """All combinations to compare, those of the first values first; what cannot be used is an `InputError`.
 
-    Args:
-        settings: What is audited. Its success function is called with the environment's initial state.
-        rewards: At least one, by the names that tables show.
-        cameras: Values of `camera`, by the names that tables show.
-        combine_views: See `vlmrm_gym.VLMReward`. A camera with one view has no combinations.
-        textured: Values of `textured`; None: the environment has one look.
-
-    Raises:
-        InputError: The environment, a camera, `combine_views` or the success function cannot be used.
+    The environment is made once, its success function is called with the initial state, and nothing is scored. Rewards
+    and cameras are by the names that tables show. A camera with one view has no combinations.
     """
     with closing(settings.make_env(textured[0])) as env:
         if settings.success_fn is not None:
-            _try_success_fn(settings.success_fn, env, settings.name, settings.seed)
+            if _drawn_model(env) is None:
+                raise InputError(
+                    "`success` is for MuJoCo environments that are drawn from their states. Received "
+                    f"{settings.name}. Label rollouts: vlmrm-gym dataset, then --labels."
+                )
+            env.reset(seed=settings.seed)
+            with closing(StateView(env, pin=False)) as view:
+                view.reset()
+                settings.success_fn(np.stack([view.capture()[0]] * 2))
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
         rewards = {label: with_model(reward, default_model(env)) for label, reward in rewards.items()}
     if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
@@ -112,14 +104,7 @@ def _count_views(env: gym.Env[Any, Any], camera: Any) -> int:
 
 
 def find_success_fn(path: str) -> SuccessFunction:
-    """The user's function from states to success, which raises an `InputError` if it does not keep to the rule.
-
-    Args:
-        path: "package.module:function".
-
-    Raises:
-        InputError: It does not exist.
-    """
+    """The user's function from states to success, which raises an `InputError` if it does not keep to the rule."""
     with as_input_error():
         function = find_callable(path, "success")
     rule = "`success` must map states, float64 (N, S), to bool (N,)"
@@ -134,26 +119,6 @@ def find_success_fn(path: str) -> SuccessFunction:
         return success
 
     return success_fn
-
-
-def _try_success_fn(success_fn: SuccessFunction, env: gym.Env[Any, Any], name: str, seed: int) -> None:
-    """Call the function with the initial state, twice.
-
-    Raises:
-        InputError: The function does not keep to its rule, or states of this environment cannot be made.
-    """
-    state, change = None, None
-    if _drawn_model(env) is not None:
-        env.reset(seed=seed)
-        with closing(StateView(env, pin=False)) as view:
-            view.reset()
-            state, change = view.capture()
-    if state is None or (change is not None and change.frame is not None):
-        raise InputError(
-            "`success` is for MuJoCo environments that are drawn from their states. Received "
-            f"{name}. Label rollouts: vlmrm-gym dataset, then --labels."
-        )
-    success_fn(np.stack([state, state]))
 
 
 def _drawn_model(env: gym.Env[Any, Any]) -> Any:

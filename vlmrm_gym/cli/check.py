@@ -56,7 +56,7 @@ class Check(RewardFlags):
     """MuJoCo only: paper, side, front-side, around, a name or number of the model's cameras, or settings such as
     "{azimuth: 90, distance: 3}"; a list in brackets is one choice with several views. Without it: the task's own"""
     combine_views: Texts = ()
-    """how several views make one reward: min, mean, random or package.module:function (none: min)"""
+    """how several views make one reward: min, mean or package.module:function (none: min)"""
     textured: Literal["yes", "no", "both"] | None = None
     """the look, for tasks that have two"""
     success: str | None = None
@@ -64,12 +64,7 @@ class Check(RewardFlags):
     rollouts: Path | None = None
     """a folder made by `vlmrm-gym dataset`, in place of new rollouts"""
     labels: Path | None = None
-    """a CSV file with the columns episode, step, success, for the steps of --rollouts; or the folder of a dataset, for
-    its labels.csv. Without --rollouts: those of the dataset whose folder the file is in"""
-    run: Path | None = None
-    """the folder of a trained run, whose policy is played as well"""
-    effort: int = 1
-    """how long the search is: 1,700 states times this, for each combination"""
+    """a CSV file with the columns episode, step, success, for the steps of --rollouts"""
     seed: int = 0
     """of everything that is drawn, from 0"""
 
@@ -108,19 +103,12 @@ def _check(command: Check, made_by: str) -> "Report":
     from vlmrm_gym.audit.summary import print_summary
     from vlmrm_gym.cli.console import PlainConsole
     from vlmrm_gym.files import atomic_write
-    from vlmrm_gym.training.evaluation import run_actions
 
-    command = _find_rollouts(command)
-    policies, run = {}, command.run
-    if run is not None:
-        policies[run.name] = lambda env: run_actions(run, env, command.id, trust_code=command.trust_code)
     settings = AuditSettings(
         name=command.id or str(command.env),
         make_env=lambda textured: make_unscored_env(command.id, command.env, textured=textured),
         task=task,
         success_fn=None if command.success is None else find_success_fn(command.success),
-        policies=policies,
-        effort=command.effort,
         seed=command.seed,
         device=command.device,
     )
@@ -134,9 +122,8 @@ def _check(command: Check, made_by: str) -> "Report":
     )
     if not candidates:
         raise InputError('`prompt` must be given: what the agent should do. Pass --prompt "a text".')
-    _say_calls(candidates, settings.effort)
-    name = settings.name.split("/")[-1].replace(":", ".")
-    folder = Path(f"{name}_check") if command.out is None else command.out
+    _say_calls(candidates)
+    folder = command.out or Path(f"{settings.name.split('/')[-1].replace(':', '.')}_check")
     with output_folder(folder, overwrite=command.overwrite):
         settings = replace(settings, **_read_rollouts(command))
         with tqdm(unit=" states", file=sys.stderr, dynamic_ncols=True) as progress:
@@ -153,14 +140,12 @@ def _check(command: Check, made_by: str) -> "Report":
 
 
 def _check_settings(command: Check) -> None:
+    if command.labels is not None and command.rollouts is None:
+        raise InputError("`labels` needs --rollouts, the dataset whose steps it labels. Make one: vlmrm-gym dataset")
     if command.labels is not None and command.success is not None:
         raise InputError("`labels` and `success` cannot both be passed: both say which states succeed. Pass one.")
-    if command.rollouts is not None and command.run is not None:
-        raise InputError("`run` and `rollouts` cannot both be passed. Play the run into the dataset: --policy RUN.")
     for name in ("camera", "combine_views"):
         check_values(name, [str(value) for value in getattr(command, name)], may_be_empty=True)
-    if command.effort < 1:
-        raise InputError(f"`effort` must be an integer of at least 1. Received {command.effort}.")
     if not 0 <= command.seed < 2**31:
         raise InputError(f"`seed` must be from 0 to {2**31 - 1}. Received {command.seed}.")
 
@@ -180,23 +165,6 @@ def _textured(command: Check, task: Task | None) -> Sequence[bool | None]:
     return (None,)
 
 
-def _find_rollouts(command: Check) -> Check:
-    """The command with the dataset that its labels are of, if they lie in its folder, or are named by it."""
-    from vlmrm_gym.datasets.folder import DatasetFolder
-
-    labels = command.labels
-    if labels is None:
-        return command
-    folder = DatasetFolder(labels if labels.is_dir() else labels.parent)
-    if labels.is_dir():
-        command = replace(command, labels=folder.labels)
-    if command.rollouts is None and folder.settings() is not None:
-        command = replace(command, rollouts=folder.path)
-    if command.rollouts is None:
-        raise InputError("`labels` needs --rollouts, the dataset whose steps it labels. Make one: vlmrm-gym dataset")
-    return command
-
-
 def _read_rollouts(command: Check) -> dict[str, Any]:
     """The rollouts and the labels of their states; empty for new rollouts."""
     if command.rollouts is None:
@@ -209,13 +177,13 @@ def _read_rollouts(command: Check) -> dict[str, Any]:
     return {"rollouts": rollouts, "labels": labels}
 
 
-def _say_calls(candidates: "Sequence[Candidate]", effort: int) -> None:
+def _say_calls(candidates: "Sequence[Candidate]") -> None:
     """Say how many requests rewards will make that ask a server."""
     from vlmrm_gym.audit.pipeline import estimate_states
 
     for spec in {id(one.reward): one.reward for one in candidates}.values():
         if isinstance(spec, Endpoint):
-            states = estimate_states([one for one in candidates if one.reward is spec], effort)
+            states = estimate_states([one for one in candidates if one.reward is spec])
             say(
                 f"The check will ask {spec.model} about some {states:,} states: a call each, or {spec.votes} if there "
                 f"are no log probabilities. call_budget: {spec.call_budget or 'none'}.",
@@ -225,18 +193,11 @@ def _say_calls(candidates: "Sequence[Candidate]", effort: int) -> None:
 
 def _write_measures(report: "Report", path: Path) -> None:
     """Write the numbers of the report as JSON."""
-    values = {
-        "subject": report.subject,
-        "command": report.command,
-        "provenance": dict(report.provenance),
-        "table": [
-            {"candidate": row.candidate.settings, "measures": asdict(row.measures), "ranks": row.measures.ranks}
-            for row in report.table
-        ],
-        "exploits": [
-            {"reward": exploit.reward, "failed": dict(exploit.failed)} for exploit in report.exploits.exploits
-        ],
-        "median_success": report.exploits.median_success,
-        "seconds": report.seconds,
-    }
+    table = [
+        {"candidate": row.candidate.settings, "measures": asdict(row.measures), "ranks": row.measures.ranks}
+        for row in report.table
+    ]
+    exploits = [{"reward": one.reward, "failed": dict(one.failed)} for one in report.exploits.exploits]
+    values = {name: getattr(report, name) for name in ("subject", "command", "provenance", "seconds")}
+    values |= {"table": table, "exploits": exploits, "median_success": report.exploits.median_success}
     path.write_text(json.dumps(values, indent=2, default=str), encoding="utf-8")

@@ -5,7 +5,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,11 +18,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 
 
 class ServerError(RuntimeError):
-    """The server answered with an error, after so many requests."""
-
-    def __init__(self, message: str, calls: int) -> None:
-        super().__init__(message)
-        self.calls = calls
+    """The server answered with an error."""
 
 
 class NoLogProbabilities(ServerError):
@@ -30,11 +26,7 @@ class NoLogProbabilities(ServerError):
 
 
 def read_key(key_variable: str | None) -> str:
-    """The key of a server; "none" for a server that needs none.
-
-    Raises:
-        ValueError: The environment variable is not set, or has something else.
-    """
+    """The key of a server; "none" for a server that needs none. A ValueError if the variable has none."""
     key = "none" if key_variable is None else os.environ.get(key_variable, "").strip()
     if not key or not (key.isascii() and key.isprintable()):
         found = "has a character that no key has" if key else "is not set"
@@ -46,16 +38,9 @@ def read_key(key_variable: str | None) -> str:
 
 
 class Client:
-    """Asks a server. Threads may share it.
+    """Asks a server, of an address such as `http://127.0.0.1:8000/v1`, for at most `timeout` seconds a request.
 
-    Args:
-        address: The server, such as `http://127.0.0.1:8000/v1`.
-        key_variable: The environment variable that has the key; None: the server needs none.
-        timeout: Seconds for which a request may take.
-
-    Raises:
-        DependencyNotInstalled: The package `httpcore2` is missing.
-        ValueError: The environment variable is not set.
+    Threads may share it. A missing key is a ValueError, a missing package `DependencyNotInstalled`.
     """
 
     def __init__(self, address: str, key_variable: str | None, timeout: float) -> None:
@@ -67,41 +52,37 @@ class Client:
         self.close = self._connection.close
 
     def create(
-        self, model: str, messages: Sequence[Message], options: Mapping[str, Any], *, retries: int, alternatives: int
+        self,
+        model: str,
+        messages: Sequence[Message],
+        options: Mapping[str, Any],
+        alternatives: int,
+        may_repeat: Callable[[int], bool],
     ) -> Reply:
         """Ask a model. What fails is repeated, after `Retry-After` or longer and longer pauses.
 
-        Args:
-            model: As the server names it.
-            messages: The question.
-            options: Other fields of the request; those of `extra_body` are fields of it, too.
-            retries: How often the request may be repeated.
-            alternatives: Tokens in each place whose log probabilities are asked for; 0: none.
-
-        Raises:
-            NoLogProbabilities: The server refuses log probabilities, or so many.
-            ConnectionError: It cannot be reached, or does not answer in time.
-            ServerError: It answers with an error, or with what is no completion.
+        `options` are other fields of the request; those of `extra_body` are fields of it, too. `alternatives` is how
+        many tokens in each place come with log probabilities, 0 for none. `may_repeat` is called with the number of
+        failures. No reply is a ConnectionError; an error, or what is no completion, a `ServerError`.
         """
         started, fields = time.monotonic(), {**options, **options.get("extra_body", {})}
         fields.pop("extra_body", None)
         fields |= {"model": model, "messages": messages}
         fields |= {"logprobs": True, "top_logprobs": alternatives} if alternatives else {}
         body, headers = json.dumps(fields).encode(), {"Authorization": f"Bearer {self._key}"}
-        calls = 0
+        failures = 0
         while True:
-            calls += 1
             try:
                 reply = read_reply(self._connection.post(headers, body))
                 break
             except Failure as failure:
-                if not failure.again or calls > retries:
-                    raise self._name(failure, calls, time.monotonic() - started, alternatives) from None
-                pause = min(FIRST_PAUSE * 2 ** (calls - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
+                failures += 1
+                if not failure.again or not may_repeat(failures):
+                    raise self._name(failure, failures, time.monotonic() - started, alternatives) from None
+                pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE) * random.uniform(0.75, 1)
                 time.sleep(pause if failure.pause is None else failure.pause)
         text = None if reply.text is None else self._clean(reply.text)
-        seconds = time.monotonic() - started
-        return replace(reply, text=text, model=self._clean(reply.model), calls=calls, seconds=seconds)
+        return replace(reply, text=text, model=self._clean(reply.model), seconds=time.monotonic() - started)
 
     def _name(self, failure: Failure, calls: int, seconds: float, alternatives: int) -> Exception:
         """The error that a failure is, which names the server and what to do."""
@@ -111,14 +92,14 @@ class Client:
                 f"The server at {self.address} could not be reached after {seconds:.0f} s and {calls} attempts: {said}."
             )
         if alternatives and status in (400, 403, 404, 405, 422, 500, 501) and "logprob" in failure.words.lower():
-            return NoLogProbabilities(failure.words, calls)
+            return NoLogProbabilities(failure.words)
         if status == 401:
             said += " Check the key."
         elif status in (400, 404, 415, 422) and re.search(
             r"image|vision|multi-?modal|\bcontent\b", said, re.IGNORECASE
         ):
             said += " If its model takes no images, choose one that does."
-        return ServerError(f"The server at {self.address} {said}", calls)
+        return ServerError(f"The server at {self.address} {said}")
 
     def _clean(self, text: str) -> str:
         """A text of the server's without the key, which servers may repeat."""

@@ -40,12 +40,8 @@ _PACKED = ("gzip", "x-gzip", "deflate")
 class Connection:
     """Connections to a server, which are kept for the next request. Threads may share them.
 
-    Args:
-        url: Where requests are posted.
-        timeout: Seconds for which one may take, from looking up the host's name to the last byte of the reply.
-
-    Attributes:
-        close: Ends the connections, and requests in progress.
+    A request may take `timeout` seconds, from looking up the host's name to the last byte of the reply. `close` ends
+    the connections, and requests in progress.
     """
 
     def __init__(self, url: str, timeout: float) -> None:
@@ -56,11 +52,7 @@ class Connection:
         self.close = weakref.finalize(self, self._pool.close)
 
     def post(self, headers: dict[str, str], body: bytes) -> Response:
-        """Post a request.
-
-        Raises:
-            Failure: The server cannot be reached, or does not answer in time; or its reply is too large or damaged.
-        """
+        """Post a request; a `Failure` without a reply in time, or if it is too large or damaged."""
         self._clock.end = time.monotonic() + self._timeout
         sent = [*_HEADERS, *headers.items()]
         try:

@@ -31,11 +31,9 @@ class Found(NamedTuple):
 
 
 class Options:
-    """The answers to a question.
+    """The answers to a question: the value of each word or digit that is one, in lower case.
 
-    Args:
-        values: The value of each word or digit that is an answer, in lower case.
-        noun: A pattern of what may stand beside an answer, such as "image" in "Image 2".
+    `noun` is a pattern of what may stand beside an answer, such as "image" in "Image 2".
     """
 
     def __init__(self, values: Mapping[str, float], noun: str = "") -> None:
@@ -76,11 +74,9 @@ class Options:
         return Found(self.values[found["answer"]], found.string[found.start("answer") :])
 
     def expect(self, found: Found, tokens: Sequence[Token]) -> float | None:
-        """The expectation over the tokens that could have begun an answer; None where they do not tell.
+        """The expectation over the tokens that could have begun the answer found; None where they do not tell.
 
-        Args:
-            found: The answer in the text.
-            tokens: Of the whole text. What stands before the answer need not be in the text, as thoughts.
+        The tokens are of the whole text. What stands before the answer need not be in the text, as thoughts.
         """
         tokens = list(tokens)
         while tokens and _END_OF_TEXT.fullmatch(tokens[-1].text):

@@ -24,14 +24,10 @@ _BROKEN = ("error", "abort")
 
 
 class Failure(Exception):
-    """No reply, or something else in its place.
+    """No reply, or something else in its place: what the server did, as the end of a sentence.
 
-    Args:
-        said: What happened, as the end of a sentence that begins with the server.
-        status: The HTTP status; None: the server could not be reached, or did not answer in time.
-        again: Whether the next request may succeed.
-        pause: Seconds after which it may, as the server says.
-        words: What the server sent.
+    `status` is that of HTTP, None without a reply in time; `again` says whether the next request may succeed, after the
+    `pause` in seconds that the server names; `words` are what it sent.
     """
 
     def __init__(
@@ -78,17 +74,11 @@ class Reply:
     input_tokens: int | None
     """None: the server does not say, or nothing that can be true."""
     output_tokens: int | None
-    calls: int = 1
-    """Requests that were sent, those that failed included."""
     seconds: float = 0.0
 
 
 def read_reply(response: Response) -> Reply:
-    """Read a completion.
-
-    Raises:
-        Failure: The response is an error, no completion, or one that is broken.
-    """
+    """Read a completion; a `Failure` if the response is an error, no completion, or one that is broken."""
     try:
         content = json.loads(response.body)
     except (ValueError, RecursionError):

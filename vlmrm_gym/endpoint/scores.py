@@ -7,30 +7,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vlmrm_gym.endpoint.spending import SpendingFile
+from vlmrm_gym.database import Database
+from vlmrm_gym.endpoint.session import Budget
+from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.untrusted import parse_json
 
 _APPLICATION_ID = 0x564C4D53
 """Of our files among those of SQLite: "VLMS"."""
-_TABLES = """
-CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, asker TEXT, score REAL, details TEXT, answered_at TEXT);
-"""
+_TABLE = "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, asker TEXT, score REAL, details TEXT, date TEXT);"
 
 
-class ScoresFile(SpendingFile):
-    """Scores of states, and replies in conversations, which have no score, in an SQLite file.
+class ScoresFile(Database):
+    """Scores of states, and replies in conversations, which have no score, in an SQLite file; None: in memory.
 
-    Args:
-        path: The file, made if there is none; None: in memory.
-
-    Raises:
-        FileNotFoundError, OSError, ValueError: As `Database`.
+    Errors are those of `Database`.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        super().__init__(path, _APPLICATION_ID, _TABLES, "file of scores")
+        super().__init__(path, _APPLICATION_ID, _TABLE, "file of scores")
         self.asking = threading.Lock()
         """Held while something is asked that is to be written here."""
+        self._budgets: dict[EndpointSettings, Budget] = {}
+
+    def budget(self, settings: EndpointSettings) -> Budget:
+        """The budget of all in this process that use this file and have equal settings."""
+        return self._budgets.setdefault(settings, Budget(settings.call_budget, settings.token_budget))
 
     def find(self, keys: Sequence[str]) -> dict[str, float | None]:
         """The scores that are known, by their keys; None where there was no answer."""
@@ -50,6 +51,4 @@ class ScoresFile(SpendingFile):
         """Write a score, what asked for it, and what was said."""
         values = (key, asker, score, json.dumps(details), datetime.now(UTC).isoformat())
         with self._transaction():
-            self._connection.execute(
-                "INSERT OR REPLACE INTO scores (key, asker, score, details, answered_at) VALUES (?, ?, ?, ?, ?)", values
-            )
+            self._connection.execute("INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?)", values)

@@ -1,5 +1,6 @@
 """Questions to a server, several at a time, within a budget."""
 
+import math
 import re
 import threading
 import warnings
@@ -8,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
 
-from vlmrm_gym.endpoint.budget import Budget
 from vlmrm_gym.endpoint.client import Client, NoLogProbabilities, ServerError
 from vlmrm_gym.endpoint.messages import Message
 from vlmrm_gym.endpoint.options import Options
@@ -23,19 +23,52 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Asked:
-    """What was asked to answer one question, and what was replied.
+class Budget:
+    """The most requests and tokens, None for any number. Threads share it; calls that are set aside count as spent."""
 
-    Args:
-        reserved: Requests that are set aside for it.
-        may_vote: Whether those of votes are among them.
-    """
+    def __init__(self, calls: int | None, tokens: int | None) -> None:
+        self._max_calls, self._max_tokens = (math.inf if limit is None else limit for limit in (calls, tokens))
+        self._lock = threading.Lock()
+        self.calls = self.tokens = 0
+        """Spent."""
+        self._under_way = self._largest = 0
+        """Number of questions, and the most tokens that one took."""
+
+    def begin(self, calls: int) -> bool:
+        """Set aside the calls of a question; False if they, or as many tokens as the largest took, are too many."""
+        with self._lock:
+            tokens = self.tokens + max(1, (self._under_way + 1) * self._largest)
+            fits = self.calls + calls <= self._max_calls and tokens <= self._max_tokens
+            if fits:
+                self.calls += calls
+                self._under_way += 1
+            return fits
+
+    def add(self) -> bool:
+        """Set aside a further call; False if there is none."""
+        with self._lock:
+            fits = self.calls < self._max_calls
+            self.calls += fits
+            return fits
+
+    def end(self, unused: int, tokens: int) -> None:
+        """End a question that took some tokens, and did not use some of the calls set aside."""
+        with self._lock:
+            self.calls -= unused
+            self.tokens += tokens
+            self._under_way -= 1
+            self._largest = max(self._largest, tokens)
+
+
+class Asked:
+    """What was asked to answer one question, for which requests are set aside, and what was replied."""
 
     def __init__(self, reserved: int, *, may_vote: bool) -> None:
         self.reserved, self.may_vote = reserved, may_vote
+        """Requests that are still set aside, and whether those of votes are among them."""
         self.replies = list[Reply]()
-        self.sent = self.calls = 0
-        """Number of requests, without and with those that were repeated."""
+        self.calls = 0
+        """Number of requests, with those that were repeated."""
 
     @property
     def tokens(self) -> int:
@@ -58,28 +91,18 @@ class Asked:
 class Session:
     """A connection to a server, and what has been found out about it.
 
-    Args:
-        settings: The server, and what may be asked of it.
-        logprobs: Whether log probabilities are wanted: the first reply shows whether there are any.
-
-    Attributes:
-        share: See `Budget.share`.
-        close: Ends the connection.
-
-    Raises:
-        DependencyNotInstalled: The package `httpcore2` is missing.
-        ValueError: There is no key.
+    With `logprobs`, log probabilities are wanted: the first reply shows whether there are any. A missing key is a
+    ValueError, a missing package `DependencyNotInstalled`. `close` ends the connection.
     """
 
-    def __init__(self, settings: EndpointSettings, *, logprobs: bool = True) -> None:
+    def __init__(self, settings: EndpointSettings, budget: Budget | None = None, *, logprobs: bool = True) -> None:
         self._settings = settings
         self._alternatives = NUM_ALTERNATIVES if logprobs else 0
         self._has_logprobs: bool | None = None if logprobs else False
         """None: no reply has shown it yet."""
         self._votes_are_said = self._probed = False
         self._lock = threading.Lock()
-        self._budget = Budget(settings.call_budget, settings.token_budget)
-        self.share = self._budget.share
+        self.budget = budget or Budget(settings.call_budget, settings.token_budget)
         self._client = Client(settings.address, settings.key_variable, settings.timeout)
         self.close = self._client.close
 
@@ -89,25 +112,16 @@ class Session:
         return estimates * votes + (self._has_logprobs is None)
 
     def answer(
-        self,
-        items: Sequence[Item],
-        calls: Callable[[], int],
-        prepare: Callable[[Item], Callable[[Asked], Result]],
+        self, items: Sequence[Item], calls: Callable[[], int], prepare: Callable[[Item], Callable[[Asked], Result]]
     ) -> Iterator[tuple[int, Result]]:
         """Answer questions, several at a time, until the budget is used up: (number of the item, answer), as they come.
 
-        The first question of all is asked alone: it shows whether the server answers, gives log probabilities, and how
-        many tokens a question takes.
+        `calls` says the most requests that the next question takes, if none fails. `prepare` makes of an item the
+        function that asks, which is called in another thread. The first question of all is asked alone: it shows
+        whether the server answers, gives log probabilities, and how many tokens a question takes.
 
-        Args:
-            items: What the questions are about.
-            calls: The most requests that the next question takes, if none fails.
-            prepare: Makes the function that asks, which is called in another thread.
-
-        Raises:
-            ConnectionError: The server cannot be reached, or does not answer in time.
-            RuntimeError: The server answers with an error. What is under way is waited for and yielded before.
-            Exception: Raised by `prepare`, likewise.
+        A server that cannot be reached, or does not answer in time, is a ConnectionError; one that answers with an
+        error a RuntimeError. What is under way is waited for and yielded before.
         """
         waiting, running = deque(enumerate(items)), dict[Future[Result], tuple[int, Asked]]()
         failure: BaseException | None = None
@@ -115,31 +129,28 @@ class Session:
             while True:
                 limit = self._settings.concurrency if self._probed else 1
                 while waiting and failure is None and len(running) < limit:
-                    if not self._budget.begin(reserved := calls()):
+                    if not self.budget.begin(reserved := calls()):
                         break
                     (number, item), asked = waiting.popleft(), Asked(reserved, may_vote=not self._has_logprobs)
                     try:
                         running[start(self._ask, prepare(item), asked)] = number, asked
                     except Exception as error:
-                        self._settle(asked)
+                        self._end(asked)
                         failure = error
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     number, asked = running.pop(future)
-                    self._settle(asked)
+                    self._end(asked)
                     if error := future.exception():
                         failure = failure or error
                     else:
                         yield number, future.result()
         finally:  # the caller may stop before the end, or fail
             for _, asked in running.values():
-                self._settle(asked)
+                self._end(asked)
         if failure is not None:
             raise failure
-
-    def _settle(self, asked: Asked) -> None:
-        self._budget.end(asked.reserved - asked.sent, asked.calls, asked.tokens)
 
     def _ask(self, question: Callable[[Asked], Result], asked: Asked) -> Result:
         try:
@@ -147,46 +158,40 @@ class Session:
         finally:
             self._probed = True
 
-    def _reserve(self, asked: Asked, calls: int = 1) -> int:
-        """Set further calls aside for a question, as many as there are: their number."""
-        lent = self._budget.lend(calls)
-        asked.reserved += lent
-        return lent
+    def _end(self, asked: Asked) -> None:
+        unused, asked.reserved = asked.reserved, 0
+        self.budget.end(unused, asked.tokens)
+
+    def _reserve(self, asked: Asked) -> bool:
+        """Set a further call aside for a question; False if there is none."""
+        fits = self.budget.add()
+        asked.reserved += fits
+        return fits
 
     def send(self, messages: Sequence[Message], asked: Asked) -> Reply:
-        """Send a request. Call this inside of a question.
-
-        Raises:
-            ConnectionError, RuntimeError: As `answer`.
-        """
+        """Send a request, inside of a question. Errors are those of `answer`."""
         settings = self._settings
+
+        def may_repeat(failures: int) -> bool:
+            repeats = failures <= settings.retries and self.budget.add()
+            asked.calls += repeats
+            return repeats
+
         while True:
             alternatives = self._alternatives
-            if asked.sent >= asked.reserved and not self._reserve(asked):
-                raise ServerError(f"{settings.used_up} by requests that the server refused.", 0)
-            asked.sent += 1
-            retries = self._budget.lend(settings.retries)
-            used = 1 + retries
+            if not asked.reserved and not self._reserve(asked):
+                raise ServerError(f"{settings.used_up} by requests that the server refused.")
+            asked.reserved -= 1
+            asked.calls += 1
             try:
-                reply = self._client.create(
-                    settings.model, messages, settings.request, retries=retries, alternatives=alternatives
-                )
-                used = reply.calls
+                reply = self._client.create(settings.model, messages, settings.request, alternatives, may_repeat)
                 break
             except NoLogProbabilities as error:
-                used = error.calls
                 self._ask_for_fewer(alternatives, str(error), asked)
-            except ServerError as error:
-                used = error.calls
-                raise
-            finally:
-                asked.calls += used
-                self._budget.give_back(1 + retries - used)
         if settings.token_budget is not None and reply.input_tokens is None:
             raise ServerError(
                 f"`token_budget` needs a server that counts tokens. {self._client.address} says no number of them that "
-                "can be true. Pass `call_budget`.",
-                0,
+                "can be true. Pass `call_budget`."
             )
         if self._has_logprobs is None and reply.text is not None:
             self._has_logprobs = reply.tokens is not None
@@ -209,17 +214,9 @@ class Session:
                 self._has_logprobs = None if fewer else False
 
     def estimate(self, messages: Sequence[Message], asked: Asked, options: Options) -> float | None:
-        """The expectation of an answer: over its tokens, or over `votes` replies if there are no log probabilities.
+        """The expectation of an answer to a question; None if nothing was an answer.
 
-        Fewer votes are asked for where the budget ends.
-
-        Args:
-            messages: The question.
-            asked: Where replies are added.
-            options: The answers, and their values.
-
-        Returns:
-            The expectation; None if nothing was an answer.
+        Over its tokens, or over `votes` replies if there are no log probabilities; fewer where the budget ends.
         """
         votes = list[float]()
         for number in range(self._settings.votes):

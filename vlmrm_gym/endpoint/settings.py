@@ -54,8 +54,8 @@ class EndpointSettings:
     """Other fields of each request, such as {"temperature": 0, "max_completion_tokens": 300}. In files only those of
     `SAMPLING` are free."""
     call_budget: int | None = undecisive(None)
-    """The most requests, over all that share a file of answers; None: any number. No question is begun that might not
-    be finished."""
+    """The most requests of all environments with an equal reward in this process, or of one labeler; None: any number.
+    No question is begun that might not be finished."""
     token_budget: int | None = undecisive(None)
     """The most tokens, in and out, likewise. A question is taken to need as many as the largest before it."""
     concurrency: int = undecisive(8)

@@ -36,8 +36,6 @@ def ask(
             return ask(labeler, pairs, file, progress=progress)
     known, answered = file.find(labeler.identity, pairs), dict[str, Answer]()
     missing = list({pair.key: pair for pair in pairs if pair.key not in known}.values())
-    if hasattr(labeler, "share_budget"):
-        labeler.share_budget(None if file.path is None else file)
     for number, answer in labeler.answers(missing) if missing else ():
         pair = missing[number]
         if answer is None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from vlmrm_gym import __version__
 from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.endpoint.spending import SpendingFile
+from vlmrm_gym.database import Database
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.untrusted import parse_json
 from vlmrm_gym.validation import is_finite, short_repr
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
     second: Place
 
 
-class AnswersFile(SpendingFile):
+class AnswersFile(Database):
     """Answers about one prompt, in an SQLite file. Several processes of one host may share it.
 
     >>> with AnswersFile() as file:

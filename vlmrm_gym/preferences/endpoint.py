@@ -1,4 +1,4 @@
-"""Answers by a vision-language model behind an OpenAI-compatible server."""
+"""Answers by a vision-language model behind an OpenAI-compatible server, and what it is asked about a pair."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,54 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vlmrm_gym.endpoint.messages import encode, without_thinking
+from vlmrm_gym.endpoint.messages import Message, ask_about, encode, without_thinking
+from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.endpoint.spending import SpendingFile
 from vlmrm_gym.identity import undecisive
-from vlmrm_gym.preferences import endpoint_prompts as prompts
 from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import montage, spread
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import check_positive_integer, check_size, is_number
+
+INTRODUCTION = (
+    "You compare two images of a scene, Image 1 and Image 2, with respect to a goal. The goal is: {prompt}\n"
+    "An image may be a row of moments, in the order of time from left to right, or a column of views of one moment: "
+    "then compare the last moment."
+)
+DESCRIBE = (
+    "Look at each image. Describe what matters for the goal: what is where, and how far each image is from the goal. "
+    "Then say in what respect the two images differ."
+)
+QUESTION = (
+    "In which of the two images is the goal closer to being reached? Answer with one digit and nothing else: 1 for "
+    "Image 1, 2 for Image 2, 0 if both are equally close or it cannot be told."
+)
+JUDGE = (
+    "Two images of a scene, Image 1 and Image 2, were described as follows:\n\n{description}\n\nThe goal is: {prompt}\n"
+)
+_FIRST, _SECOND, _NEITHER = (
+    ("1", "a", "first", "1st", "one"),
+    ("2", "b", "second", "2nd", "two"),
+    ("0", "-1", "neither"),
+)
+OPTIONS = Options(
+    dict.fromkeys(_FIRST, 0.0) | dict.fromkeys(_SECOND, 1.0) | dict.fromkeys(_NEITHER, 0.5),
+    noun=r"(?:image|picture|frame|option|choice|number|no\.?|#)",
+)
+"""0 Image 1, 1 Image 2, 0.5 neither."""
+
+
+def show_pair(prompt: str, images: Sequence[bytes], request: str) -> list[Message]:
+    """Two PNG images, and a request."""
+    shown = [(f"Image {number}:", image) for number, image in enumerate(images, 1)]
+    return ask_about(INTRODUCTION.format(prompt=prompt), shown, request)
+
+
+def judge(prompt: str, description: str) -> list[Message]:
+    """The question, about images that were described: text alone."""
+    return [{"role": "user", "content": JUDGE.format(description=description, prompt=prompt) + QUESTION}]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +116,6 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if num_answered < len(pairs):
             say(f"{self.used_up}: {len(pairs) - num_answered} of {len(pairs)} pairs were not asked.")
 
-    def share_budget(self, file: SpendingFile | None) -> None:
-        """Count what all spend that share a file of answers; None: what this spends."""
-        self._session.share(file, self.identity)
-
     def close(self) -> None:
         """End the connection."""
         if (session := vars(self).pop("_session", None)) is not None:
@@ -116,11 +149,11 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         """The probability that the second of two images is closer to the goal; None if there is no answer."""
         session = self._session
         if self.stages == 2:
-            show = prompts.show_pair(prompt, files, prompts.DESCRIBE)
+            show = show_pair(prompt, files, DESCRIBE)
             described = session.send(show, asked)
             if described.text is None or not (description := without_thinking(described.text)):
                 return None
-            found = prompts.OPTIONS.parse(session.send(prompts.judge(prompt, description), asked))
+            found = OPTIONS.parse(session.send(judge(prompt, description), asked))
             return None if found is None else found.value
-        question = prompts.show_pair(prompt, files, prompts.QUESTION)
-        return session.estimate(question, asked, prompts.OPTIONS)
+        question = show_pair(prompt, files, QUESTION)
+        return session.estimate(question, asked, OPTIONS)

@@ -1,24 +1,31 @@
-"""`EndpointReward`: asks a server about the states that it has not been asked about."""
+"""`EndpointReward`: asks a server about the states that it has not been asked about; and what it asks."""
 
 import hashlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.endpoint.messages import encode
+from vlmrm_gym.endpoint.messages import Message, ask_about, encode
+from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
-from vlmrm_gym.rewards.endpoint_questions import make_options, make_question
 from vlmrm_gym.validation import short_repr
 
+INTRODUCTION = "You look at a scene, and judge whether a goal is reached. The goal is: {prompt}"
+SEVERAL = "\nThe images show the same moment from different sides. Judge by all of them together."
+IS_REACHED = "Is the goal reached? Answer with one word and nothing else: yes or no."
+RATE = (
+    "How near is the goal to being reached? Answer with one digit and nothing else: from 0, nothing of it is reached, "
+    "to {top}, it is reached completely."
+)
 _MANY = 10
 """Answers that cannot be read that are an error, if they are more than a tenth."""
 
@@ -29,15 +36,24 @@ def _open_scores(path: Path | None, process: int) -> ScoresFile:
     return ScoresFile(path)
 
 
+def make_options(classes: int | None) -> Options:
+    """The answers, and the reward of each, from 0 to 1: yes and no, or digits."""
+    if classes is None:
+        return Options({"no": 0.0, "yes": 1.0})
+    return Options({str(digit): digit / (classes - 1) for digit in range(classes)})
+
+
+def make_question(prompt: str, views: Sequence[bytes], classes: int | None) -> list[Message]:
+    """The question about a state, with a PNG image of each view; `classes` are those of a rating, None yes or no."""
+    introduction = INTRODUCTION.format(prompt=prompt) + (SEVERAL if len(views) > 1 else "")
+    request = IS_REACHED if classes is None else RATE.format(top=classes - 1)
+    return ask_about(introduction, [(f"Image {number}:", view) for number, view in enumerate(views, 1)], request)
+
+
 class EndpointReward:
     """Scores states by asking a server. Answers and budget are shared by all equal ones in this process.
 
-    Args:
-        settings: Whom to ask. Its fields that decide answers tell those of different rewards apart.
-        prompt, classes, every, size, answers: As those of `Endpoint`.
-
-    Raises:
-        DependencyNotInstalled, FileNotFoundError, ValueError: As `Endpoint.build`.
+    `settings` is the `Endpoint`: whom to ask. Errors are those of `Endpoint.build`.
     """
 
     multi_view = True
@@ -56,11 +72,11 @@ class EndpointReward:
         self._answers, self.every = answers, every
         self._identity = settings.identity
         self._options = make_options(classes)
-        self._session = Session(settings)
-        path = None if answers is None else Path(answers).absolute()
-        self._scores = _open_scores(path, os.getpid())
-        self._session.share(self._scores, self._identity)
+        self._scores = _open_scores(None if answers is None else Path(answers).absolute(), os.getpid())
+        self._session = Session(settings, self._scores.budget(settings))
         self._num_answers = self._num_unreadable = 0
+        self._unreadable = ""
+        """The newest answer that cannot be read."""
         self.microbatch_size = 4 * settings.concurrency
         self.batch_size = self.microbatch_size * every
 
@@ -70,24 +86,16 @@ class EndpointReward:
         return fixed_size(self._size)
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states.
+        """Rewards of states, uint8 (B, V, H, W, 3), RGB: float32 (B,), from 0 to 1.
 
-        Args:
-            frames: uint8 (B, V, H, W, 3), RGB.
-
-        Returns:
-            float32 (B,), from 0 to 1.
-
-        Raises:
-            InputError: The budget is used up, the server fails, or its answers cannot be read.
+        An `InputError` if the budget is used up, the server fails, or its answers cannot be read.
         """
         keys = [self._make_key(views) for views in frames]
         with self._scores.asking, as_input_error(ConnectionError, RuntimeError):
             known = self._scores.find(keys)
             if new := {key: views for key, views in zip(keys, frames, strict=True) if key not in known}:
                 known |= self._ask(new)
-        rewards = (known[key] for key in keys)
-        return np.array([0.0 if reward is None else reward for reward in rewards], dtype=np.float32)
+        return np.array([known[key] or 0.0 for key in keys], dtype=np.float32)
 
     def _make_key(self, views: NDArray[np.uint8]) -> str:
         digest = hashlib.sha256(f"{self._identity}{views.shape}".encode())
@@ -96,20 +104,20 @@ class EndpointReward:
 
     def _ask(self, new: dict[str, NDArray[np.uint8]]) -> dict[str, float | None]:
         """Ask about states by their keys: their rewards, None where an answer cannot be read."""
-        keys, found, text = list(new), dict[str, float | None](), ""
+        found = dict[str, float | None]()
 
-        def prepare(key: str) -> Callable[[Asked], tuple[float | None, Asked]]:
-            return lambda asked: (self._estimate(new[key], asked), asked)
+        def prepare(key: str) -> Callable[[Asked], tuple[str, float | None, Asked]]:
+            return lambda asked: (key, self._estimate(new[key], asked), asked)
 
-        for number, (reward, asked) in self._session.answer(keys, lambda: self._session.calls(1), prepare):
-            self._scores.write(keys[number], self._identity, reward, asked.details)
-            found[keys[number]] = reward
+        for _, (key, reward, asked) in self._session.answer(list(new), lambda: self._session.calls(1), prepare):
+            self._scores.write(key, self._identity, reward, asked.details)
+            found[key] = reward
             self._num_answers += 1
             if reward is None:
                 self._num_unreadable += 1
-                text = asked.details["texts"][-1]
+                self._unreadable = asked.details["texts"][-1]
         if None in found.values():
-            self._report_unreadable(text)
+            self._report_unreadable()
         if missing := len(new) - len(found):
             kept = "in memory" if self._answers is None else f"in {self._answers}"
             raise InputError(
@@ -122,11 +130,11 @@ class EndpointReward:
         question = make_question(self._prompt, [encode(view) for view in views], self._classes)
         return self._session.estimate(question, asked, self._options)
 
-    def _report_unreadable(self, text: str) -> None:
+    def _report_unreadable(self) -> None:
         """Warn of answers that cannot be read, or raise an InputError if there are many."""
         said = (
             f"{self._num_unreadable} of {self._num_answers} answers of {self._settings.model} are none of "
-            f"{', '.join(self._options.values)}, such as {short_repr(text)}."
+            f"{', '.join(self._options.values)}, such as {short_repr(self._unreadable)}."
         )
         if self._num_unreadable >= max(_MANY, self._num_answers / 10):
             raise InputError(f"{said} Choose another `model`, or let it answer at length by `request`.")

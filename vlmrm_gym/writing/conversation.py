@@ -31,7 +31,6 @@ class Conversation:
         self._identity = settings.identity
         self._session = Session(settings, logprobs=False)
         self._replies = ScoresFile(replies)
-        self._session.share(self._replies, self._identity)
         self._messages = list[Message]()
 
     def ask(self, question: Sequence[Message]) -> tuple[str | None, bool]:
@@ -50,9 +49,8 @@ class Conversation:
 
     @property
     def spending(self) -> str:
-        """What was spent on the conversations in the file of replies with this model and these settings."""
-        calls, tokens = self._replies.spent(self._identity)
-        return f"{calls:,} requests and {tokens:,} tokens"
+        """What was spent on this conversation."""
+        return f"{self._session.budget.calls:,} requests and {self._session.budget.tokens:,} tokens"
 
     def write(self, folder: Path) -> Path:
         """Write what was said as conversation.md, and its images, into a folder."""

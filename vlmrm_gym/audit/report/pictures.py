@@ -16,20 +16,14 @@ QUALITY = 85
 
 
 def embed(frame: NDArray[np.uint8], side: int, alt: str) -> Markup:
-    """A frame as an element of HTML that holds the picture, as JPEG.
-
-    Args:
-        frame: RGB, uint8 (H, W, 3).
-        side: The longest height or width in pixels; larger frames are scaled.
-        alt: What it shows.
-    """
+    """A frame, RGB, uint8 (H, W, 3), as an element of HTML: a JPEG of at most `side` pixels in height and width."""
     from PIL import Image
 
     picture = Image.fromarray(frame)
     picture.thumbnail((side, side), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=QUALITY, optimize=True)
-    return _element("jpeg", file.getvalue(), *picture.size, alt)
+    return _make_element("jpeg", file.getvalue(), *picture.size, alt)
 
 
 def draw_landscape(landscape: Landscape) -> Markup:
@@ -48,9 +42,8 @@ def draw_landscape(landscape: Landscape) -> Markup:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=160)
     ends = (f"{label} from {rewards[0]:.3g} to {rewards[-1]:.3g}" for label, rewards in landscape.curves.items())
-    return _element(
-        "png", file.getvalue(), 500, 350, f"{landscape.title}: the reward over {landscape.axis}; " + ", ".join(ends)
-    )
+    alt = f"{landscape.title}: the reward over {landscape.axis}; {', '.join(ends)}"
+    return _make_element("png", file.getvalue(), 500, 350, alt)
 
 
 def goal_spans(positions: NDArray[np.float64], goal: NDArray[np.bool_]) -> list[tuple[float, float]]:
@@ -60,6 +53,6 @@ def goal_spans(positions: NDArray[np.float64], goal: NDArray[np.bool_]) -> list[
     return [(float(edges[first]), float(edges[end])) for first, end in changes.reshape(-1, 2)]
 
 
-def _element(kind: str, content: bytes, width: int, height: int, alt: str) -> Markup:
+def _make_element(kind: str, content: bytes, width: int, height: int, alt: str) -> Markup:
     uri = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return Markup('<img src="{}" width="{}" height="{}" alt="{}">').format(uri, width, height, alt)
