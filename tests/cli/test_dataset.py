@@ -21,7 +21,7 @@ from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli import main
 from vlmrm_gym.datasets.labels import read_dataset
 from vlmrm_gym.media.drawing import STRIP
-from vlmrm_gym.media.videos import read_layout
+from vlmrm_gym.media.frames import read_layout
 from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.tasks import TASKS
 

@@ -1,0 +1,95 @@
+"""Segments of a dataset's episodes: what `vlmrm-gym label` asks about, and `vlmrm-gym fit` learns from."""
+
+from contextlib import ExitStack, closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from gymnasium.error import DependencyNotInstalled
+from numpy.typing import NDArray
+
+from vlmrm_gym.capture import StateView
+from vlmrm_gym.datasets.labels import read_dataset, read_settings
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.preferences.answers_file import Asked
+from vlmrm_gym.preferences.pairs import Pair, Side
+from vlmrm_gym.preferences.segments import grade_of_task, make_side
+from vlmrm_gym.rendering.drawing import Drawings
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
+from vlmrm_gym.rollouts.play import check_states
+from vlmrm_gym.validation import short_repr
+
+
+class DatasetSegments:
+    """Pairs of segments of a dataset that `vlmrm-gym dataset` made, and the environment that draws them.
+
+    `camera` is that of the dataset, if it is None. Without `trust_code`, a dataset whose settings name code is refused.
+    """
+
+    def __init__(self, folder: Path, camera: Any = None, *, trust_code: bool = False) -> None:
+        settings = read_settings(folder)
+        self.folder, self.id, function = folder, settings["id"], settings["env"]
+        if not trust_code and ":" in (function or self.id.removeprefix("vlmrm_gym:")):
+            raise InputError(
+                f"The dataset {folder} names code that would be run. Received {short_repr(function or self.id)}. If "
+                "you trust it, pass --trust-code."
+            )
+        self.camera = settings["camera"] if camera is None else camera
+        self.task = None if self.id is None else find_named_task(self.id)
+        self.name, self._grade, self._rollouts = self.id or function, grade_of_task(self.task), read_dataset(folder)
+        with ExitStack() as opened:
+            self.env = opened.enter_context(closing(make_unscored_env(self.id, function)))
+            with as_input_error(DependencyNotInstalled):
+                self.view = opened.enter_context(closing(StateView(self.env, self.camera)))
+            check_states(self._rollouts, self.env, self.view)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._opened.close()
+
+    @cached_property
+    def _drawings(self) -> Drawings:
+        renderer = self._opened.enter_context(closing(self.view.make_renderer(lambda *own: own)))
+        return self._opened.enter_context(closing(Drawings(renderer)))
+
+    def _draw(self, states: States, size: Any = None, views: Any = None) -> NDArray[np.uint8]:
+        """Draw states at the environment's own size, or another: see `Side`."""
+        return self._drawings.draw(states, size, views)
+
+    def sample(self, count: int, length: int, prompt: str, seed: int) -> list[Pair]:
+        """Draw `count` pairs of `length` states, so that no segment is in two. More of one seed begin with the same."""
+        ends = np.cumsum([max(0, len(rollout) - length + 1) for rollout in self._rollouts])
+        if 2 * count > ends[-1]:
+            raise InputError(
+                f"`pairs` must be at most half of the dataset's segments of {length} states, {ends[-1]:,}. Received "
+                f"{count:,}. Ask about fewer, or record more episodes."
+            )
+        chosen = np.random.default_rng(seed).permutation(ends[-1])[: 2 * count]
+        episodes = np.searchsorted(ends, chosen, side="right")
+        starts = chosen - np.concatenate([[0], ends])[episodes]
+        places = list(zip(episodes.tolist(), starts.tolist(), strict=True))
+        sides, views = [self._side(*place, length) for place in places], f"{self.name} camera={self.camera!r}"
+        pairs = zip(sides[::2], sides[1::2], strict=True)
+        return [Pair(first=first, second=second, prompt=prompt, views=views) for first, second in pairs]
+
+    def find(self, asked: Asked, prompt: str) -> Pair:
+        """The pair that was asked. An InputError if it is not of this dataset."""
+        places, lengths = [place[1:] for place in (asked.first, asked.second)], [len(one) for one in self._rollouts]
+        if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
+            first, second = (self._side(*place) for place in places)
+            pair = Pair(first=first, second=second, prompt=prompt, views=asked.views)
+            if pair.key == asked.pair:
+                return pair
+        raise InputError(
+            f"The answers must be about the dataset {self.folder}. Received some about other states. Pass the dataset "
+            "that was labelled."
+        )
+
+    def _side(self, episode: int, start: int, length: int) -> Side:
+        rollout, steps, where = self._rollouts[episode], slice(start, start + length), (0, episode, start)
+        return make_side(self._draw, self._grade, rollout.states[steps], rollout.task_rewards[steps], where)
