@@ -153,13 +153,10 @@ def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, An
     with as_input_error(TypeError):  # a function of a notebook has no mapping form
         rewards = [to_mapping(getattr(spec, "specification", spec)) for spec in specs.values()]
     flags = asdict(command)
-    for name in ("out", "overwrite", "trust_code", "baseline", "reward", "reward_kwargs"):
+    for name in ("out", "overwrite", "trust_code", "baseline", "model", "reward", "reward_kwargs"):
         del flags[name]
-    baseline = next((reward["baseline"] for reward in rewards if reward.get("baseline")), None)
-    named = {
-        name: list(dict.fromkeys(reward[name] for reward in rewards if name in reward)) for name in ("prompt", "model")
-    }
-    return {**flags, **named, "baseline": baseline, "rewards": rewards, "columns": list(specs)}
+    prompts = list(dict.fromkeys(reward["prompt"] for reward in rewards if "prompt" in reward))
+    return {**flags, "prompt": prompts, "rewards": rewards, "columns": list(specs)}
 
 
 def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str | None, Callable[[int], Policy]]:
@@ -194,12 +191,11 @@ def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, 
 
 def _metadata(folder: DatasetFolder, settings: dict[str, Any]) -> dict[str, Any]:
     """Minari's metadata. The ID is the folder's name where that has the form of one."""
-    subject = settings["id"] or settings["env"]
-    made_up = re.sub(r"[^a-zA-Z0-9]+", "-", f"{subject} {settings['policy']}").strip("-") + "-v0"
+    subject, policy = settings["id"] or settings["env"], settings["policy"]
     return {
-        "dataset_id": folder.dataset_id or made_up,
-        "algorithm_name": settings["policy"],
-        "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {settings['policy']}.",
+        "dataset_id": folder.path.name if folder.has_id else re.sub(r"\W+", "-", f"{subject} {policy}") + "-v0",
+        "algorithm_name": policy,
+        "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {policy}.",
         "rewards": settings["columns"],
         "prompts": settings["prompt"],
     }
@@ -225,5 +221,5 @@ def _print_summary(folder: DatasetFolder, labels: Sequence[str]) -> None:
         say(f"{name}: from {values.min():.3f} to {values.max():.3f}, mean {values.mean():.3f}")
     say(f"Written: {', '.join(str(path) for path in (folder.data, folder.labels, folder.videos) if path.exists())}")
     say(f"Load it: minari.MinariDataset({str(folder.data)!r})")
-    if folder.dataset_id is not None:
-        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")
+    if folder.has_id:
+        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.path.name!r})")

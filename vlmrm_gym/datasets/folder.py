@@ -9,6 +9,7 @@ labels.csv             success of every step, for a person to fill in or to corr
 """
 
 import csv
+import io
 import json
 import os
 import pickle
@@ -18,17 +19,16 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.files import atomic_write, atomic_write_text, check_space, sync
+from vlmrm_gym.files import atomic_write, atomic_write_text, check_space
 from vlmrm_gym.folders import check_folder, make_folder
 from vlmrm_gym.rendering.scene_changes import save_changes
 from vlmrm_gym.rendering.states import States
@@ -51,24 +51,6 @@ _MARGIN = 2**19
 """Room that must be left beside the data, for what HDF5 adds, in bytes."""
 
 
-class _Settings(BaseModel):
-    """The settings that readers use, of those that the command writes."""
-
-    model_config = ConfigDict(strict=True)
-    id: str | None
-    env: str | None
-    policy: str
-    seed: int = Field(ge=0, lt=2**31)
-    columns: list[str]
-    camera: Any
-
-    @model_validator(mode="after")
-    def _names_one_environment(self) -> Self:
-        if bool(self.id) == bool(self.env):
-            raise ValueError("there must be either an `id` or an `env`")
-        return self
-
-
 class DatasetFolder:
     """The folder of a dataset."""
 
@@ -76,21 +58,21 @@ class DatasetFolder:
         self.path, self.labels, self.videos = path, path / "labels.csv", path / "videos"
         self.data = path / "data"
         """The Minari dataset. It exists if the dataset is complete."""
-        self.dataset_id = path.name if re.fullmatch(r"[-_a-zA-Z0-9]+-v\d+", path.name) else None
-        """The folder's name, if Minari can load the dataset by it."""
+        self.has_id = bool(re.fullmatch(r"[-_a-zA-Z0-9]+-v\d+", path.name))
+        """Whether Minari can load the dataset by the folder's name."""
 
     def settings(self) -> dict[str, Any] | None:
-        """The settings of the dataset; None if the folder has none. An InputError if one has another type."""
+        """The settings of the dataset; None if the folder has none. An InputError if readers cannot use one."""
         path = self.path / "settings.json"
         settings = read_json(path) if os.path.lexists(path) else None
         if not isinstance(settings, dict) or settings.get("format") != FORMAT:
             return None
-        try:
-            _Settings.model_validate(settings)
-        except ValidationError as error:
-            wrong = error.errors()[0]
-            name = ".".join(map(str, wrong["loc"])) or "id"
-            raise InputError(f"{path}: `{name}`: {wrong['msg']}. Received {short_repr(wrong['input'])}.") from None
+        settings = {"id": None, "env": None, "camera": None, "policy": "", **settings}
+        texts = [settings[name] for name in ("id", "env", "policy")]
+        if bool(texts[0]) == bool(texts[1]) or not all(isinstance(one, str) for one in texts if one is not None):
+            raise InputError(
+                f"{path}: either `id` or `env` must be a text, and `policy`. Received {short_repr(texts)}."
+            )
         return settings
 
     def check(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -100,13 +82,11 @@ class DatasetFolder:
         present = {path.name for path in self.path.iterdir()} if self.path.exists() else set()
         if before is None and present - {"settings.partial.json"}:
             raise InputError(f"The folder {self.path} has other contents. Choose another --out.")
-        differing = [name for name in now if before is not None and before.get(name) != now[name]]
-        if differing and before is not None and not overwrite:
-            name = differing[0]
+        if before is not None and before != now and not overwrite:
+            name = next(name for name in (*now, *before) if before.get(name) != now.get(name))
             raise InputError(
-                f"The folder {self.path} has a dataset with another `{name}`: {short_repr(before.get(name))}. "
-                f"Received {short_repr(now[name])}. Choose another --out, or pass --overwrite to replace it, its "
-                "labels included."
+                f"The folder {self.path} has a dataset with another `{name}`: {short_repr(before.get(name))}. Received "
+                f"{short_repr(now.get(name))}. Choose another --out, or pass --overwrite to replace it and its labels."
             )
 
     def begin(self, settings: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -141,14 +121,9 @@ class DatasetFolder:
         prompt_rewards: NDArray[np.float32] | None = None,
         video_of: StateView | None = None,
     ) -> None:
-        """Keep a finished episode of T steps.
+        """Keep a finished episode, with `prompt_rewards`, float32 (T + 1, P), of all states by each reward.
 
-        Args:
-            episode: Its number.
-            rollout: The episode.
-            env: The environment, for its spaces.
-            prompt_rewards: float32 (T + 1, P), of all states by each reward.
-            video_of: The view that a video is drawn from; None: there is no video.
+        `env` has the spaces. With `video_of`, a video of what it sees is written.
         """
         from minari.dataset.minari_storage import MinariStorage
 
@@ -167,7 +142,7 @@ class DatasetFolder:
         check_space(unfinished, _MARGIN + len(pickle.dumps(buffer)))
         storage = MinariStorage.new(unfinished, env.observation_space, env.action_space, jpeg_encoding=False)
         storage.update_episodes([buffer])
-        _publish(unfinished, folder)
+        unfinished.replace(folder)
 
     def finish(self, env: gym.Env[Any, Any], spec: EnvSpec | None, metadata: Mapping[str, Any], seed: int) -> None:
         """Make the Minari dataset and the table of labels of all episodes.
@@ -187,14 +162,16 @@ class DatasetFolder:
             warnings.filterwarnings("ignore", "env_spec is not serializable")
             storage = MinariStorage.new(unfinished, env.observation_space, env.action_space, spec, jpeg_encoding=False)
         storage.update_metadata({"minari_version": __version__, **metadata})
-        rows: list[tuple[object, ...]] = [LABELS]
+        table = io.StringIO(newline="")
+        writer = csv.writer(table)
+        writer.writerow(LABELS)
         for number, folder in enumerate(sorted(self.path.glob("episodes/*"))):
             (episode,) = MinariStorage.read(folder).get_episodes([0])
             storage.update_episodes([EpisodeBuffer(**{**episode, "id": number, "seed": seed + number})])
             success = episode["infos"].get("success", [""] * (len(episode["rewards"]) + 1))
-            rows += [(number, step, label) for step, label in enumerate(success[1:])]
-        atomic_write(self.labels, lambda path: _write_table(path, rows))
-        _publish(unfinished, self.data)
+            writer.writerows((number, step, label) for step, label in enumerate(success[1:]))
+        atomic_write(self.labels, lambda path: path.write_bytes(table.getvalue().encode()))
+        unfinished.replace(self.data)
         _remove(self.path / "episodes")
 
     def _episode(self, episode: int) -> Path:
@@ -225,20 +202,14 @@ def _to_buffer(rollout: Rollout, prompt_rewards: NDArray[np.float32] | None) -> 
 
 
 def check_spaces(env: gym.Env[Any, Any]) -> None:
-    """Raise an InputError unless Minari is installed and can store an environment's observations and actions."""
-    try:
-        from minari.serialization import serialize_space
-    except ImportError as error:
-        raise InputError(f'Datasets need Minari: pip install "vlmrm-gym[train]" ({error}).') from error
+    """Raise an InputError unless Minari can store an environment's observations and actions."""
+    from minari.serialization import serialize_space
 
     for name, space in (("observations", env.observation_space), ("actions", env.action_space)):
         try:
             serialize_space(space)
         except NotImplementedError as error:
-            raise InputError(
-                f"Minari cannot store the {name} of this environment: {space}. It stores Box, Discrete, MultiDiscrete, "
-                "MultiBinary, Text, and Dict and Tuple of such. Wrap the environment."
-            ) from error
+            raise InputError(f"Minari cannot store the {name} of this environment: {space}. Wrap it.") from error
 
 
 def _remove(path: Path) -> None:
@@ -254,16 +225,3 @@ def _write(path: Path, write: Any) -> None:
     """Write a file atomically, into a folder that is made."""
     path.parent.mkdir(exist_ok=True)
     atomic_write(path, write)
-
-
-def _publish(unfinished: Path, folder: Path) -> None:
-    """Rename a folder after its files are on the disk."""
-    for path in (*unfinished.iterdir(), unfinished):
-        sync(path)
-    unfinished.replace(folder)
-    sync(folder.parent)
-
-
-def _write_table(path: Path, rows: list[tuple[object, ...]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(rows)

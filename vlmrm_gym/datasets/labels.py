@@ -5,7 +5,6 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +27,6 @@ _NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _VALUES = {"": None, "0": False, "false": False, "1": True, "true": True}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RecordedRollout(Rollout):
-    """An episode of a dataset, of T steps."""
-
-    episode: int
-    """Its number, from 0."""
-    seed: int
-    """The seed of its reset."""
-    rewards: NDArray[np.float64]
-    """float64 (T,): rewards by the first reward; the environment's own if there is none."""
-    prompt_rewards: NDArray[np.float32] | None
-    """float32 (T, P), the rewards by each reward; None if there is none."""
-
-
 def read_settings(folder: Path) -> dict[str, Any]:
     """The settings of a dataset.
 
@@ -52,8 +37,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`.
     """
     found = DatasetFolder(folder)
-    settings = found.settings()
-    if settings is None:
+    if (settings := found.settings()) is None:
         raise InputError(f"{folder} is not a folder that `vlmrm-gym dataset` made: its settings.json is missing.")
     if not found.data.is_dir():
         raise InputError(f"The dataset {folder} is not complete. Run the command that began it again.")
@@ -63,14 +47,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def check_environment(folder: Path, id: str | None, function: str | None) -> None:
     """Raise an InputError unless a dataset is of an environment: of an ID, or of "package.module:attribute"."""
     settings = read_settings(folder)
-    theirs, ours = (
-        (one or "").removeprefix("vlmrm_gym:") for one in (settings["id"] or settings["env"], id or function)
-    )
+    both = (settings["id"] or settings["env"], id or function or "")
+    theirs, ours = (name.removeprefix("vlmrm_gym:") for name in both)
     if theirs != ours:
         raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
 
 
-def read_dataset(folder: Path) -> list[RecordedRollout]:
+def read_dataset(folder: Path) -> list[Rollout]:
     """Read all episodes of a dataset.
 
     Raises:
@@ -82,7 +65,7 @@ def read_dataset(folder: Path) -> list[RecordedRollout]:
     with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
         number = _check_data(found.data)
         episodes = MinariStorage.read(found.data).get_episodes(range(number))
-        rollouts = [_to_rollout(one, settings, found.scene_changes(one["id"])) for one in episodes]
+        rollouts = [_to_rollout(one, settings["policy"], found.scene_changes(one["id"])) for one in episodes]
         if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
             raise ValueError(f"states of all episodes must have the same shape. Received {short_repr(shapes)}")
     return rollouts
@@ -108,18 +91,21 @@ def _check_data(data: Path) -> int:
     return number
 
 
-def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes: Path) -> RecordedRollout:
-    infos = episode["infos"]
-    steps = len(episode["rewards"])
+def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Rollout:
+    infos, steps = episode["infos"], len(episode["rewards"])
 
-    def column(name: str, values: Any, extra: int, kinds: str, dims: int | None = 1) -> NDArray[Any]:
+    def column(name: str, values: Any, extra: int, kinds: str) -> NDArray[Any]:
         array = np.asarray(values)
-        if array.shape[:1] != (steps + extra,) or array.dtype.kind not in kinds or dims not in (None, array.ndim):
+        if (
+            array.shape[:1] != (steps + extra,)
+            or array.dtype.kind not in kinds
+            or (array.ndim > 1) != (name == "state")
+        ):
             raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
         return array
 
-    rows = column("state", infos["state"], 1, "uif", None)
-    if not steps or rows.ndim < 2 or (rows.ndim == 2 and not np.isfinite(rows).all()):
+    rows = column("state", infos["state"], 1, "uif")
+    if not steps or (rows.ndim == 2 and not np.isfinite(rows).all()):
         raise ValueError(f"`state` of episode {episode['id']} must have finite rows. Received {rows.shape}")
     changes = load_changes(scene_changes) if os.path.lexists(scene_changes) else None
     if changes is not None:
@@ -128,16 +114,9 @@ def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes
         check_read(changes)
         if len(changes) != len(rows):
             raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")
-    states = States(rows, changes)
-    success, prompt_rewards = infos.get("success"), infos.get("prompt_rewards")
-    if success is not None:
-        success = column("success", success, 1, "i")[1:] == 1
-    if prompt_rewards is not None:
-        prompt_rewards = column("prompt_rewards", prompt_rewards, 1, "f", 2)[1:]
-        if prompt_rewards.shape[1] != len(settings["columns"]):
-            raise ValueError(f"`prompt_rewards` must have {len(settings['columns'])} columns")
-    return RecordedRollout(
-        behaviour=settings["policy"],
+    states, success = States(rows, changes), infos.get("success")
+    return Rollout(
+        behaviour=policy,
         states=states[1:],
         initial=states[:1],
         observations=episode["observations"],
@@ -145,11 +124,7 @@ def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes
         task_rewards=column("task_reward", infos["task_reward"], 1, "f")[1:],
         terminated=column("terminations", episode["terminations"], 0, "b"),
         truncated=column("truncations", episode["truncations"], 0, "b"),
-        success=success,
-        episode=int(episode["id"]),
-        seed=settings["seed"] + int(episode["id"]),
-        rewards=column("rewards", episode["rewards"], 0, "f"),
-        prompt_rewards=prompt_rewards,
+        success=None if success is None else column("success", success, 1, "i")[1:] == 1,
     )
 
 
