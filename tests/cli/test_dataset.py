@@ -318,7 +318,7 @@ def test_bad_input_ends_with_a_sentence(tmp_path, monkeypatch, capsys):
         ([], "Either an ID or `env` must be given. Received neither"),
         ([CARTPOLE, "--env", "a:b"], "Either an ID or `env` must be given. Received both"),
         (["VLMRM/CartPole-v2"], "Did you mean 'VLMRM/CartPole-v1'?"),
-        (["Dark-v0"], 'must have the render mode "rgb_array"'),
+        (["Dark-v0"], "The environment 'Dark-v0' cannot be used: "),
         (["--env", "test_dataset:Dark", "--steps", "2"], "`env` must be made with render_mode"),
         (["--env", "test_dataset:broken"], "cannot be used: its own bug"),
         (["--env", "test_dataset:Nested"], "`steps` must be given"),

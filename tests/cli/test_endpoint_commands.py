@@ -45,7 +45,7 @@ def test_rollouts_are_recorded(server, flags, tmp_path):
 def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentence(server, flags, tmp_path, capsys):
     with few_states():
         with pytest.raises(SystemExit) as ended:
-            main(["check", CARTPOLE, *flags(call_budget=20), "--out", str(tmp_path / "1")])
+            main(["check", CARTPOLE, *flags(call_budget=20), "--out", str(tmp_path / "check")])
         said = capsys.readouterr().err
         assert ended.value.code == 2
         # 2 x 2 rollouts of 25 steps, 60 states around the goal, 12 goals and 110 of the search
@@ -53,8 +53,13 @@ def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentenc
         assert "call_budget: 20." in said
         assert "The budget of m is used up" in said
         assert server.requests == 20
-        main(["check", CARTPOLE, *flags(), "--out", str(tmp_path / "2")])
-    measures = json.loads((tmp_path / "2" / "measures.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_check_measures_what_a_server_answers(flags, tmp_path):
+    with few_states():
+        main(["check", CARTPOLE, *flags(), "--out", str(tmp_path / "check")])
+    measures = json.loads((tmp_path / "check" / "measures.json").read_text())
     assert measures["table"][0]["measures"]["auc"]["value"] > 0.95
 
 

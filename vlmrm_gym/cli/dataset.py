@@ -81,17 +81,11 @@ def main(arguments: Sequence[str]) -> None:
 def record_dataset(id: str | None = None, **settings: Any) -> Path:
     """Record rollouts with their rewards as a Minari dataset: `vlmrm-gym dataset` as a function.
 
-    Args:
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Dataset`: `record_dataset("VLMRM/CartPole-v1", out="poles", episodes=20)`. A `reward`
-            may also be a specification.
+    The settings are the flags, see `Dataset`: `record_dataset("VLMRM/CartPole-v1", out="poles", episodes=20)`. A
+    `reward` may also be a specification.
 
     Returns:
         The folder, with the dataset in `data`.
-
-    Raises:
-        InputError: A setting, the environment, the policy or the output folder cannot be used.
-        KeyboardInterrupt: Ctrl-C. The finished episodes stay in the folder.
     """
     return _record(Dataset(id, **settings))
 

@@ -87,18 +87,11 @@ def main(arguments: Sequence[str]) -> None:
 def fit(dataset: str | Path, answers: str | Path, *, out: str | Path, **settings: Any) -> Preference:
     """Fit a reward to answers about segments of a dataset: `vlmrm-gym fit` as a function.
 
-    Args:
-        dataset: The folder of the dataset.
-        answers: The file of answers.
-        out: The folder to write.
-        settings: The other flags, see `Fit`: `fit("poles", "answers.db", out="upright", ensemble=5)`.
+    The settings are the flags, see `Fit`: `fit("poles", "answers.db", out="upright", ensemble=5)`. An InputError if the
+    reward predicts held-out answers no better than chance.
 
     Returns:
         The reward's specification; the folder has it as reward.json.
-
-    Raises:
-        InputError: A setting, the dataset, the answers or the output folder cannot be used, or the reward predicts
-            held-out answers no better than chance.
     """
     return _fit(Fit(Path(dataset), Path(answers), Path(out), **settings))
 

@@ -65,15 +65,9 @@ def main(arguments: Sequence[str]) -> None:
 def label(dataset: str | Path, *, labeler: Any, out: str | Path, **settings: Any) -> None:
     """Ask a labeler about pairs of segments of a dataset: `vlmrm-gym label` as a function.
 
-    Args:
-        dataset: The folder of the dataset.
-        labeler: What answers: whatever `vlmrm_gym.preferences.resolve_labeler` takes, such as `GroundTruthLabeler()`.
-        out: The file of answers.
-        settings: The other flags, see `Label`: `label("poles", labeler="human", out="answers.db", pairs=50)`.
-
-    Raises:
-        InputError: A setting, the dataset or the file of answers cannot be used.
-        Exception: Whatever a labeler of one's own raises. The answers so far are in the file.
+    The labeler is whatever `vlmrm_gym.preferences.resolve_labeler` takes, such as `GroundTruthLabeler()`. The other
+    settings are the flags, see `Label`: `label("poles", labeler="human", out="answers.db", pairs=50)`. What a labeler
+    of one's own raises ends it; the answers so far are in the file.
     """
     _label(Label(Path(dataset), labeler, Path(out), **settings))
 

@@ -67,16 +67,11 @@ def main(arguments: Sequence[str]) -> None:
 def score(path: str | Path, **settings: Any) -> Path:
     """Score every frame of a video, or of a folder of pictures: `vlmrm-gym score` as a function.
 
-    Args:
-        path: The video, the folder or one picture.
-        settings: The flags, see `Score`: `score("walk.mp4", prompt=["a kneeling robot", "a robot"], alpha=0.5)`. A
-            `reward` may also be a specification or a callable.
+    The settings are the flags, see `Score`: `score("walk.mp4", prompt=["a kneeling robot", "a robot"], alpha=0.5)`. A
+    `reward` may also be a specification or a callable.
 
     Returns:
         The folder with `FILES`.
-
-    Raises:
-        InputError: The input, a setting or the output folder cannot be used.
     """
     return _score(Score(Path(path), **settings))
 

@@ -9,7 +9,6 @@ from vlmrm_gym.capture.state_view import check_renders
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env
 from vlmrm_gym.rewards.custom import find_callable
-from vlmrm_gym.rollouts.traits import read_traits
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.validation import check_env, short_repr, truncate
 
@@ -35,7 +34,6 @@ def make_unscored_env(
         if task is not None:
             look = {} if textured is None else {"textured": textured}
             return make_base_env(task, episode_length or task.episode_length, **look)
-        read_traits(str(id))
         return make_external_env(str(id), episode_length)
     except Exception as error:  # as may the environment's constructor
         reason = truncate(str(error) or repr(error), 1_000)
