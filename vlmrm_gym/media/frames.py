@@ -3,11 +3,12 @@
 import re
 import subprocess
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby, islice
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +43,14 @@ class Video:
     """A video file that ffmpeg can decode."""
 
     path: Path
+    times: Sequence[float | None]
+    """When each picture is shown, in seconds."""
     size: tuple[int, int]
     """Width and height of its pictures."""
-    times: Sequence[float | None]
-    """When each is shown, in seconds."""
-    layout: Layout | None
-    """What the metadata of a video of this package say of its strip; None without it."""
+    frame_size: tuple[int, int]
+    """Those of the frames without the strip: of the whole picture, if the video was cut or scaled."""
+    note: str | None
+    """A sentence on the strip below the frames, if the video has, or had, one."""
 
     @property
     def count(self) -> int:
@@ -59,23 +62,6 @@ class Video:
         """Frames per second, on average; None if that is not known."""
         first, last = self.times[0] or 0.0, self.times[-1] or 0.0
         return max((self.count - 1) / (last - first), 0.01) if last > first else None
-
-    @property
-    def note(self) -> str | None:
-        """A sentence on the strip below the frames, if the video has, or had, one."""
-        if self.layout is None:
-            return None
-        if self.layout.video_size == self.size:
-            return f"{self.path}: the strip below the frames is left out. Frames of {_by(self.frame_size)} are scored."
-        return (
-            f"{self.path} had a strip below its frames, and its size has changed since, from "
-            f"{_by(self.layout.video_size)} to {_by(self.size)}. Whole pictures are scored. Score the original."
-        )
-
-    @property
-    def frame_size(self) -> tuple[int, int]:
-        """Width and height of the frames without the strip: the whole picture, if the video was cut or scaled."""
-        return self.layout.frame_size if self.layout and self.layout.video_size == self.size else self.size
 
     @classmethod
     def open(cls, path: Path) -> "Video":
@@ -91,32 +77,32 @@ class Video:
             reason = run.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["it has no pictures in it"]
             raise InputError(f"{path} cannot be read: {truncate(reason[0])}. Pass a video, or a folder of pictures.")
         width, height = map(int, headers["dimensions"].split("x"))
-        base = Fraction(headers["tb"])
+        base, size, layout = Fraction(headers["tb"]), (width, height), read_layout(path)
         seconds = [None if one == "NOPTS" else float(int(one) * base) for one in shown]
-        return cls(path, (width, height), seconds, read_layout(path))
+        if layout is None:
+            return cls(path, seconds, size, size, None)
+        if layout.video_size == size:
+            note = f"{path}: the strip below the frames is left out. Frames of {_by(layout.frame_size)} are scored."
+            return cls(path, seconds, size, layout.frame_size, note)
+        note = (
+            f"{path} had a strip below its frames, and its size has changed since, from {_by(layout.video_size)} to "
+            f"{_by(size)}. Whole pictures are scored. Score the original."
+        )
+        return cls(path, seconds, size, size, note)
 
     def frames(self) -> Generator[TimedFrame]:
         """Decode it: each picture once, at its own time; see `frame_size`. An InputError if it is damaged."""
+        import imageio_ffmpeg
+
         (width, height), (frame_width, frame_height) = self.size, self.frame_size
-        options = ["-fps_mode", "passthrough", "-s", f"{width}x{height}", "-pix_fmt", "rgb24", "-f", "rawvideo", "-"]
-        command, size = _ffmpeg(self.path, *options), width * height * 3
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
-            assert process.stdout is not None
-            try:
-                for seconds in self.times:
-                    data = process.stdout.read(size)
-                    if len(data) < size:
-                        raise InputError(f"{self.path} cannot be read to its end.")
-                    frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
-                    yield TimedFrame(frame[:frame_height, :frame_width], seconds)
-            finally:
-                process.kill()
+        options = ["-fps_mode", "passthrough", "-s", f"{width}x{height}"]
+        path, limits = str(self.path.resolve()), [*FFMPEG_LIMITS]
+        decoded = imageio_ffmpeg.read_frames(path, input_params=limits, output_params=options)
+        with reading(self.path, RuntimeError), closing(decoded):
+            next(decoded)  # the header
+            for seconds, data in zip(self.times, decoded, strict=True):
+                frame = np.frombuffer(data, np.uint8).reshape(height, width, 3)
+                yield TimedFrame(frame[:frame_height, :frame_width], seconds)
 
 
 def read_layout(path: Path) -> Layout | None:
@@ -143,8 +129,7 @@ class Pictures:
     paths: Sequence[Path]
     fps: float | None
     """Frames per second, if known."""
-    note: ClassVar[str | None] = None
-    """There is nothing to say, other than of a video."""
+    note: str | None = None
 
     @property
     def count(self) -> int:
