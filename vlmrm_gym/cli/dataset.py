@@ -137,7 +137,15 @@ def _record(command: Dataset) -> Path:
         except (KeyboardInterrupt, OSError):
             say(f"{done} of {command.episodes} episodes are done. The same command records the others.", error=True)
             raise
-        folder.finish(env, _describe_env(command, env, settings), _metadata(folder, settings), command.seed)
+        subject = settings["id"] or settings["env"]
+        metadata = {
+            "dataset_id": folder.dataset_id or re.sub(r"\W+", "-", f"{subject} {name}") + "-v0",
+            "algorithm_name": name,
+            "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {name}.",
+            "rewards": settings["columns"],
+            "prompts": settings["prompt"],
+        }
+        folder.finish(env, _describe_env(command, env, settings), metadata, command.seed)
     _print_summary(folder, settings["columns"])
     return folder.path
 
@@ -183,18 +191,6 @@ def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, 
     return spec
 
 
-def _metadata(folder: DatasetFolder, settings: dict[str, Any]) -> dict[str, Any]:
-    """Minari's metadata. The ID is the folder's name where that has the form of one."""
-    subject, policy = settings["id"] or settings["env"], settings["policy"]
-    return {
-        "dataset_id": folder.path.name if folder.has_id else re.sub(r"\W+", "-", f"{subject} {policy}") + "-v0",
-        "algorithm_name": policy,
-        "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {policy}.",
-        "rewards": settings["columns"],
-        "prompts": settings["prompt"],
-    }
-
-
 def _print_summary(folder: DatasetFolder, labels: Sequence[str]) -> None:
     """Print the numbers of episodes and steps, the fraction of successes, the ranges of rewards, and how to load it."""
     from minari import MinariDataset
@@ -215,5 +211,5 @@ def _print_summary(folder: DatasetFolder, labels: Sequence[str]) -> None:
         say(f"{name}: from {values.min():.3f} to {values.max():.3f}, mean {values.mean():.3f}")
     say(f"Written: {', '.join(str(path) for path in (folder.data, folder.labels, folder.videos) if path.exists())}")
     say(f"Load it: minari.MinariDataset({str(folder.data)!r})")
-    if folder.has_id:
-        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.path.name!r})")
+    if folder.dataset_id is not None:
+        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ from vlmrm_gym.preferences.segments import grade_differences
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.learned import Preference
-from vlmrm_gym.rewards.specification import check_names, to_mapping
+from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.terminal import said_warnings, say
 from vlmrm_gym.validation import check_integer
 
@@ -110,11 +110,8 @@ def _fit(command: Fit) -> Preference:
     kwargs, options = (read_yaml(name, getattr(command, name)) or {} for name in ("reward_kwargs", "options"))
     with as_input_error(TypeError):
         check_integer("seed", command.seed, minimum=0)
-        check_names("a field of the reward", kwargs, [one.name for one in fields(Preference) if one.init])
-        check_names("a field of FitOptions", options, [one.name for one in fields(FitOptions)])
         spec = Preference(**{"prompt": prompt, "model": command.model, "ensemble": command.ensemble, **kwargs})
-        own = {"held_out": command.held_out, "newest_held_out": len(records)}
-        options = FitOptions(**{**own, **options})
+        options = FitOptions(**{"held_out": command.held_out, "newest_held_out": len(records), **options})
     camera = read_yaml("camera", command.camera)
     with (
         output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
@@ -136,15 +133,11 @@ def _fit(command: Fit) -> Preference:
                     spec, model.fingerprint, pairs, records, encode, options, command.seed
                 )
         head_file, reward_file, figures_file = (folder / name for name in FILES)
-        for path in (head_file, reward_file):
+        for path in (head_file, reward_file):  # those of an earlier fit
             path.unlink(missing_ok=True)
         figures |= {
             "labelers": Counter(record.labeler for record in records),
-            "reward": to_mapping(spec),
-            "options": asdict(options),
-            "dataset": str(command.dataset),
-            "answers": str(command.answers),
-            "camera": segments.camera,
+            "command": asdict(command),
             "provenance": read_provenance(
                 weights=f"{model.model.name}, SHA-256 {model.model.digest}", seed=command.seed
             ),

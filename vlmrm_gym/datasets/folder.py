@@ -58,8 +58,8 @@ class DatasetFolder:
         self.path, self.labels, self.videos = path, path / "labels.csv", path / "videos"
         self.data = path / "data"
         """The Minari dataset. It exists if the dataset is complete."""
-        self.has_id = bool(re.fullmatch(r"[-_a-zA-Z0-9]+-v\d+", path.name))
-        """Whether Minari can load the dataset by the folder's name."""
+        self.dataset_id = path.name if re.fullmatch(r"[-_a-zA-Z0-9]+-v\d+", path.name) else None
+        """The folder's name, if Minari can load the dataset by it."""
 
     def settings(self) -> dict[str, Any] | None:
         """The settings of the dataset; None if the folder has none. An InputError if readers cannot use one."""

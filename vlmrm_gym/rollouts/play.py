@@ -98,11 +98,7 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
 
 
 def check_states(rollouts: Sequence[Rollout], env: gym.Env[Any, Any], view: StateView, seed: int = 0) -> None:
-    """See that the states of rollouts, which were read, are of this kind of environment, which is reset.
-
-    Raises:
-        InputError: They are not.
-    """
+    """Raise an InputError unless rollouts that were read are of this kind of environment, which is reset."""
     env.reset(seed=seed)
     view.reset()
     theirs, ours = rollouts[0].states.rows.shape[1:], capture_state(view)[0].shape
