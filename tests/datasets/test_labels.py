@@ -198,14 +198,6 @@ def test_a_dataset_of_a_stranger_has_the_right_types_shapes_and_ranges(change, m
         read_dataset(copied)
 
 
-def test_scenes_that_an_environment_may_change_are_read(folder, tmp_path):
-    copied = shutil.copytree(folder, tmp_path / "poles")
-    fields = {"geom_pos": np.ones((2, 3)), "vis.map.znear": 0.5, "vis.rgba.fog": np.ones(4), "camera.0.fixedcamid": 1}
-    scenes_with(fields)(copied)
-    for change in read_dataset(copied)[0].states.changes:
-        assert change.fields.keys() == fields.keys()
-
-
 def test_reading_a_dataset_makes_no_environment(folder, tmp_path):
     copied, made = tmp_path / "poles", tmp_path / "made"
     shutil.copytree(folder, copied)

@@ -10,7 +10,7 @@ from counting_env import Counting
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
-from vlmrm_gym.rollouts.play import constant_actions, play, random_actions, stack_values
+from vlmrm_gym.rollouts.play import constant_actions, play, random_actions
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.evaluation import run_actions
 from vlmrm_gym.training.run_folder import RunError
@@ -131,18 +131,6 @@ def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is
     assert {int(act(None)) for act in constant} == {5, 6, 7}
     assert all(act(None) == act(None) for act in constant)
     assert [space.sample() for _ in range(5)] == expected
-
-
-def test_values_of_nested_spaces_are_stacked_leaf_by_leaf():
-    space = gym.spaces.Dict(
-        position=gym.spaces.Box(-1, 1, (2,)),
-        pair=gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Text(4))),
-    )
-    stacked = stack_values(space, [space.sample() for _ in range(6)])
-    assert (stacked["position"].shape, stacked["position"].dtype) == ((6, 2), np.float32)
-    numbers, texts = stacked["pair"]
-    assert numbers.shape == (6,)
-    assert isinstance(texts, list)
 
 
 def test_a_run_plays_its_deterministic_policy_in_its_own_environment(cart_pole_run, cartpole, tmp_path):

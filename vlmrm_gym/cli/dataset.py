@@ -3,7 +3,6 @@
 import copy
 import hashlib
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
@@ -15,7 +14,6 @@ import numpy as np
 import tyro
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from vlmrm_gym.capture import StateView
@@ -146,7 +144,16 @@ def _record(command: Dataset) -> Path:
             "prompts": settings["prompt"],
         }
         folder.finish(env, _describe_env(command, env, settings), metadata, command.seed)
-    _print_summary(folder, settings["columns"])
+    from minari import MinariDataset
+
+    data = MinariDataset(folder.data)
+    rewards = np.concatenate([episode.rewards for episode in data])
+    say(f"{data.total_episodes:,} episodes of {data.total_steps:,} steps in all")
+    say(f"rewards: from {rewards.min():.3f} to {rewards.max():.3f}, mean {rewards.mean():.3f}")
+    say(f"Written: {', '.join(str(path) for path in (folder.data, folder.labels, folder.videos) if path.exists())}")
+    say(f"Load it: minari.MinariDataset({str(folder.data)!r})")
+    if folder.dataset_id is not None:
+        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")
     return folder.path
 
 
@@ -189,27 +196,3 @@ def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, 
     views = {name: settings[name] for name in ("camera", "combine_views") if settings[name] is not None}
     spec.kwargs |= {**views, "reward": settings["rewards"][0], "episode_length": settings["steps"]}
     return spec
-
-
-def _print_summary(folder: DatasetFolder, labels: Sequence[str]) -> None:
-    """Print the numbers of episodes and steps, the fraction of successes, the ranges of rewards, and how to load it."""
-    from minari import MinariDataset
-
-    lengths, columns = list[int](), defaultdict[str, list[NDArray[Any]]](list)
-    for episode in MinariDataset(folder.data):  # states can be large
-        lengths.append(len(episode))
-        columns["task reward"].append(episode.infos["task_reward"][1:])
-        for number, label in enumerate(labels):
-            columns[f'"{label}"'].append(episode.infos["prompt_rewards"][1:, number])
-        if "success" in episode.infos:
-            columns["success"].append(episode.infos["success"][1:])
-    say(f"{len(lengths):,} episodes of {min(lengths):,} to {max(lengths):,} steps, {sum(lengths):,} in all")
-    if len(success := columns.pop("success", [])) == len(lengths):
-        say(f"success: {np.concatenate(success).mean():.1%} of the steps")
-    for name, parts in columns.items():
-        values = np.concatenate(parts)
-        say(f"{name}: from {values.min():.3f} to {values.max():.3f}, mean {values.mean():.3f}")
-    say(f"Written: {', '.join(str(path) for path in (folder.data, folder.labels, folder.videos) if path.exists())}")
-    say(f"Load it: minari.MinariDataset({str(folder.data)!r})")
-    if folder.dataset_id is not None:
-        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")
