@@ -126,12 +126,13 @@ def _score_frames(
         writer = csv.writer(file)
         writer.writerow(["frame", "seconds", *(["file"] if names else []), *map(as_cell, labels)])
         for frames in batch(decoded, scorer.microbatch_size):
-            for one, row in zip(frames, scorer(States(np.stack([one.frame for one in frames]))), strict=True):
+            scored = scorer(States(np.stack([one.frame for one in frames])))
+            for one, row in zip(frames, scored, strict=True):
                 number, seconds = len(rewards), "" if one.seconds is None else round(one.seconds, 6)
                 writer.writerow([number, seconds, *names[number : number + 1], *map(str, row)])
                 rewards.append((one.seconds, row))
-                yield one.frame, row
             file.flush()  # what was scored outlives an interruption
+            yield from zip((one.frame for one in frames), scored, strict=True)
             progress.update(len(frames))
 
     try:

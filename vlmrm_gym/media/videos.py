@@ -70,9 +70,10 @@ def write_video(path: str | Path, fps: float, strips: Strips, quality: int = 5) 
     finally:
         if writer is not None:
             writer.close()
-    if writer is not None and not is_gif and _count_frames(path) != count:
-        path.unlink(missing_ok=True)  # imageio does not raise what ffmpeg prints, as on a full disk
-        raise OSError(errno.EIO, "ffmpeg could not write the video, see its message above", str(path))
+        # imageio does not raise what ffmpeg prints, as on a full disk, but at most that its pipe is broken.
+        if writer is not None and not is_gif and _count_frames(path) != count:
+            path.unlink(missing_ok=True)
+            raise OSError(errno.EIO, "ffmpeg could not write the video, see its message above", str(path))
 
 
 def _count_frames(path: Path) -> int | None:
