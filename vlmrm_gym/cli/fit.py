@@ -119,19 +119,19 @@ def _fit(command: Fit) -> Preference:
     ):
         spec, view = with_model(spec, default_model(segments.env)), segments.view
         pairs = [segments.find(one, prompt) for one in asked]
-        with as_input_error(DependencyNotInstalled, OSError, RuntimeError), said_warnings():
+        failures = (DependencyNotInstalled, OSError, RuntimeError)
+        with as_input_error(*failures), said_warnings():
             model: Any = spec.build(command.device)
             reward = StateReward(model, view.num_views, return_features=True)
             queue = make_scoring_queue(lambda device: reward, view.make_renderer)
-            with closing(queue), tqdm(unit=" states", file=sys.stderr) as progress:
+        with closing(queue), tqdm(unit=" states", file=sys.stderr) as progress:
 
-                def encode(states: States) -> NDArray[np.float32]:
-                    progress.update(len(states))
+            def encode(states: States) -> NDArray[np.float32]:
+                progress.update(len(states))
+                with as_input_error(*failures), said_warnings():
                     return queue.features(states)
 
-                head, verdict, figures = fit_answers(
-                    spec, model.fingerprint, pairs, records, encode, options, command.seed
-                )
+            head, verdict, figures = fit_answers(spec, model.fingerprint, pairs, records, encode, options, command.seed)
         head_file, reward_file, figures_file = (folder / name for name in FILES)
         for path in (head_file, reward_file):  # those of an earlier fit
             path.unlink(missing_ok=True)

@@ -41,12 +41,12 @@ def fit_answers(
     """
     numbers = {pair.key: number for number, pair in enumerate(pairs)}
     rows = np.array([numbers[record.pair] for record in records])
-    held_out = np.random.default_rng(seed).permutation(len(pairs))[: round(options.held_out * len(pairs))]
+    order = np.random.default_rng(seed).permutation(len(pairs))
     asked = Comparisons(
         features=np.empty((len(records), 0), dtype=np.float32),
         preferences=np.array([record.answer.preference for record in records], dtype=np.float32),
         confidences=np.array([record.answer.confidence for record in records], dtype=np.float32),
-        held_out=np.isin(rows, held_out),
+        held_out=np.isin(rows, order[: round(options.held_out * len(pairs))]),
     )
     if (obstacle := fitting.find_obstacle(asked, options)) is not None:
         raise InputError(f"The answers cannot be fitted. {obstacle} Ask about more pairs.")
@@ -67,16 +67,17 @@ def fit_answers(
     loss = fitting.fit(head, comparisons, features.reshape(-1, *shape), options, seed)
     verdict = fitting.judge(head, None, comparisons, options)
     held_out = comparisons[comparisons.held_out]
-    right = agreement(fitting.predict(head, held_out.features), grade_differences(pairs)[rows][comparisons.held_out])
+    said = fitting.predict(head, held_out.features)
+    measured = {
+        "answers": len(held_out),
+        "accuracy": verdict.held_out_accuracy,
+        "accuracy_by_grade": agreement(said, grade_differences(pairs)[rows][comparisons.held_out]),
+        "cross_entropy": verdict.held_out_loss,
+        "cross_entropy_of_chance": math.log(2),
+    }
     figures = {
         "accepted": verdict.accepted,
-        "held_out": {
-            "answers": len(held_out),
-            "accuracy": verdict.held_out_accuracy,
-            "accuracy_by_grade": None if math.isnan(right) else right,
-            "cross_entropy": verdict.held_out_loss,
-            "cross_entropy_of_chance": math.log(2),
-        },
+        "held_out": {name: None if math.isnan(figure) else figure for name, figure in measured.items()},
         "fitted": {"answers": len(records) - len(held_out), "cross_entropy": loss},
         "segment_length": lengths.pop(),
     }
