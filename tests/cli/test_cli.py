@@ -126,7 +126,7 @@ def test_ctrl_c_never_prints_a_traceback(config, tmp_path, monkeypatch, capsys):
 
     for command, interrupted in (
         ("train", "vlmrm_gym.cli.train.read_settings"),
-        ("tasks", "vlmrm_gym.cli.tasks.list_tasks"),
+        ("tasks", "vlmrm_gym.cli.tasks.parse"),
     ):
         monkeypatch.setattr(interrupted, interrupt)
         with pytest.raises(SystemExit) as raised:

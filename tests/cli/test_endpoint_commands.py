@@ -1,20 +1,15 @@
 """An endpoint as the reward of commands and files."""
 
-import csv
 import json
 
 import minari
-import numpy as np
 import pytest
 from check_subjects import few_states
-from PIL import Image
-from poles import draw_poles, measure_angle
-from vlm_server import KEY, VLMServer, nearness
+from vlm_server import KEY, VLMServer
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.cli.score import score
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.endpoint_model import _open_scores
 
 CARTPOLE = "VLMRM/CartPole-v1"
@@ -39,18 +34,6 @@ def flags(server):
     return make
 
 
-def test_pictures_are_scored(server, flags, tmp_path):
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    frames = draw_poles(States(np.array([[0.0, 5], [0, 40], [0, 20]])))[:, 0]
-    for number, frame in enumerate(frames):
-        Image.fromarray(frame).save(folder / f"{number}.png")
-    main(["score", str(folder), *flags(), "--no-video", "--out", str(tmp_path / "scores")])
-    with (tmp_path / "scores" / "rewards.csv").open(newline="") as file:
-        values = [float(row["endpoint"]) for row in csv.DictReader(file)]
-    np.testing.assert_allclose(values, [nearness(measure_angle(frame)) for frame in frames], rtol=1e-5)
-
-
 def test_rollouts_are_recorded(server, flags, tmp_path):
     main(["dataset", CARTPOLE, *flags(every=20), "--out", str(tmp_path / "data"), "--episodes", "1", "--steps", "40"])
     (episode,) = minari.MinariDataset(tmp_path / "data" / "data")
@@ -62,7 +45,7 @@ def test_rollouts_are_recorded(server, flags, tmp_path):
 def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentence(server, flags, tmp_path, capsys):
     with few_states():
         with pytest.raises(SystemExit) as ended:
-            main(["check", CARTPOLE, *flags(call_budget=20), "--out", str(tmp_path / "1")])
+            main(["check", CARTPOLE, *flags(call_budget=20), "--out", str(tmp_path / "check")])
         said = capsys.readouterr().err
         assert ended.value.code == 2
         # 2 x 2 rollouts of 25 steps, 60 states around the goal, 12 goals and 110 of the search
@@ -70,8 +53,13 @@ def test_a_check_says_how_much_it_will_ask_and_its_budget_ends_it_with_a_sentenc
         assert "call_budget: 20." in said
         assert "The budget of m is used up" in said
         assert server.requests == 20
-        main(["check", CARTPOLE, *flags(), "--out", str(tmp_path / "2")])
-    measures = json.loads((tmp_path / "2" / "measures.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_check_measures_what_a_server_answers(flags, tmp_path):
+    with few_states():
+        main(["check", CARTPOLE, *flags(), "--out", str(tmp_path / "check")])
+    measures = json.loads((tmp_path / "check" / "measures.json").read_text())
     assert measures["table"][0]["measures"]["auc"]["value"] > 0.95
 
 
@@ -117,37 +105,26 @@ def test_a_run_whose_budget_is_used_up_goes_on_with_a_higher_one(server, tmp_pat
     assert (tmp_path / "run" / "checkpoints" / "0000000080").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("settings", "is_refused"),
-    [
+def test_a_file_that_names_a_server_elsewhere_needs_trust(tmp_path, monkeypatch, capsys):
+    """Whoever wrote it would get the key."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    file, run = tmp_path / "reward.json", tmp_path / "run.yaml"
+    for settings, is_refused in (
         ({"base_url": "https://example.org/v1"}, True),
         ({"key_variable": "AWS_SECRET_ACCESS_KEY"}, True),
         ({"base_url": "http://localhost:1/v1", "key_variable": None}, False),
-        ({}, False),
-    ],
-)
-def test_a_file_that_names_a_server_elsewhere_needs_trust(settings, is_refused, server, tmp_path, capsys):
-    """Whoever wrote it would get the key."""
-    kwargs = {"prompt": "The pole is upright.", "model": "m", **settings}
-    file, run = tmp_path / "reward.json", tmp_path / "run.yaml"
-    file.write_text(json.dumps({"kind": "endpoint", **kwargs}))
-    run.write_text(json.dumps({"env_name": CARTPOLE, "reward": {"name": "endpoint", "kwargs": kwargs}}))
-    said = "names a server that pictures and a key would be sent to.*pass --trust-code"
-    if not is_refused:
-        main(["train", str(run), "--dry-run", "--reward.num-workers", "2"])
-        assert "scored by the process that trains" in capsys.readouterr().out
-        with pytest.raises(InputError, match="no file or folder"):
+    ):
+        kwargs = {"prompt": "The pole is upright.", "model": "m", **settings}
+        file.write_text(json.dumps({"kind": "endpoint", **kwargs}))
+        run.write_text(json.dumps({"env_name": CARTPOLE, "reward": {"name": "endpoint", "kwargs": kwargs}}))
+        said = (
+            "names a server that pictures and a key would be sent to.*pass --trust-code" if is_refused else "no file or"
+        )
+        with pytest.raises(InputError, match=said):
             score(tmp_path / "none.mp4", reward=str(file))
-        return
-    with pytest.raises(InputError, match=said):
-        score(tmp_path / "none.mp4", reward=str(file))
-    with pytest.raises(SystemExit):
-        main(["train", str(run), "--dry-run"])
-    assert "names a server" in capsys.readouterr().err
-    main(["train", str(run), "--dry-run", "--trust-code"])
-
-
-def test_help_lists_the_kind(capsys):
-    with pytest.raises(SystemExit):
-        main(["score", "--help"])
-    assert "endpoint(" in capsys.readouterr().out
+        if is_refused:
+            with pytest.raises(SystemExit):
+                main(["train", str(run), "--dry-run"])
+            assert "names a server" in capsys.readouterr().err
+        main(["train", str(run), "--dry-run", *["--trust-code"] * is_refused])
+        assert "scored by the process that trains" in capsys.readouterr().out

@@ -15,7 +15,7 @@ from vlm_server import KEY, VLMServer
 
 from vlmrm_gym.cli.dataset import record_dataset
 from vlmrm_gym.cli.fit import fit
-from vlmrm_gym.cli.segments import DatasetSegments
+from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.preferences import AnswersFile
 
 PAIRS, CONCURRENCY = 60, 3

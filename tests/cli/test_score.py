@@ -6,8 +6,6 @@ import os
 import signal
 import struct
 import subprocess
-import sys
-import time
 import zlib
 from pathlib import Path
 
@@ -31,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ff
 
 OTHER = "the cart is at the left end of the track"
 BASELINE = "a pole on a cart"
+TINY = ["--model", "tiny", "--prompt", TASK_PROMPT]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +69,13 @@ def column(rows, name):
     return [float(row[name]) for row in rows]
 
 
+def fail(capsys, *arguments):
+    """What a command that ends with exit code 2 says."""
+    with pytest.raises(SystemExit, match="2"):
+        main(list(map(str, arguments)))
+    return capsys.readouterr().err
+
+
 def test_pictures_get_the_rewards_of_every_prompt_and_alpha(pictures, frames, capsys):
     flags = ["--prompt", TASK_PROMPT, "--prompt", OTHER, "--baseline", BASELINE, "--alpha", "0", "0.5", "--fps", "2"]
     main(["score", str(pictures), "--model", "tiny", *flags])
@@ -89,24 +95,9 @@ def test_pictures_get_the_rewards_of_every_prompt_and_alpha(pictures, frames, ca
 
 
 def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
-    encoded = []
-    encode = CLIPReward.encode
+    encoded, encode = [], CLIPReward.encode
     monkeypatch.setattr(CLIPReward, "encode", lambda self, batch: encoded.append(len(batch)) or encode(self, batch))
-    main(
-        [
-            "score",
-            str(video),
-            "--prompt",
-            TASK_PROMPT,
-            "--model",
-            "tiny",
-            "--prompt",
-            OTHER,
-            "--no-video",
-            "--batch-size",
-            "4",
-        ]
-    )
+    main(["score", str(video), *TINY, "--prompt", OTHER, "--no-video", "--batch-size", "4"])
     assert encoded == [4, 2]
     rows = read_table(video.with_name("pole_scores"))
     assert column(rows, "seconds") == [0, 0.25, 0.5, 0.75, 1, 1.25]
@@ -119,7 +110,7 @@ def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
 def test_the_strip_of_our_videos_is_not_scored(name, frames, tmp_path, capsys):
     path = tmp_path / name
     save_video(path, list(frames), [0.9, 0.1, 0.5], title="a plot that would be scored")
-    main(["score", str(path), "--model", "tiny", "--prompt", TASK_PROMPT])
+    main(["score", str(path), *TINY])
     assert "the strip below the frames is left out. Frames of 150 x 100 are scored" in capsys.readouterr().err
     scores = column(read_table(tmp_path / "agent_scores"), TASK_PROMPT)
     reward = CLIPReward("tiny", prompt=TASK_PROMPT)
@@ -130,30 +121,16 @@ def test_the_strip_of_our_videos_is_not_scored(name, frames, tmp_path, capsys):
     assert [one.frame.shape for one in scored_again.frames()] == [(height, width, 3)] * 3
 
 
-@pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # with its plot
-def test_a_video_whose_strip_was_scaled_is_scored_whole_with_a_note(frames, tmp_path, capsys):
-    path, small = tmp_path / "agent.mp4", tmp_path / "small.mp4"
-    save_video(path, list(frames), [0.9, 0.1, 0.5])
-    run_ffmpeg("-i", path, "-vf", "scale=74:86", small)
-    main(["score", str(small), "--model", "tiny", "--prompt", TASK_PROMPT, "--no-video"])
-    assert "its size has changed since, from 150 x 172 to 74 x 86. Whole pictures" in capsys.readouterr().err
-    scores = column(read_table(tmp_path / "small_scores"), TASK_PROMPT)
-    np.testing.assert_allclose(scores, CLIPReward("tiny", prompt=TASK_PROMPT)(iio.imread(small)), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "comment",
-    [
-        "a holiday",
-        '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 101]}}',
-        '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 0]}}',
-    ],
-)
-def test_videos_of_others_are_scored_whole(comment, video, tmp_path):
-    commented = tmp_path / "commented.mp4"
-    run_ffmpeg("-i", video, "-c", "copy", "-metadata", f"comment={comment}", commented)
-    for path in (video, commented):
-        opened = open_frames(path)
+def test_videos_that_were_scaled_or_are_of_others_are_scored_whole(video, frames, tmp_path):
+    ours, other = tmp_path / "agent.mp4", tmp_path / "other.mp4"
+    save_video(ours, list(frames), [0.9, 0.1, 0.5])
+    run_ffmpeg("-i", ours, "-vf", "scale=74:86", other)
+    opened = open_frames(other)
+    assert "its size has changed since, from 150 x 172 to 74 x 86. Whole pictures" in opened.note
+    assert [one.frame.shape for one in opened.frames()] == [(86, 74, 3)] * 3
+    for comment in ("a holiday", '{"vlmrm_gym": {"video_size": [150, 100], "frame_size": [150, 101]}}'):
+        run_ffmpeg("-y", "-i", video, "-c", "copy", "-metadata", f"comment={comment}", other)
+        opened = open_frames(other)
         assert opened.note is None
         assert [one.frame.shape for one in opened.frames()] == [(100, 150, 3)] * 6
 
@@ -175,114 +152,64 @@ def test_each_picture_of_a_variable_frame_rate_is_there_once_at_its_own_time(suf
     np.testing.assert_allclose([float(list(row.values())[-1]) for row in rows], 25 * np.arange(10), atol=4)
 
 
-def test_a_video_is_read_to_its_end_however_slowly(tmp_path):
-    """ffmpeg reports its progress every half a second, in the log that the times of pictures are read from."""
-    path, times = tmp_path / "video.mp4", []
-    imageio.mimwrite(path, [np.full((64, 64, 3), number, np.uint8) for number in range(100)], fps=10)
-    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for the time of a picture"))
-    signal.alarm(30)
-    try:
-        for one in open_frames(path).frames():
-            time.sleep(0.7 if len(times) in (1, 50) else 0)
-            times.append(one.seconds)
-    finally:
-        signal.alarm(0)
-    assert times == pytest.approx(np.arange(100) / 10)
-
-
-@pytest.mark.parametrize("sides", [(16_000, 16_000), (100, 400_000)])
-def test_pictures_that_would_take_memory_are_refused_before_they_are_decoded(sides, tmp_path, monkeypatch):
-    """A picture, and a video: their headers say how many pixels they have."""
+def test_a_picture_that_would_take_memory_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    """Its header says how many pixels it has."""
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda self: pytest.fail("it was decoded"))
-    width, height = sides
-    chunks = [b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(bytes(9))]
-    picture = tmp_path / "large.png"
+    chunks = [b"IHDR" + struct.pack(">IIBBBBB", 16_000, 4_000, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(bytes(9))]
     content = [struct.pack(">I", len(one) - 4) + one + struct.pack(">I", zlib.crc32(one)) for one in chunks]
-    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(content))
-    with pytest.raises(
-        InputError, match=f"at most 33,554,432 pixels. Received {width} x {height}|Image size .* exceeds limit"
-    ):
-        open_frames(picture)
+    (tmp_path / "large.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(content))
+    with pytest.raises(InputError, match=r"at most 33,554,432 pixels\. Received 16000 x 4000"):
+        open_frames(tmp_path / "large.png")
 
 
 def test_a_video_that_would_take_memory_is_refused_before_it_is_decoded(tmp_path):
-    video = tmp_path / "large.avi"
     source = ["-f", "lavfi", "-i", "color=size=8192x4112:rate=1", "-frames:v", "1"]
-    run_ffmpeg(*source, "-c:v", "mjpeg", "-pix_fmt", "yuvj420p", video)
-    started = time.monotonic()
+    run_ffmpeg(*source, "-c:v", "mjpeg", "-pix_fmt", "yuvj420p", tmp_path / "large.avi")
     with pytest.raises(InputError, match=r"at most 33,554,432 pixels\. Received 8192 x 4112"):
-        list(open_frames(video).frames())
-    assert time.monotonic() - started < 5
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("list.mp4", "ffconcat version 1.0\nfile other.png\n", "cannot be read"),
-        ("list.m3u8", "#EXTM3U\n#EXTINF:1,\nother.png\n#EXT-X-ENDLIST\n", "cannot be read"),
-        ("script.png", "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "cannot be read"),
-        ("pipe.mp4", None, "must be a regular file. Received a pipe"),
-        ("pipe.png", None, "must be a regular file. Received a pipe"),
-    ],
-)
-def test_a_file_refers_to_nothing_outside_itself_and_is_no_pipe(name, content, message, frames, tmp_path, capsys):
-    Image.fromarray(frames[0]).save(tmp_path / "other.png")
-    if content is None:
-        os.mkfifo(tmp_path / name)
-    else:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(SystemExit, match="2"):
-        main(["score", str(tmp_path / name), "--prompt", "a"])
-    assert message in capsys.readouterr().err
+        open_frames(tmp_path / "large.avi")
 
 
 def test_control_characters_do_not_reach_the_terminal(pictures, frames, capsys):
-    """Neither those of a prompt, nor those of the file names in errors."""
+    """Neither those of a prompt, nor those of the file names in errors; and those before the damaged one stay."""
     damaged = pictures / "z\x9b31m.png"
     Image.fromarray(frames[0]).save(damaged)
     damaged.write_bytes(damaged.read_bytes()[:200])
     prompt = "\x1b]0;a title\x07 a \x1b[31mpole"
+    flags = ["score", str(pictures), "--model", "tiny", "--prompt", prompt, "--no-video", "--batch-size", "1"]
     with pytest.raises(SystemExit, match="2"):
-        main(["score", str(pictures), "--model", "tiny", "--prompt", prompt, "--no-video"])
+        main(flags)
+    assert len(read_table(pictures.with_name("pictures_scores"))) == 3
     damaged.unlink()
-    main(["score", str(pictures), "--model", "tiny", "--prompt", prompt, "--no-video", "--overwrite"])
+    main([*flags, "--overwrite"])
     output = "".join(capsys.readouterr())
     assert "z\\x9b31m.png cannot be read" in output
     assert '"\\x1b]0;a title\\x07 a \\x1b[31mpole": from' in output
     assert not {"\x07", "\x1b", "\x9b"} & set(output.replace("\x1b[A", ""))  # tqdm's cursor
 
 
-def test_texts_that_a_spreadsheet_would_compute_are_quoted_in_the_table(pictures):
+def test_texts_that_a_spreadsheet_would_compute_or_that_are_no_texts_are_escaped_in_the_table(pictures):
     (pictures / "frame_1.png").rename(pictures / "=1+1.png")
+    (pictures / "frame_2.png").rename(pictures / os.fsdecode(b"\xff.png"))
     prompts = ["=1+1", "+1", "-1", "@SUM(A1)", "1+1"]
-    main(
-        [
-            "score",
-            str(pictures),
-            "--no-video",
-            "--model",
-            "tiny",
-            *(word for prompt in prompts for word in ("--prompt", prompt)),
-        ]
-    )
+    flags = [word for prompt in prompts for word in ("--prompt", prompt)]
+    main(["score", str(pictures), "--no-video", "--model", "tiny", *flags])
     rows = read_table(pictures.with_name("pictures_scores"))
     assert list(rows[0]) == ["frame", "seconds", "file", "'=1+1", "'+1", "'-1", "'@SUM(A1)", "1+1"]
-    assert [row["file"] for row in rows] == ["'=1+1.png", "frame_2.png", "frame_10.png"]
+    assert [row["file"] for row in rows] == ["'=1+1.png", "frame_10.png", r"\udcff.png"]
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # one is cut
 def test_pictures_of_different_sizes_are_scored_as_they_are(pictures, frames):
     small = frames[1][:60]
     Image.fromarray(small).save(pictures / "frame_2.png")
-    main(["score", str(pictures), "--model", "tiny", "--prompt", TASK_PROMPT])
+    main(["score", str(pictures), *TINY])
     rows = read_table(pictures.with_name("pictures_scores"))
     assert [row["seconds"] for row in rows] == [""] * 3
-    assert column(rows, TASK_PROMPT)[1] == pytest.approx(
-        CLIPReward("tiny", prompt=TASK_PROMPT)(small[None])[0], abs=1e-5
-    )
+    expected = CLIPReward("tiny", prompt=TASK_PROMPT)(small[None])[0]
+    assert column(rows, TASK_PROMPT)[1] == pytest.approx(expected, abs=1e-5)
 
 
-def test_after_ctrl_c_the_table_has_what_was_scored(video, monkeypatch, capsys):
+def test_after_ctrl_c_the_table_and_the_video_have_what_was_scored(video, monkeypatch, capsys):
     encode, calls = CLIPReward.encode, []
 
     def interrupted(self, frames):
@@ -293,38 +220,18 @@ def test_after_ctrl_c_the_table_has_what_was_scored(video, monkeypatch, capsys):
 
     monkeypatch.setattr(CLIPReward, "encode", interrupted)
     with pytest.raises(SystemExit) as raised:
-        main(["score", str(video), "--model", "tiny", "--prompt", TASK_PROMPT, "--batch-size", "2"])
+        main(["score", str(video), *TINY, "--batch-size", "2"])
     assert raised.value.code == 130
     assert "rewards of the first 4 frames" in capsys.readouterr().err
     folder = video.with_name("pole_scores")
     assert len(read_table(folder)) == len(iio.imread(folder / "rewards.mp4")) == 4
 
 
-@pytest.mark.parametrize("batch_size", ["1", "64"])
-def test_a_damaged_picture_is_named_and_those_before_it_stay(batch_size, pictures, capsys):
-    damaged = pictures / "frame_10.png"
-    damaged.write_bytes(damaged.read_bytes()[:200])
-    with pytest.raises(SystemExit, match="2"):
-        main(
-            [
-                "score",
-                str(pictures),
-                "--model",
-                "tiny",
-                "--prompt",
-                TASK_PROMPT,
-                "--batch-size",
-                batch_size,
-                "--no-video",
-            ]
-        )
-    assert f"{damaged} cannot be read" in capsys.readouterr().err
-    assert len(read_table(pictures.with_name("pictures_scores"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_bad_settings_end_with_a_sentence(pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("taken").mkdir()
+    Path("file").touch()
+    for flags, message in (
         ([], "`prompt` must be given"),
         (["--prompt", " "], "`prompt` must not be empty"),
         (["--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one. Received 'a', 'a'"),
@@ -333,46 +240,44 @@ def test_a_damaged_picture_is_named_and_those_before_it_stay(batch_size, picture
         (["--prompt", "a", "--out", "taken"], "Pass --overwrite"),
         (["--prompt", "a", "--out", "file"], "`out` must be a folder"),
         (["--prompt", "a", "--out", "pictures", "--overwrite"], "`out` must be a folder of its own"),
-    ],
-)
-def test_bad_settings_end_with_a_sentence(flags, message, pictures, tmp_path, monkeypatch, capsys):
+    ):
+        assert message in fail(capsys, "score", "pictures", *flags)
+        assert not Path("pictures_scores").exists()
+
+
+def test_inputs_that_cannot_be_scored_end_with_a_sentence(frames, video, pictures, tmp_path, monkeypatch, capsys):
+    """Also lists and scripts, which refer to other files."""
     monkeypatch.chdir(tmp_path)
-    Path("taken").mkdir()
-    Path("file").touch()
-    with pytest.raises(SystemExit, match="2"):
-        main(["score", "pictures", *flags])
-    assert message in capsys.readouterr().err
-    assert not Path("pictures_scores").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("absent.mp4", None, "There is no file or folder"),
-        ("text.mp4", b"not a video", "text.mp4 cannot be read"),
-        ("empty.mp4", b"", "empty.mp4 cannot be read"),
-        ("text.png", b"not a picture", "text.png cannot be read"),
-        ("folder/notes.txt", b"", "must have pictures"),
-    ],
-)
-def test_unreadable_inputs_end_with_a_sentence(name, content, message, tmp_path, capsys):
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(SystemExit, match="2"):
-        main(["score", str(path.parent if path.parent != tmp_path else path), "--model", "tiny", "--prompt", "a"])
-    output = capsys.readouterr().err
-    assert message in output
-    assert len(output.splitlines()) == 1
-
-
-def test_more_input_that_is_refused(pictures, video):
-    with pytest.raises(InputError, match="`fps` is for pictures"):
-        open_frames(video, 5.0)
-    Image.fromarray(np.zeros((4, 4), np.uint16)).save(pictures / "deep.png")
-    with pytest.raises(InputError, match=r"deep\.png must have 8 bits per channel"):
-        list(open_frames(pictures).frames())
+    Image.fromarray(frames[0]).save("other.png")
+    Path("empty").mkdir()
+    os.mkfifo("pipe.mp4")
+    os.mkfifo("pipe.png")
+    Path("list.mp4").write_text("ffconcat version 1.0\nfile other.png\n")
+    Path("list.m3u8").write_text("#EXTM3U\n#EXTINF:1,\nother.png\n#EXT-X-ENDLIST\n")
+    Path("script.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n")
+    Path("text.mp4").write_text("not a video")
+    Image.fromarray(np.zeros((4, 4), np.uint16)).save("deep.png")
+    for name, message in (
+        ("absent.mp4", "There is no file or folder"),
+        ("empty", "must have pictures"),
+        ("pipe.mp4", "must be a regular file. Received a pipe"),
+        ("pipe.png", "must be a regular file. Received a pipe"),
+        ("deep.png", "deep.png must have 8 bits per channel"),
+        *((name, f"{name} cannot be read") for name in ("list.mp4", "list.m3u8", "script.png", "text.mp4")),
+    ):
+        output = fail(capsys, "score", name, "--prompt", "a")
+        assert message in output
+        assert len(output.splitlines()) == 1
+    assert "`fps` is for pictures" in fail(capsys, "score", video, "--prompt", "a", "--fps", "5")
+    for reward, message in (
+        ({"kind": "preference", "prompt": "a", "model": "tiny"}, "`reward` has no head yet"),
+        (
+            {"kind": "program", "inputs": "states", "source": "def reward(state):\n    return 1.0"},
+            '`inputs="states"` needs states from which frames can be drawn',
+        ),
+    ):
+        Path("reward.json").write_text(json.dumps(reward))
+        assert message in fail(capsys, "score", pictures, "--reward", "reward.json")
 
 
 def test_overwrite_replaces_results_and_nothing_else(pictures, tmp_path):
@@ -380,20 +285,7 @@ def test_overwrite_replaces_results_and_nothing_else(pictures, tmp_path):
     out.mkdir()
     for name in (*FILES, "notes.txt"):
         (out / name).write_text("old")
-    main(
-        [
-            "score",
-            str(pictures),
-            "--model",
-            "tiny",
-            "--prompt",
-            TASK_PROMPT,
-            "--out",
-            str(out),
-            "--overwrite",
-            "--no-video",
-        ]
-    )
+    main(["score", str(pictures), *TINY, "--out", str(out), "--overwrite", "--no-video"])
     assert sorted(path.name for path in out.iterdir()) == ["notes.txt", "rewards.csv", "rewards.png"]
     assert len(read_table(out)) == 3
     assert (out / "notes.txt").read_text() == "old"
@@ -405,34 +297,9 @@ def test_batches_are_bounded_in_number_and_bytes_and_of_one_size():
     assert shapes == [3, 2, 2, 1]
 
 
-@pytest.mark.parametrize("size", [(64, 64), (2160, 3840), (10_000, 10), (10, 10_000), (401, 601)])
-def test_drawn_sizes_are_even_and_within_limits(size):
-    width, height = drawn_size(*size)
-    assert width % 2 == height % 2 == 0
-    assert MIN_WIDTH <= width <= MAX_SIDE
-    assert 2 <= height <= MAX_SIDE
-
-
-@pytest.mark.parametrize(
-    ("reward", "message"),
-    [
-        ({"kind": "preference", "prompt": "a", "model": "tiny"}, "`reward` has no head yet"),
-        (
-            {"kind": "program", "inputs": "states", "source": "def reward(state):\n    return 1.0"},
-            '`inputs="states"` needs states from which frames can be drawn',
-        ),
-    ],
-)
-def test_a_reward_that_cannot_score_frames_ends_with_a_sentence(reward, message, pictures, tmp_path, capsys):
-    (path := tmp_path / "reward.json").write_text(json.dumps(reward))
-    with pytest.raises(SystemExit, match="2"):
-        main(["score", str(pictures), "--reward", str(path)])
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="names are text elsewhere")
-def test_names_that_are_not_text_are_escaped_in_the_table(pictures):
-    source = sorted(pictures.iterdir())[0]
-    source.rename(pictures / os.fsdecode(b"\xff.png"))
-    main(["score", str(pictures), "--model", "tiny", "--prompt", TASK_PROMPT, "--no-video"])
-    assert r"\udcff.png" in {row["file"] for row in read_table(pictures.with_name("pictures_scores"))}
+def test_drawn_sizes_are_even_and_within_limits():
+    for size in ((64, 64), (2160, 3840), (10_000, 10), (10, 10_000), (401, 601)):
+        width, height = drawn_size(*size)
+        assert width % 2 == height % 2 == 0
+        assert MIN_WIDTH <= width <= MAX_SIDE
+        assert 2 <= height <= MAX_SIDE

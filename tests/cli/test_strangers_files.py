@@ -63,38 +63,30 @@ def stranger(poles, tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_a_command_ends_with_a_sentence(poles, stranger, capsys):
+    before = sorted(path.name for path in stranger.iterdir())
+    for arguments, message in (
         ("train pipe", "pipe must be a regular file. Received a pipe"),
         ("train red.yaml", "`run_name`"),
         (f"check {ID} --reward pipe.json", "pipe.json must be a regular file. Received a pipe"),
         (f"check {ID} --reward deep.json", "at most 32 levels"),
         (f"check {ID} --reward list.json", "must have a mapping such as"),
         (f"check {ID} --reward red.json --out out", "which does not exist"),
-        (f"program verify pipe {ID}", "pipe must be a regular file. Received a pipe"),
         (f"program verify /dev/zero {ID}", "/dev/zero must be a regular file. Received a device"),
-        ("fit {poles} pipe --out out", "pipe must be a regular file. Received a pipe"),
-        ("fit {poles} empty.db --out out", "empty.db is not a file of answers"),
-        ("fit {poles} view.db --out out", "view.db is not a file of answers: it has more in it"),
-        ("fit {poles} types.db --out out", "types.db is damaged"),
-        ("fit {poles} path.db --out out", "cannot be fitted"),
-        ("fit number answers.db --out out", "cannot be fitted"),
-        ("label number --labeler ground_truth --out new.db", "`id`: Input should be a valid string. Received 3"),
+        (f"fit {poles} empty.db --out out", "empty.db is not a file of answers"),
+        (f"fit {poles} view.db --out out", "view.db is not a file of answers: it has more in it"),
+        (f"fit {poles} types.db --out out", "types.db is damaged"),
+        (f"fit {poles} path.db --out out", "The answers must be about the dataset"),
+        ("label number --labeler ground_truth --out new.db", "either `id` or `env` must be a text"),
         ("label red --labeler ground_truth --out new.db", "[/bad]"),
-        ("label wide --labeler ground_truth --out new.db", "states of the shape (2,)|(4,)"),
-        ("label long --labeler ground_truth --out new.db", "more in 'state' than the file has"),
+        ("label wide --labeler ground_truth --out new.db", "must have states of the shape (2,)"),
         (f"check {ID} --rollouts long --out out --reward own_things:mean_pixel", "more in 'state' than the file has"),
-        ("score pipe --prompt a", "pipe must be a regular file. Received a pipe"),
-    ],
-)
-def test_a_command_ends_with_a_sentence(arguments, message, poles, stranger, capsys):
-    before = sorted(path.name for path in stranger.iterdir())
-    with pytest.raises(SystemExit) as caught:
-        main([one.format(poles=poles) for one in arguments.split()])
-    assert caught.value.code == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert any(part in error for part in message.split("|"))
-    assert not re.search(r"[\x00-\x1f]", error)
-    assert sorted(path.name for path in stranger.iterdir()) == before
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments.split())
+        assert caught.value.code == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert message in error
+        assert not re.search(r"[\x00-\x1f]", error)
+        assert sorted(path.name for path in stranger.iterdir()) == before
     assert not (stranger / "empty.db").stat().st_size

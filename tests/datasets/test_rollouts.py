@@ -10,7 +10,7 @@ from counting_env import Counting
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
-from vlmrm_gym.rollouts.play import constant_actions, play, random_actions, stack_values
+from vlmrm_gym.rollouts.play import constant_actions, play, random_actions
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.evaluation import run_actions
 from vlmrm_gym.training.run_folder import RunError
@@ -58,26 +58,19 @@ class FloatFrames(Counting):
         return super().render().astype(np.float32) / 255
 
 
-def test_frames_of_floats_are_an_error_of_the_environment():
+def test_frames_and_rewards_of_a_wrong_type_are_an_error_of_the_environment():
     env = FloatFrames()
     with closing(StateView(env)) as view, pytest.raises(InputError, match=r"uint8 \(H, W, 3\). Received float32"):
         play_held(env, view, 0)
-
-
-@pytest.mark.parametrize("reward", [None, np.zeros(1)], ids=repr)
-def test_an_own_reward_that_is_not_one_number_is_an_error_of_the_environment(reward):
     env = gym.make("CartPole-v1", render_mode="rgb_array", disable_env_checker=True)
-    env = gym.wrappers.TransformReward(env, lambda _: reward)
-    with pytest.raises(
-        InputError, match=r"`env` must return one number as its own reward. Received .* from <Transform"
-    ):
-        play(env, StateView(env), lambda _: 0, seed=0, steps=3, behaviour="constant")
+    env = gym.wrappers.TransformReward(env, lambda _: np.zeros(1))
+    with pytest.raises(InputError, match=r"`env` must return one number as its own reward. .* from <Transform"):
+        play_held(env, StateView(env), 0)
 
 
-@pytest.mark.parametrize("around", [lambda env: env, lambda env: gym.wrappers.TransformReward(env, float)])
-def test_the_time_limit_of_a_function_is_that_of_its_wrappers(around):
+def test_the_time_limit_of_a_function_is_that_of_its_wrappers():
     """`spec` is None for an environment that `gym.make` did not make."""
-    env = around(gym.wrappers.TimeLimit(Counting(), 12))
+    env = gym.wrappers.TransformReward(gym.wrappers.TimeLimit(Counting(), 12), float)
     assert env.spec is None
     assert find_time_limit(env) == 12
     assert find_time_limit(gym.wrappers.TimeLimit(gym.make("CartPole-v1"), 700)) == 500  # of two, the shorter one
@@ -121,12 +114,12 @@ def test_constant_actions_reach_the_bounds_and_the_interior():
     assert np.isfinite(half_bounded).all()
 
 
-@pytest.mark.parametrize(("hold", "changes"), [(None, []), (4, [4, 8]), (1, [*range(1, 12)])])
-def test_constant_actions_are_held(hold, changes):
+def test_constant_actions_are_held():
     space = gym.spaces.Box(-np.ones(8), np.ones(8), dtype=np.float64)
-    act = constant_actions(space, np.random.default_rng(0), hold)
-    actions = np.array([act(None) for _ in range(12)])
-    assert [step for step in range(1, 12) if (actions[step] != actions[step - 1]).any()] == changes
+    for hold, changes in ((None, []), (4, [4, 8]), (1, [*range(1, 12)])):
+        act = constant_actions(space, np.random.default_rng(0), hold)
+        actions = np.array([act(None) for _ in range(12)])
+        assert [step for step in range(1, 12) if (actions[step] != actions[step - 1]).any()] == changes
 
 
 def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is():
@@ -140,28 +133,12 @@ def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is
     assert [space.sample() for _ in range(5)] == expected
 
 
-def test_values_of_nested_spaces_are_stacked_leaf_by_leaf():
-    space = gym.spaces.Dict(
-        position=gym.spaces.Box(-1, 1, (2,)),
-        pair=gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Text(4))),
-    )
-    stacked = stack_values(space, [space.sample() for _ in range(6)])
-    assert (stacked["position"].shape, stacked["position"].dtype) == ((6, 2), np.float32)
-    numbers, texts = stacked["pair"]
-    assert numbers.shape == (6,)
-    assert isinstance(texts, list)
-
-
-def test_a_run_plays_its_deterministic_policy(cart_pole_run, cartpole):
+def test_a_run_plays_its_deterministic_policy_in_its_own_environment(cart_pole_run, cartpole, tmp_path):
     env, view = cartpole
     act = run_actions(cart_pole_run, env, "VLMRM/CartPole-v1")
     first, second = (play(env, view, act, seed=0, steps=20, behaviour=cart_pole_run.name) for _ in range(2))
     np.testing.assert_array_equal(first.actions, second.actions)
     assert all(env.action_space.contains(action) for action in first.actions)
-
-
-def test_a_run_of_another_environment_is_refused(cart_pole_run, cartpole, tmp_path):
-    env, _ = cartpole
     with pytest.raises(InputError, match=r"must be of CartPole-v1. Received one of 'VLMRM/CartPole-v1'"):
         run_actions(cart_pole_run, env, "CartPole-v1")
     other = make_external_env("CartPole-v1")
@@ -171,10 +148,7 @@ def test_a_run_of_another_environment_is_refused(cart_pole_run, cartpole, tmp_pa
         run_actions(tmp_path, env)
 
 
-def test_a_run_does_not_choose_which_code_runs(cart_pole_run, cartpole, tmp_path):
+def test_a_run_does_not_choose_which_code_runs(cartpole, tmp_path):
     (tmp_path / "config.yaml").write_text(f"env_name: {tmp_path.name}_module:Their-v0\n")
     with pytest.raises(InputError, match="names code that would be run"):
-        run_actions(tmp_path, cartpole[0])
-    (tmp_path / "config.yaml").write_text("env_nam: A-v0\n")
-    with pytest.raises(InputError, match="Did you mean `env_name`"):
         run_actions(tmp_path, cartpole[0])

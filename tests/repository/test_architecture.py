@@ -96,7 +96,7 @@ ALLOWED = {
         "sb3",
         "rollouts",
     },
-    "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media"},
+    "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media", "preferences"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
     "verification": BASE
     | {"folders", "envs", "rendering", "capture", "programs", "rewards", "rollouts", "datasets", "audit"},

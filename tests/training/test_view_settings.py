@@ -10,7 +10,7 @@ from test_own_rewards_and_ids import refused, write
 
 from vlmrm_gym import sb3
 from vlmrm_gym.cli import main
-from vlmrm_gym.cli.task_pictures import draw_task
+from vlmrm_gym.cli.tasks import draw_task
 from vlmrm_gym.cli.train import configure
 from vlmrm_gym.registration import make_env
 from vlmrm_gym.tasks import PAPER_CAMERA, TASKS

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,15 +14,13 @@ import numpy as np
 import tyro
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
-from numpy.typing import NDArray
+from tqdm import tqdm
 
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli.settings import YAML, RewardFlags, load_rewards, parse, read_yaml
-from vlmrm_gym.datasets.folder import DatasetFolder, check_spaces, to_buffer
-from vlmrm_gym.datasets.summary import print_summary
+from vlmrm_gym.datasets.folder import DatasetFolder, check_spaces
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_task
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
@@ -32,9 +29,6 @@ from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actio
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.validation import find_time_limit
-
-DEFAULT_FPS = 30
-"""Frames per second of the videos, if the environment does not say."""
 
 
 @dataclass(frozen=True)
@@ -85,23 +79,20 @@ def main(arguments: Sequence[str]) -> None:
 def record_dataset(id: str | None = None, **settings: Any) -> Path:
     """Record rollouts with their rewards as a Minari dataset: `vlmrm-gym dataset` as a function.
 
-    Args:
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Dataset`: `record_dataset("VLMRM/CartPole-v1", out="poles", episodes=20)`. A `reward`
-            may also be a specification.
+    The settings are the flags, see `Dataset`: `record_dataset("VLMRM/CartPole-v1", out="poles", episodes=20)`. A
+    `reward` may also be a specification.
 
     Returns:
         The folder, with the dataset in `data`.
-
-    Raises:
-        InputError: A setting, the environment, the policy or the output folder cannot be used.
-        KeyboardInterrupt: Ctrl-C. The finished episodes stay in the folder.
     """
     return _record(Dataset(id, **settings))
 
 
 def _record(command: Dataset) -> Path:
-    _check_numbers(command)
+    for name, least in (("episodes", 1), ("steps", 1), ("seed", 0)):
+        value = getattr(command, name)
+        if value is not None and not least <= value < 2**31:
+            raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
     if command.out is None:
         raise InputError("`out` must be given: the folder to write. Pass --out FOLDER.")
     task = None if command.id is None else find_named_task(command.id)
@@ -112,66 +103,58 @@ def _record(command: Dataset) -> Path:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
         specs = {label: with_model(spec, default_model(env)) for label, spec in specs.items()}
-        steps = command.steps or find_time_limit(env)
-        if steps is None:
+        if (steps := command.steps or find_time_limit(env)) is None:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
             )
         with as_input_error(DependencyNotInstalled):
             view = opened.enter_context(closing(StateView(env, camera)))
-        behaviour = _find_behaviour(command, env)
-        settings = {
-            **_describe(command, specs),
-            "policy": behaviour.name,
-            "policy_weights": behaviour.weights,
-            "steps": steps,
-            "camera": camera,
-        }
+        name, weights, make_policy = _find_behaviour(command, env)
+        own = {"policy": name, "policy_weights": weights, "steps": steps, "camera": camera}
+        settings = {**_describe(command, specs), **own}
         folder = DatasetFolder(command.out.resolve())
         folder.check(settings, overwrite=command.overwrite)
         score = None
         if specs and (command.overwrite or folder.missing(command.episodes)):
-            score = _make_scorer(command, specs, view, opened)
+            with as_input_error():
+                how = command.combine_views
+                combine = None if how is None else CombineViews(how, view.num_views)
+                scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
+                scorer.open(view.make_renderer, view.num_views, combine)
+            score = scorer.episodes  # as in training, clips begin with the state that the first action led to
+        folder.begin(settings, overwrite=command.overwrite)
+        missing = folder.missing(command.episodes)
+        done = command.episodes - len(missing)
+        try:
+            for episode in tqdm(missing, unit=" episodes", initial=done, total=command.episodes):
+                seed = command.seed + episode
+                rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, behaviour=name)
+                rewards = None if score is None else score(rollout.initial, rollout.states)
+                folder.add(episode, rollout, env, rewards, view if command.frames else None)
+                done += 1
+        except (KeyboardInterrupt, OSError):
+            say(f"{done} of {command.episodes} episodes are done. The same command records the others.", error=True)
+            raise
+        subject = settings["id"] or settings["env"]
+        metadata = {
+            "dataset_id": folder.dataset_id or re.sub(r"\W+", "-", f"{subject} {name}") + "-v0",
+            "algorithm_name": name,
+            "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {name}.",
+            "rewards": settings["columns"],
+            "prompts": settings["prompt"],
+        }
+        folder.finish(env, _describe_env(command, env, settings), metadata, command.seed)
+    from minari import MinariDataset
 
-        def record(episode: int) -> None:
-            seed = command.seed + episode
-            rollout = play(env, view, behaviour.act(seed), seed=seed, steps=steps, behaviour=behaviour.name)
-            states = States.concatenate([rollout.initial, rollout.states])
-            rewards = None if score is None else score(rollout.initial, rollout.states)
-            if states.changes is not None:
-                folder.write_scene_changes(episode, states.changes)
-            if command.frames:
-                from vlmrm_gym.media.videos import save_numbered_video
-
-                fps = env.metadata.get("render_fps") or DEFAULT_FPS
-                folder.write_video(episode, partial(save_numbered_video, view, rollout.states, episode, fps))
-            folder.add(episode, to_buffer(rollout, seed, rewards), env)
-
-        from tqdm import tqdm
-
-        with folder.locked():
-            folder.begin(settings, overwrite=command.overwrite)
-            missing = folder.missing(command.episodes)
-            done = command.episodes - len(missing)
-            try:
-                with tqdm(total=command.episodes, initial=done, unit=" episodes") as progress:
-                    for episode in missing:
-                        record(episode)
-                        progress.update()
-            except (KeyboardInterrupt, OSError):
-                done = command.episodes - len(folder.missing(command.episodes))
-                say(f"{done} of {command.episodes} episodes are done. The same command records the others.", error=True)
-                raise
-            folder.finish(env, _describe_env(command, env, settings), _metadata(folder, settings), command.seed)
-    print_summary(folder)
+    data = MinariDataset(folder.data)
+    rewards = np.concatenate([episode.rewards for episode in data])
+    say(f"{data.total_episodes:,} episodes of {data.total_steps:,} steps in all")
+    say(f"rewards: from {rewards.min():.3f} to {rewards.max():.3f}, mean {rewards.mean():.3f}")
+    say(f"Written: {', '.join(str(path) for path in (folder.data, folder.labels, folder.videos) if path.exists())}")
+    say(f"Load it: minari.MinariDataset({str(folder.data)!r})")
+    if folder.dataset_id is not None:
+        say(f"or with MINARI_DATASETS_PATH={folder.path.parent}: minari.load_dataset({folder.dataset_id!r})")
     return folder.path
-
-
-def _check_numbers(command: Dataset) -> None:
-    for name, least in (("episodes", 1), ("steps", 1), ("seed", 0)):
-        value = getattr(command, name)
-        if value is not None and not least <= value < 2**31:
-            raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
 
 
 def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, Any]:
@@ -179,42 +162,18 @@ def _describe(command: Dataset, specs: Mapping[str, RewardSpec]) -> dict[str, An
     with as_input_error(TypeError):  # a function of a notebook has no mapping form
         rewards = [to_mapping(getattr(spec, "specification", spec)) for spec in specs.values()]
     flags = asdict(command)
-    for name in ("out", "overwrite", "trust_code", "baseline", "reward", "reward_kwargs"):
+    for name in ("out", "overwrite", "trust_code", "baseline", "model", "reward", "reward_kwargs"):
         del flags[name]
-    baseline = next((reward["baseline"] for reward in rewards if reward.get("baseline")), None)
-    named = {
-        name: list(dict.fromkeys(reward[name] for reward in rewards if name in reward)) for name in ("prompt", "model")
-    }
-    return {**flags, **named, "baseline": baseline, "rewards": rewards, "columns": list(specs)}
+    prompts = list(dict.fromkeys(reward["prompt"] for reward in rewards if "prompt" in reward))
+    return {**flags, "prompt": prompts, "rewards": rewards, "columns": list(specs)}
 
 
-def _make_scorer(
-    command: Dataset, specs: Mapping[str, RewardSpec], view: StateView, opened: ExitStack
-) -> Callable[[States, States], NDArray[np.float32]]:
-    """A function from the initial state and the T states of an episode to their rewards, float32 (T + 1, P)."""
-    with as_input_error():
-        combine = None if command.combine_views is None else CombineViews(command.combine_views, view.num_views)
-    scorer = opened.enter_context(closing(load_rewards(specs.values(), command.device)))
-    with as_input_error():
-        scorer.open(view.make_renderer, view.num_views, combine)
-    return scorer.episodes  # as in training, clips begin with the state that the first action led to
-
-
-@dataclass(frozen=True)
-class _Behaviour:
-    name: str
-    """"random", "constant", or the name of a run."""
-    act: Callable[[int], Policy]
-    """From the seed of an episode to its policy."""
-    weights: str | None = None
-    """Digest of the file of a run's policy."""
-
-
-def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
+def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str | None, Callable[[int], Policy]]:
+    """The name of what acts, the digest of a run's policy, and a function from an episode's seed to its policy."""
     if command.policy in ("random", "constant"):
         make = random_actions if command.policy == "random" else constant_actions
         # The environment's own generator has the seed alone: these streams are independent of it.
-        return _Behaviour(command.policy, lambda seed: make(env.action_space, np.random.default_rng([seed, 1])))
+        return command.policy, None, lambda seed: make(env.action_space, np.random.default_rng([seed, 1]))
     folder = Path(command.policy).resolve()
     try:
         policy = RunFolder.open(folder).policy("best")
@@ -223,7 +182,7 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> _Behaviour:
     from vlmrm_gym.training.evaluation import run_actions  # deferred: loads torch
 
     act = run_actions(folder, env, command.id, trust_code=command.trust_code)
-    return _Behaviour(folder.name, lambda seed: act, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest())
+    return folder.name, hashlib.blake2b(policy.read_bytes(), digest_size=8).hexdigest(), lambda seed: act
 
 
 def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, Any]) -> EnvSpec | None:
@@ -237,16 +196,3 @@ def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, 
     views = {name: settings[name] for name in ("camera", "combine_views") if settings[name] is not None}
     spec.kwargs |= {**views, "reward": settings["rewards"][0], "episode_length": settings["steps"]}
     return spec
-
-
-def _metadata(folder: DatasetFolder, settings: dict[str, Any]) -> dict[str, Any]:
-    """Minari's metadata. The ID is the folder's name where that has the form of one."""
-    subject = settings["id"] or settings["env"]
-    made_up = re.sub(r"[^a-zA-Z0-9]+", "-", f"{subject} {settings['policy']}").strip("-") + "-v0"
-    return {
-        "dataset_id": folder.dataset_id or made_up,
-        "algorithm_name": settings["policy"],
-        "description": f"Made by `vlmrm-gym dataset`: {subject}, policy {settings['policy']}.",
-        "rewards": settings["columns"],
-        "prompts": settings["prompt"],
-    }

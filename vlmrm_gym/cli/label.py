@@ -1,22 +1,26 @@
 """The command `vlmrm-gym label`: a labeler says which of two segments of a dataset is closer to the goal."""
 
+import json
+import math
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.cli.answers import say_answers
-from vlmrm_gym.cli.segments import DatasetSegments
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.preferences import AnswersFile, ask, resolve_labeler
-from vlmrm_gym.preferences.segments import grade_differences
-from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_integer, check_positive_integer
+from vlmrm_gym.preferences import AnswersFile, Record, ask, resolve_labeler
+from vlmrm_gym.preferences.labelers import LABELERS
+from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_differences
+from vlmrm_gym.terminal import printable, say
+from vlmrm_gym.validation import check_integer, check_positive_integer, truncate
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,9 @@ def main(arguments: Sequence[str]) -> None:
 def label(dataset: str | Path, *, labeler: Any, out: str | Path, **settings: Any) -> None:
     """Ask a labeler about pairs of segments of a dataset: `vlmrm-gym label` as a function.
 
-    Args:
-        dataset: The folder of the dataset.
-        labeler: What answers: whatever `vlmrm_gym.preferences.resolve_labeler` takes, such as `GroundTruthLabeler()`.
-        out: The file of answers.
-        settings: The other flags, see `Label`: `label("poles", labeler="human", out="answers.db", pairs=50)`.
-
-    Raises:
-        InputError: A setting, the dataset or the file of answers cannot be used.
-        Exception: Whatever a labeler of one's own raises. The answers so far are in the file.
+    The labeler is whatever `vlmrm_gym.preferences.resolve_labeler` takes, such as `GroundTruthLabeler()`. The other
+    settings are the flags, see `Label`: `label("poles", labeler="human", out="answers.db", pairs=50)`. What a labeler
+    of one's own raises ends it; the answers so far are in the file.
     """
     _label(Label(Path(dataset), labeler, Path(out), **settings))
 
@@ -82,7 +80,8 @@ def _label(command: Label) -> None:
         labeler = resolve_labeler(read_yaml("labeler", command.labeler))
     from tqdm import tqdm
 
-    with DatasetSegments(command.dataset, command.camera, trust_code=command.trust_code) as segments:
+    camera = read_yaml("camera", command.camera)
+    with DatasetSegments(command.dataset, camera, trust_code=command.trust_code) as segments:
         prompt = command.prompt or (None if segments.task is None else segments.task.prompt)
         if prompt is None:
             raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text".')
@@ -99,15 +98,44 @@ def _label(command: Label) -> None:
                 with as_input_error(DependencyNotInstalled, OSError, RuntimeError):
                     ask(labeler, pairs, file, progress=report)
             except BaseException:
-                say(
-                    f"{command.out} has {len(file.records())} answers. The same command asks about the others.",
-                    error=True,
-                )
+                count = len(file.records())
+                say(f"{command.out} has {count} answers. The same command asks about the others.", error=True)
                 raise
             answered, records = file.answered(labeler.identity), file.records()
-    truth = dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True))
-    say_answers(records, truth)
+    say_answers(records, dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True)))
     if missing := sum(pair.key not in answered for pair in pairs):
         budget = ", with a higher budget" if hasattr(labeler, "used_up") else ""
         say(f"{missing} of {len(pairs)} pairs are not answered. The same command asks about them{budget}.")
     say(f"Written: {command.out}. A reward of it: vlmrm-gym fit {command.dataset} {command.out} --out FOLDER")
+
+
+def say_answers(records: Sequence[Record], truth: Mapping[str, float]) -> None:
+    """Print a line for each labeler: how many answers, ties and skips, and how many agree with the ground truth.
+
+    `truth` says, by the pair's key, by how much the grades of the second segment add up to more.
+    """
+    for labeler in dict.fromkeys(record.labeler for record in records):
+        own = [record for record in records if record.labeler == labeler]
+        answers = [record.answer for record in own]
+        dropped = sum("dropped" in answer.details for answer in answers)
+        skipped = sum(answer.preference is None for answer in answers) - dropped
+        equal = sum(answer.preference == 0.5 for answer in answers)
+        grades = np.array([truth.get(record.pair, np.nan) for record in own])
+        parts = [f"{len(own):,} answers, {equal} equal, {skipped} skipped, {dropped} dropped"]
+        if not math.isnan(right := agreement(answer_differences(answers), grades)):
+            parts.append(f"{right:.1%} of the answers agree with the task's grade")
+        say(f"{name_labeler(labeler)}: {', '.join(parts)}")
+
+
+def name_labeler(labeler: str) -> str:
+    """An identity, shortened: the kind, and the settings that are not the kind's defaults, without quotation marks."""
+    try:
+        settings = json.loads(labeler)
+        kind = settings.pop("kind")
+        own = fields(resolve_name(LABELERS[kind])) if kind in LABELERS else ()
+        defaults = {one.name: one.default_factory() if callable(one.default_factory) else one.default for one in own}
+        given = (f"{name}={value}" for name, value in settings.items() if value != defaults.get(name))
+        shown = f"{kind} {', '.join(given)}"
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        shown = labeler
+    return printable(truncate(shown.strip(), 80))

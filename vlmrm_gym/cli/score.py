@@ -3,21 +3,28 @@
 import csv
 import math
 import sys
-from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import tyro
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from vlmrm_gym.cli.settings import RewardFlags, load_rewards, parse
 from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.files import atomic_write
 from vlmrm_gym.folders import check_folder, output_folder
-from vlmrm_gym.media.frames import Pictures, batch, open_frames
+from vlmrm_gym.media.drawing import plot_rewards
+from vlmrm_gym.media.frames import Pictures, Video, batch, open_frames
+from vlmrm_gym.media.videos import draw_rewards, write_video
+from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import short_repr
 
@@ -60,16 +67,11 @@ def main(arguments: Sequence[str]) -> None:
 def score(path: str | Path, **settings: Any) -> Path:
     """Score every frame of a video, or of a folder of pictures: `vlmrm-gym score` as a function.
 
-    Args:
-        path: The video, the folder or one picture.
-        settings: The flags, see `Score`: `score("walk.mp4", prompt=["a kneeling robot", "a robot"], alpha=0.5)`. A
-            `reward` may also be a specification or a callable.
+    The settings are the flags, see `Score`: `score("walk.mp4", prompt=["a kneeling robot", "a robot"], alpha=0.5)`. A
+    `reward` may also be a specification or a callable.
 
     Returns:
         The folder with `FILES`.
-
-    Raises:
-        InputError: The input, a setting or the output folder cannot be used.
     """
     return _score(Score(Path(path), **settings))
 
@@ -81,87 +83,75 @@ def _score(command: Score) -> Path:
     if not specs:
         raise InputError('`prompt` must be given: what should be seen. Pass --prompt "a text", once or several times.')
     source = open_frames(command.path, command.fps)
-    folder = _choose_folder(command)
+    path = command.path.resolve()
+    default = path.with_name(f"{path.name if path.is_dir() else path.stem}_scores")
+    out = default if command.out is None else command.out.resolve()
+    if out in (path, path.parent):
+        raise InputError(f"`out` must be a folder of its own, as the input is in {out}. Choose another.")
+    check_folder(out, overwrite=command.overwrite)
     if source.note is not None:
         say(source.note, error=True)
-    from tqdm import tqdm
-
-    from vlmrm_gym.files import atomic_write
-    from vlmrm_gym.media.drawing import plot_rewards
-    from vlmrm_gym.media.videos import RewardVideo
-    from vlmrm_gym.rendering import States
-    from vlmrm_gym.rendering.stored import FrameStore
-
     labels = list(specs)
-    names = [as_cell(path.name) for path in source.paths] if isinstance(source, Pictures) else []
-    scorer = load_rewards(specs.values(), command.device)
-    batches = batch(source.frames(), scorer.microbatch_size)
-    first = next(batches, None)
-    if first is None:
-        raise InputError(f"{command.path} has no frame that can be decoded.")
-    with output_folder(folder, overwrite=command.overwrite):
-        table, plot, video = (folder / name for name in FILES)
-        for path in (table, plot, video):
-            path.unlink(missing_ok=True)
-        rewards, times = list[NDArray[np.float32]](), list[float | None]()
-        drawing = nullcontext()
-        if command.video:
-            drawing = closing(RewardVideo(video, labels, source.fps or PICTURES_FPS, source.count))
-        progress = tqdm(total=source.count, unit=" frames", file=sys.stderr)
-        try:
-            with (
-                closing(scorer),
-                closing(batches),
-                table.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-                progress,
-                drawing as drawn,
-            ):
-                with as_input_error():
-                    scorer.open(lambda render_size: FrameStore())
-                writer = csv.writer(file)
-                writer.writerow(["frame", "seconds", *(["file"] if names else []), *map(as_cell, labels)])
-                for frames in chain([first], batches):
-                    scored = scorer(States(np.stack([one.frame for one in frames])))
-                    for number, (one, row) in enumerate(zip(frames, scored, strict=True), len(rewards)):
-                        seconds = "" if one.seconds is None else round(one.seconds, 6)
-                        writer.writerow([number, seconds, *names[number : number + 1], *map(str, row)])
-                        if drawn is not None:
-                            drawn.add(one.frame, row)
-                    file.flush()  # what was scored outlives an interruption
-                    rewards.extend(scored)
-                    times.extend(one.seconds for one in frames)
-                    progress.update(len(frames))
-        except (KeyboardInterrupt, InputError, OSError):
-            say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
-            raise
-        known = [time for time in times if time is not None]
-        seconds = known if len(known) == len(times) else None
-        atomic_write(plot, lambda path: plot_rewards(path, labels, np.stack(rewards), seconds))
-    _print_summary(labels, np.stack(rewards), seconds)
+    with (
+        output_folder(out, overwrite=command.overwrite),
+        closing(load_rewards(specs.values(), command.device)) as scorer,
+    ):
+        table, plot, video = (out / name for name in FILES)
+        for file in (table, plot, video):
+            file.unlink(missing_ok=True)
+        with as_input_error():
+            scorer.open(lambda render_size: FrameStore())
+        rewards = _score_frames(source, scorer, labels, table, video if command.video else None)
+        times = [time for time, _ in rewards if time is not None]
+        values, seconds = np.stack([row for _, row in rewards]), times if len(times) == len(rewards) else None
+        atomic_write(plot, lambda path: plot_rewards(path, labels, values, seconds))
+    for name, column in zip(labels, values.T, strict=True):
+        ends = []
+        for i in (column.argmin(), column.argmax()):
+            when = "" if seconds is None else f", {seconds[i]:.2f} s"
+            ends.append(f"{column[i]:.3f} (frame {i}{when})")
+        say(f'"{name}": from {" to ".join(ends)}, mean {column.mean():.3f}')
     say(f"Written: {', '.join(str(path) for path in (table, plot, video) if path.exists())}")
-    return folder
+    return out
 
 
-def _choose_folder(command: Score) -> Path:
-    source = command.path.resolve()
-    default = source.with_name(f"{source.name if source.is_dir() else source.stem}_scores")
-    folder = default if command.out is None else command.out.resolve()
-    if folder in (source, source.parent):
-        raise InputError(f"`out` must be a folder of its own, as the input is in {folder}. Choose another.")
-    check_folder(folder, overwrite=command.overwrite)
-    return folder
+def _score_frames(
+    source: Video | Pictures, scorer: SeveralRewards, labels: Sequence[str], table: Path, video: Path | None
+) -> list[tuple[float | None, NDArray[np.float32]]]:
+    """Score frames and write the table and the video as they come. The times of the frames, and their rewards (P,)."""
+    names = [as_cell(path.name) for path in source.paths] if isinstance(source, Pictures) else []
+    rewards: list[tuple[float | None, NDArray[np.float32]]] = []
+
+    def score_and_write() -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32]]]:
+        writer = csv.writer(file)
+        writer.writerow(["frame", "seconds", *(["file"] if names else []), *map(as_cell, labels)])
+        for frames in batch(decoded, scorer.microbatch_size):
+            scored = scorer(States(np.stack([one.frame for one in frames])))
+            for one, row in zip(frames, scored, strict=True):
+                number, seconds = len(rewards), "" if one.seconds is None else round(one.seconds, 6)
+                writer.writerow([number, seconds, *names[number : number + 1], *map(str, row)])
+                rewards.append((one.seconds, row))
+            file.flush()  # what was scored outlives an interruption
+            yield from zip((one.frame for one in frames), scored, strict=True)
+            progress.update(len(frames))
+
+    try:
+        with (
+            closing(source.frames()) as decoded,
+            table.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+            tqdm(total=source.count, unit=" frames", file=sys.stderr) as progress,
+        ):
+            scored = score_and_write()
+            if video is None:
+                deque(scored, maxlen=0)
+            else:
+                write_video(video, source.fps or PICTURES_FPS, draw_rewards(scored, labels, source.count))
+    except (KeyboardInterrupt, InputError, OSError):
+        say(f"The rewards of the first {len(rewards):,} frames are in {table}.", error=True)
+        raise
+    return rewards
 
 
 def as_cell(text: str) -> str:
     """A text as a cell of a table, with an apostrophe before it where a spreadsheet would take it for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-def _print_summary(columns: Sequence[str], rewards: NDArray[np.float32], seconds: Sequence[float] | None) -> None:
-    """Lowest and highest reward of each column, and when."""
-    for name, values in zip(columns, rewards.T, strict=True):
-        ends = []
-        for i in (values.argmin(), values.argmax()):
-            when = "" if seconds is None else f", {seconds[i]:.2f} s"
-            ends.append(f"{values[i]:.3f} (frame {i}{when})")
-        say(f'"{name}": from {" to ".join(ends)}, mean {values.mean():.3f}')

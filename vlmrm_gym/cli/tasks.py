@@ -1,17 +1,22 @@
 """The command `vlmrm-gym tasks`: a table of the registered tasks, with pictures."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import tyro
+from numpy.typing import NDArray
 from rich.table import Table
 
+from vlmrm_gym.capture import StateView, choose_cameras, is_drawn_from_states
 from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.folders import make_folder
+from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rollouts.environments import find_named_task
 from vlmrm_gym.tasks import REGISTERED, Task
 from vlmrm_gym.validation import short_repr
@@ -37,41 +42,24 @@ class Tasks:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the command."""
-    list_tasks(parse(Tasks, "tasks", arguments))
-
-
-def list_tasks(command: Tasks) -> None:
-    """Print the table, and draw the pictures.
-
-    Raises:
-        InputError: An ID has no record; a camera without pictures, or one that does not exist; or pictures in something
-            other than a folder.
-    """
+    """Print the table, and draw the pictures."""
+    command = parse(Tasks, "tasks", arguments)
     camera = read_yaml("camera", command.camera)
     tasks = [_find(id) for id in command.ids] or list(REGISTERED.values())
     if camera is not None and command.pictures is None:
         raise InputError("`camera` is for pictures. Pass --pictures FOLDER, too.")
-    if command.pictures is not None:
-        make_folder(command.pictures, name="pictures")
     table = Table()
     table.add_column("ID", no_wrap=True)
     table.add_column("prompt", min_width=8)
     table.add_column("baseline", min_width=8)
     table.add_column("steps", no_wrap=True)
-    if command.pictures:
+    if command.pictures is not None:
+        make_folder(command.pictures, name="pictures")
         table.add_column("picture", overflow="fold")
     for task in tasks:
-        row = [
-            task.id,
-            task.prompt or "(yours)",
-            task.baseline or "(yours)",
-            str(task.episode_length),
-        ]
-        if command.pictures:
+        row = [task.id, task.prompt or "(yours)", task.baseline or "(yours)", str(task.episode_length)]
+        if command.pictures is not None:
             from PIL import Image
-
-            from vlmrm_gym.cli.task_pictures import draw_task
 
             picture = command.pictures / f"{task.id.removeprefix('VLMRM/').replace('/', '_')}.png"
             with as_input_error():
@@ -90,3 +78,19 @@ def _find(id: str) -> Task:
             "without an ID lists those of this package."
         )
     return task
+
+
+def draw_task(task: Task, camera: Any = None) -> NDArray[np.uint8]:
+    """An initial state, and to the right a goal state if the task has one: uint8 (H, W or 2 W, 3).
+
+    The V views of several cameras are side by side, and the goal state is below: uint8 (H or 2 H, V W, 3).
+    """
+    with ExitStack() as opened:
+        env = opened.enter_context(closing(make_base_env(task, task.episode_length)))
+        env.reset(seed=0)
+        has_camera = camera is not None and choose_cameras(env, camera) is not None
+        scene = opened.enter_context(closing(StateView(env, camera if has_camera else task.camera, "faithful")))
+        states, known = [scene.capture()[0]], task.make_states() if is_drawn_from_states(env) else None
+        if known is not None and (goal := known.example_goal()) is not None:
+            states.append(goal)
+        return np.concatenate(list(scene.draw(np.stack(states))), axis=0 if scene.num_views > 1 else 1)

@@ -4,8 +4,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,36 +23,21 @@ _MAX_LABELS = 2**28
 """Bytes of a table."""
 _DTYPE = re.compile(r"bool|u?int\d+|float\d+", re.ASCII)
 """Of the numbers of a space."""
-_VALUES = {"0": False, "false": False, "1": True, "true": True}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RecordedRollout(Rollout):
-    """An episode of a dataset, of T steps."""
-
-    episode: int
-    """Its number, from 0."""
-    seed: int
-    """The seed of its reset."""
-    rewards: NDArray[np.float64]
-    """float64 (T,): rewards by the first reward; the environment's own if there is none."""
-    prompt_rewards: NDArray[np.float32] | None
-    """float32 (T, P), the rewards by each reward; None if there is none."""
+_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
+_VALUES = {"": None, "0": False, "false": False, "1": True, "true": True}
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
     """The settings of a dataset.
 
     Returns:
-        Among them `id` and `env` (one is None), `policy`, `seed`, `steps`, `prompt` (a list), `rewards` (a list
-        of their mapping forms), `columns` (their labels), `camera` and `combine_views`.
+        Among them `id` and `env` (one is None), `policy`, `seed`, `columns` (the labels of the rewards) and `camera`.
 
     Raises:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`.
     """
     found = DatasetFolder(folder)
-    settings = found.settings()
-    if settings is None:
+    if (settings := found.settings()) is None:
         raise InputError(f"{folder} is not a folder that `vlmrm-gym dataset` made: its settings.json is missing.")
     if not found.data.is_dir():
         raise InputError(f"The dataset {folder} is not complete. Run the command that began it again.")
@@ -61,47 +45,30 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def check_environment(folder: Path, id: str | None, function: str | None) -> None:
-    """See that a dataset is of an environment.
-
-    Args:
-        folder: The folder of the dataset.
-        id: The environment's ID, or None.
-        function: What made the environment, "package.module:attribute", or None.
-
-    Raises:
-        InputError: It is of another one, or `read_settings` rejects the folder.
-    """
+    """Raise an InputError unless a dataset is of an environment: of an ID, or of "package.module:attribute"."""
     settings = read_settings(folder)
-    theirs, ours = (
-        (one or "").removeprefix("vlmrm_gym:") for one in (settings["id"] or settings["env"], id or function)
-    )
+    both = (settings["id"] or settings["env"], id or function or "")
+    theirs, ours = (name.removeprefix("vlmrm_gym:") for name in both)
     if theirs != ours:
         raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
 
 
-def read_dataset(folder: Path) -> list[RecordedRollout]:
+def read_dataset(folder: Path) -> list[Rollout]:
     """Read all episodes of a dataset.
 
     Raises:
         InputError: The folder is not that of a complete dataset of `vlmrm-gym dataset`, or is damaged.
     """
-    return list(iterate_dataset(folder))
-
-
-def iterate_dataset(folder: Path) -> Iterator[RecordedRollout]:
-    """Read the episodes of a dataset one after the other; see `read_dataset`."""
     from minari.dataset.minari_storage import MinariStorage
 
     found, settings = DatasetFolder(folder), read_settings(folder)
     with reading(f"The dataset {folder}", LookupError, TypeError, AttributeError, AssertionError, RuntimeError):
-        number, width = _check_data(found.data), None
-        storage = MinariStorage.read(found.data)
-        for episode in storage.get_episodes(range(number)):
-            rollout = _to_rollout(episode, settings, found.scene_changes(episode["id"]))
-            if width not in (None, rollout.states.rows.shape[1:]):
-                raise ValueError(f"states of episode {rollout.episode} have another shape than those before it")
-            width = rollout.states.rows.shape[1:]
-            yield rollout
+        number = _check_data(found.data)
+        episodes = MinariStorage.read(found.data).get_episodes(range(number))
+        rollouts = [_to_rollout(one, settings["policy"], found.scene_changes(one["id"])) for one in episodes]
+        if len(shapes := {rollout.states.rows.shape[1:] for rollout in rollouts}) > 1:
+            raise ValueError(f"states of all episodes must have the same shape. Received {short_repr(shapes)}")
+    return rollouts
 
 
 def _check_data(data: Path) -> int:
@@ -124,34 +91,30 @@ def _check_data(data: Path) -> int:
     return number
 
 
-def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes: Path) -> RecordedRollout:
-    infos = episode["infos"]
-    steps = len(episode["rewards"])
+def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Rollout:
+    infos, steps = episode["infos"], len(episode["rewards"])
 
-    def column(name: str, values: Any, extra: int, kinds: str, dims: int | None = 1) -> NDArray[Any]:
+    def column(name: str, values: Any, extra: int, kinds: str) -> NDArray[Any]:
         array = np.asarray(values)
-        if array.shape[:1] != (steps + extra,) or array.dtype.kind not in kinds or dims not in (None, array.ndim):
+        if (
+            array.shape[:1] != (steps + extra,)
+            or array.dtype.kind not in kinds
+            or (array.ndim > 1) != (name == "state")
+        ):
             raise ValueError(f"`{name}` of episode {episode['id']} is {array.dtype} {array.shape} for {steps} steps")
         return array
 
-    rows = column("state", infos["state"], 1, "uif", None)
-    if not steps or rows.ndim < 2 or (rows.ndim == 2 and not np.isfinite(rows).all()):
+    rows = column("state", infos["state"], 1, "uif")
+    if not steps or (rows.ndim == 2 and not np.isfinite(rows).all()):
         raise ValueError(f"`state` of episode {episode['id']} must have finite rows. Received {rows.shape}")
     changes = load_changes(scene_changes) if os.path.lexists(scene_changes) else None
     if changes is not None:
         check_read(changes)
         if len(changes) != len(rows):
             raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")
-    states = States(rows, changes)
-    success, prompt_rewards = infos.get("success"), infos.get("prompt_rewards")
-    if success is not None:
-        success = column("success", success, 1, "i")[1:] == 1
-    if prompt_rewards is not None:
-        prompt_rewards = column("prompt_rewards", prompt_rewards, 1, "f", 2)[1:]
-        if prompt_rewards.shape[1] != len(settings["columns"]):
-            raise ValueError(f"`prompt_rewards` must have {len(settings['columns'])} columns")
-    return RecordedRollout(
-        behaviour=settings["policy"],
+    states, success = States(rows, changes), infos.get("success")
+    return Rollout(
+        behaviour=policy,
         states=states[1:],
         initial=states[:1],
         observations=episode["observations"],
@@ -159,11 +122,7 @@ def _to_rollout(episode: dict[str, Any], settings: dict[str, Any], scene_changes
         task_rewards=column("task_reward", infos["task_reward"], 1, "f")[1:],
         terminated=column("terminations", episode["terminations"], 0, "b"),
         truncated=column("truncations", episode["truncations"], 0, "b"),
-        success=success,
-        episode=int(episode["id"]),
-        seed=settings["seed"] + int(episode["id"]),
-        rewards=column("rewards", episode["rewards"], 0, "f"),
-        prompt_rewards=prompt_rewards,
+        success=None if success is None else column("success", success, 1, "i")[1:] == 1,
     )
 
 
@@ -182,44 +141,27 @@ def read_labels(path: Path, rollouts: Sequence[Rollout]) -> list[NDArray[np.bool
         InputError: The file cannot be read, lacks a column or the label of a step, or has a line for a step that does
             not exist, two for the same step, or an unreadable value.
     """
-    labels = [np.full(len(one), -1, dtype=np.int8) for one in rollouts]  # -1: no label yet
+    labels = {(i, step): "" for i, rollout in enumerate(rollouts) for step in range(len(rollout))}
     lines: dict[tuple[int, int], int] = {}
-    for line, row in _rows(path):
-        where = f"{path}, line {line}"
-        episode, step = (_number(row[name], name, where) for name in ("episode", "step"))
-        if episode >= len(labels) or step >= len(labels[episode]):
-            raise InputError(f"{where}: the dataset has no step {step} of an episode {episode}. Remove the line.")
-        if (before := lines.setdefault((episode, step), line)) != line:
-            raise InputError(f"{where}: episode {episode}, step {step} is in line {before}, too. Leave one.")
-        if text := (row["success"] or "").strip().lower():
-            if text not in _VALUES:
+    with reading(path, csv.Error):
+        table = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
+        if not set(LABELS) <= (names := set(table.fieldnames or ())):
+            raise InputError(f"{path} must have the columns {', '.join(LABELS)}. Received {short_repr(sorted(names))}.")
+        for row in table:
+            words = [(row[name] or "").strip().lower() for name in LABELS]
+            episode, step = (int(word) if _NUMBER.fullmatch(word) else -1 for word in words[:2])
+            place, line = (episode, step), table.line_num
+            if place not in labels or words[2] not in _VALUES or lines.setdefault(place, line) != line:
                 raise InputError(
-                    f"{where}: `success` must be 0, 1, true or false. Received {short_repr(row['success'])}."
+                    f"{path}, line {line}: `episode` and `step` must be a step of the dataset, each in one line, and "
+                    f"`success` 0, 1, true or false. Received {short_repr([row[name] for name in LABELS])}."
                 )
-            labels[episode][step] = _VALUES[text]
-    lacking = [(episode, int(step)) for episode, own in enumerate(labels) for step in np.flatnonzero(own < 0)]
-    if lacking:
-        total = sum(map(len, labels))
+            labels[place] = words[2]
+    if lacking := [place for place, word in labels.items() if not word]:
         first = ", ".join(f"step {step} of episode {episode}" for episode, step in lacking[:3])
         more = f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else ""
         raise InputError(
-            f"{path} must have a label for every step. {len(lacking):,} of {total:,} lack one: {first}{more}. Write 0 "
-            "or 1 in the column `success`."
+            f"{path} must have a label for every step. {len(lacking):,} of {len(labels):,} lack one: {first}{more}. "
+            "Write 0 or 1 in the column `success`."
         )
-    return [own == 1 for own in labels]
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str | None]]]:
-    """Lines of a CSV file by their numbers."""
-    with reading(path, csv.Error):
-        reader = csv.DictReader(io.StringIO(read_text(path, _MAX_LABELS), newline=""))
-        names = list(reader.fieldnames or [])
-        if not set(LABELS) <= set(names):
-            raise InputError(f"{path} must have the columns {', '.join(LABELS)}. Received {short_repr(names)}.")
-        yield from ((reader.line_num, row) for row in reader)
-
-
-def _number(text: str | None, name: str, where: str) -> int:
-    if text is None or not text.strip().isdecimal() or len(text) > 20:
-        raise InputError(f"{where}: `{name}` must be an integer of at least 0. Received {short_repr(text)}.")
-    return int(text)
+    return [np.array([_VALUES[labels[i, step]] for step in range(len(rollout))]) for i, rollout in enumerate(rollouts)]

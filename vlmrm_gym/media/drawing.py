@@ -1,6 +1,6 @@
 """Draws rewards: curves and texts below the frames of a video, and a plot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,9 @@ _BACKGROUND, _TEXT = (24, 26, 32), (236, 236, 236)
 def draw_curves(
     width: int, rewards: NDArray[np.floating[Any]], low: float, high: float, steps: int, titles: Sequence[str]
 ) -> NDArray[np.uint8]:
-    """Draw rewards so far as curves of different colours, below a line of text for each.
+    """Draw rewards so far, (T, C), as curves of different colours below a line of text for each.
 
-    Args:
-        width: Of the picture, in pixels.
-        rewards: (T, C), T at least 1.
-        low: Reward at the bottom.
-        high: Reward at the top.
-        steps: Number of rewards that fill the width.
-        titles: Texts of the C curves; what is too long is cut off.
+    `low` is the reward at the bottom, `high` that at the top; `steps` rewards fill the width.
 
     Returns:
         uint8 (PLOT_HEIGHT + LINE_HEIGHT (C - 1), width, 3).
@@ -54,7 +48,7 @@ def draw_curves(
         y = PLOT_HEIGHT + top - 8 - (PLOT_HEIGHT - 34) * (values - low) / max(high - low, 1e-6)
         if len(values) > 1:
             draw.line(list(zip(x.tolist(), y.tolist(), strict=True)), fill=color, width=2)
-        draw.ellipse((x[-1] - 3, y[-1] - 3, x[-1] + 3, y[-1] + 3), fill=(255, 255, 255))
+        draw.circle((x[-1], y[-1]), 3, fill=(255, 255, 255))
     return np.asarray(image)
 
 
@@ -73,20 +67,17 @@ def drawn_size(height: int, width: int) -> tuple[int, int]:
     return max(MIN_WIDTH, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
 
 
+def fit_frame(frame: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """A frame, uint8 (H, W, 3), scaled and padded to a width and height."""
+    from PIL import Image, ImageOps
+
+    return np.asarray(ImageOps.pad(Image.fromarray(frame), size))
+
+
 def plot_rewards(
     path: Path, labels: Sequence[str], rewards: NDArray[np.floating[Any]], seconds: Sequence[float] | None
 ) -> None:
-    """Draw rewards over time, one line each.
-
-    Args:
-        path: The file, such as a PNG.
-        labels: Names of the C columns.
-        rewards: (T, C).
-        seconds: The T times; None draws over frame numbers.
-
-    Raises:
-        OSError: The file could not be written.
-    """
+    """Draw rewards (T, C) into a PNG file, a line for each column, over T times or over frame numbers."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -104,31 +95,4 @@ def plot_rewards(
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-    figure.savefig(path, dpi=120)
-
-
-def plot_calibration(path: Path, bins: Sequence[Mapping[str, float]]) -> None:
-    """Draw how often what is predicted is answered.
-
-    Args:
-        path: The file, such as a PNG.
-        bins: Of each bin of answers `predicted`, the mean prediction, `answered`, the mean answer, both from 0 to 1,
-            and `count`, the number of answers.
-
-    Raises:
-        OSError: The file could not be written.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axis = figure.subplots()
-    axis.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    axis.plot([one["predicted"] for one in bins], [one["answered"] for one in bins], marker="o")
-    for one in bins:
-        axis.annotate(f"{one['count']:,}", (one["predicted"], one["answered"]), (6, -12), textcoords="offset points")
-    axis.set(xlabel="predicted probability that the second is preferred", ylabel="fraction of held-out answers")
-    axis.set(xlim=(-0.05, 1.05), ylim=(-0.05, 1.05))
-    axis.grid(alpha=0.3)
     figure.savefig(path, dpi=120)

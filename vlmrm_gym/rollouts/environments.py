@@ -9,7 +9,6 @@ from vlmrm_gym.capture.state_view import check_renders
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env
 from vlmrm_gym.rewards.custom import find_callable
-from vlmrm_gym.rollouts.traits import read_traits
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.validation import check_env, short_repr, truncate
 
@@ -17,18 +16,10 @@ from vlmrm_gym.validation import check_env, short_repr, truncate
 def make_unscored_env(
     id: str | None, function: str | None, episode_length: int | None = None, *, textured: bool | None = None
 ) -> gym.Env[Any, Any]:
-    """Make the environment that a user names, without a reward of a model.
+    """Make the environment that a user names, without a reward of a model; an InputError if it cannot be made.
 
-    Args:
-        id: A registered ID; "module:ID" imports the module first.
-        function: "package.module:attribute", a function without arguments that returns an environment, or a class.
-        episode_length: Steps after which an episode is truncated, instead of the ID's own time limit. It is not for
-            `function`.
-        textured: The look, for tasks of this package that have two; None: the task's own.
-
-    Raises:
-        InputError: Not exactly one of `id` and `function` is given, or the environment cannot be made or does not
-            render arrays.
+    It is either that of a registered ID ("module:ID" imports the module first), or of "package.module:attribute", a
+    function without arguments or a class. `episode_length`, in steps, and `textured` are for IDs; None: the ID's own.
     """
     if (id is None) == (function is None):
         received = "neither" if id is None else "both"
@@ -43,7 +34,6 @@ def make_unscored_env(
         if task is not None:
             look = {} if textured is None else {"textured": textured}
             return make_base_env(task, episode_length or task.episode_length, **look)
-        read_traits(str(id))
         return make_external_env(str(id), episode_length)
     except Exception as error:  # as may the environment's constructor
         reason = truncate(str(error) or repr(error), 1_000)
@@ -51,11 +41,7 @@ def make_unscored_env(
 
 
 def find_named_task(id: str) -> Task | None:
-    """The record of the ID that a user names; None for IDs without one.
-
-    Raises:
-        InputError: The ID is not registered.
-    """
+    """The record of the ID that a user names; None for IDs without one. An InputError if it is not registered."""
     try:
         task = find_task(id)
         if task is None:

@@ -98,11 +98,7 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
 
 
 def check_states(rollouts: Sequence[Rollout], env: gym.Env[Any, Any], view: StateView, seed: int = 0) -> None:
-    """See that the states of rollouts, which were read, are of this kind of environment, which is reset.
-
-    Raises:
-        InputError: They are not.
-    """
+    """Raise an InputError unless rollouts that were read are of this kind of environment, which is reset."""
     env.reset(seed=seed)
     view.reset()
     theirs, ours = rollouts[0].states.rows.shape[1:], capture_state(view)[0].shape
@@ -114,15 +110,9 @@ def check_states(rollouts: Sequence[Rollout], env: gym.Env[Any, Any], view: Stat
 
 
 def capture_state(view: StateView) -> tuple[NDArray[Any], SceneChange | None]:
-    """The environment's current state; see `StateView.capture`.
-
-    Raises:
-        InputError: Its frames are stored, and not uint8 (H, W, 3).
-    """
-    try:
+    """The environment's current state; see `StateView.capture`. An InputError if its frames are not uint8 (H, W, 3)."""
+    with as_input_error():
         return view.capture()
-    except ValueError as error:
-        raise InputError(f"The environment cannot be used: {error}") from error
 
 
 def _stack_states(captured: Sequence[tuple[NDArray[Any], SceneChange | None]]) -> States:
@@ -152,26 +142,16 @@ def stack_values(space: gym.Space[Any], values: Sequence[Any]) -> Any:
 
 
 def random_actions(space: gym.Space[Any], rng: np.random.Generator) -> Policy:
-    """A policy that draws every action anew.
-
-    Args:
-        space: The actions. The space itself is not changed.
-        rng: Seeds the actions.
-    """
+    """A policy that draws every action anew, seeded by `rng`. The space itself is not changed."""
     space = _seeded_copy(space, rng)
     return lambda observation: space.sample()
 
 
 def constant_actions(space: gym.Space[Any], rng: np.random.Generator, hold: int | None = None) -> Policy:
-    """A policy that repeats an action.
+    """A policy that repeats an action for `hold` steps; None: for the whole episode.
 
     Each coordinate of an action in a `Box` is uniform within its bounds or, as often, at one of them. Actions of other
-    spaces are drawn by `space.sample`.
-
-    Args:
-        space: The actions. The space itself is not changed.
-        rng: Draws the actions.
-        hold: Number of steps, at least 1, for which an action is repeated; None: the whole episode.
+    spaces are drawn by `space.sample`. The space itself is not changed.
     """
     space, action, num_acted = _seeded_copy(space, rng), None, 0
 

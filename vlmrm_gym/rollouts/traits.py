@@ -27,14 +27,8 @@ class Traits:
 def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
     """Make an environment, read its properties, and close it.
 
-    Args:
-        id: A registered ID; for "module:ID" the module is imported first.
-        env_kwargs: Keyword arguments of the environment; not for tasks that have a record.
-
-    Raises:
-        gymnasium.error.Error, ImportError: An unknown ID.
-        ValueError: It does not render arrays, or `env_kwargs` has a name that is set elsewhere.
-        Exception: Raised by the environment's constructor.
+    `env_kwargs` is not for tasks that have a record. Raises whatever making it raises, and a ValueError if it does not
+    render arrays.
     """
     return _read_traits(id, json.dumps(env_kwargs or {}))
 

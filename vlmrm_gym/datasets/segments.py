@@ -10,7 +10,6 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from vlmrm_gym.capture import StateView
-from vlmrm_gym.cli.settings import read_yaml
 from vlmrm_gym.datasets.labels import read_dataset, read_settings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences.answers_file import Asked
@@ -26,21 +25,7 @@ from vlmrm_gym.validation import short_repr
 class DatasetSegments:
     """Pairs of segments of a dataset that `vlmrm-gym dataset` made, and the environment that draws them.
 
-    Args:
-        folder: Of the dataset.
-        camera: The cameras, as YAML or a value; None: those of the dataset.
-        trust_code: Whether to run code that the dataset's settings name.
-
-    Attributes:
-        id: The environment's ID, or None.
-        name: Its ID, or the function that makes it.
-        task: Its record, or None.
-        camera: The cameras.
-        env: The environment, with its own reward.
-        view: Draws the states.
-
-    Raises:
-        InputError: The dataset, its environment or the camera cannot be used.
+    `camera` is that of the dataset, if it is None. Without `trust_code`, a dataset whose settings name code is refused.
     """
 
     def __init__(self, folder: Path, camera: Any = None, *, trust_code: bool = False) -> None:
@@ -51,7 +36,6 @@ class DatasetSegments:
                 f"The dataset {folder} names code that would be run. Received {short_repr(function or self.id)}. If "
                 "you trust it, pass --trust-code."
             )
-        camera = read_yaml("camera", camera)
         self.camera = settings["camera"] if camera is None else camera
         self.task = None if self.id is None else find_named_task(self.id)
         self.name, self._grade, self._rollouts = self.id or function, grade_of_task(self.task), read_dataset(folder)
@@ -78,17 +62,7 @@ class DatasetSegments:
         return self._drawings.draw(states, size, views)
 
     def sample(self, count: int, length: int, prompt: str, seed: int) -> list[Pair]:
-        """Draw pairs, so that no segment is in two of them. More pairs of the same seed begin with the same ones.
-
-        Args:
-            count: How many.
-            length: States of a segment.
-            prompt: The goal.
-            seed: Of the choice.
-
-        Raises:
-            InputError: The dataset has too few segments.
-        """
+        """Draw `count` pairs of `length` states, so that no segment is in two. More of one seed begin with the same."""
         ends = np.cumsum([max(0, len(rollout) - length + 1) for rollout in self._rollouts])
         if 2 * count > ends[-1]:
             raise InputError(
@@ -104,11 +78,7 @@ class DatasetSegments:
         return [Pair(first=first, second=second, prompt=prompt, views=views) for first, second in pairs]
 
     def find(self, asked: Asked, prompt: str) -> Pair:
-        """The pair that was asked.
-
-        Raises:
-            InputError: It is not of this dataset.
-        """
+        """The pair that was asked. An InputError if it is not of this dataset."""
         places, lengths = [place[1:] for place in (asked.first, asked.second)], [len(one) for one in self._rollouts]
         if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
             first, second = (self._side(*place) for place in places)
