@@ -18,10 +18,10 @@ import pytest
 from backends import children
 
 from vlmrm_gym.programs import process
-from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.programs.process import IsolatedProgram
 from vlmrm_gym.programs.sandbox import is_supported
+from vlmrm_gym.rewards.program import ProgramError
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
 

@@ -21,10 +21,10 @@ from stable_baselines3 import DQN
 
 import vlmrm_gym
 from vlmrm_gym import Program, sb3
-from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.programs.sandbox import is_supported
 from vlmrm_gym.rewards import from_mapping, to_mapping
+from vlmrm_gym.rewards.program import ProgramError
 from vlmrm_gym.scoring.queue import ScoringQueue
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")

@@ -12,10 +12,10 @@ from vlm_server import KEY, VLMServer, completion, read, status
 
 import vlmrm_gym
 from vlmrm_gym.cli import main
-from vlmrm_gym.cli.program_write import write
+from vlmrm_gym.cli.program import write
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.verification.results import Failure
-from vlmrm_gym.writing.questions import ask_to_mend, read_program
+from vlmrm_gym.programs.results import Failure
+from vlmrm_gym.programs.writing import ask_to_mend, read_program
 
 CARTPOLE = "VLMRM/CartPole-v1"
 LEAN = f"""

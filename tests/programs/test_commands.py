@@ -8,10 +8,10 @@ import pytest
 
 from vlmrm_gym import Program
 from vlmrm_gym.cli import main
-from vlmrm_gym.cli.program_verify import verify
+from vlmrm_gym.cli.program import verify
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.programs.sandbox import is_supported
-from vlmrm_gym.rewards.verified import record_file
+from vlmrm_gym.rewards.program import record_file
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
 

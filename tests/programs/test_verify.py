@@ -13,14 +13,13 @@ from vlmrm_gym import Program
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.programs.errors import ProgramError
+from vlmrm_gym.programs.episodes import Episode, gather
 from vlmrm_gym.programs.sandbox import is_supported
+from vlmrm_gym.programs.verify import ALIKE, DETERMINISTIC, Limits, verify
 from vlmrm_gym.rendering.states import States
+from vlmrm_gym.rewards.program import ProgramError
 from vlmrm_gym.rollouts.environments import make_unscored_env
 from vlmrm_gym.training.evaluation import run_actions
-from vlmrm_gym.verification.behaviour import Episode, gather
-from vlmrm_gym.verification.session import ALIKE, DETERMINISTIC
-from vlmrm_gym.verification.verify import Limits, verify
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
 
