@@ -87,7 +87,8 @@ class IsolatedProgram:
         remembered, wanted = None, len(values) + len(frames)
         while len(values) < wanted or (self.subtasks and remembered is None):
             kind, payload = process.receive(SECONDS)
-            if kind == b"v" and len(values) < wanted and abs(value := _as_float(payload)) <= MAX:
+            value = struct.unpack("<d", payload)[0] if kind == b"v" and len(payload) == 8 else math.nan
+            if len(values) < wanted and abs(value) <= MAX:
                 values.append(value)
             elif kind == b"m" and self.subtasks and len(values) == wanted:
                 remembered = payload
@@ -133,10 +134,6 @@ class _Failed(Exception):
     def by(cls, kind: bytes, payload: bytes) -> "_Failed":
         """The failure that a record says, or is."""
         return cls("", payload[:MAX_TEXT].decode(errors="replace")) if kind == b"e" else cls(_NO_ANSWER)
-
-
-def _as_float(payload: bytes) -> float:
-    return struct.unpack("<d", payload)[0] if len(payload) == 8 else math.nan
 
 
 class _Process:

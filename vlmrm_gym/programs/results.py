@@ -13,9 +13,6 @@ from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.validation import is_finite, short_repr
 
-FILES = ("report.html", "verification.json")
-"""What `Verification.write` writes."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -173,7 +170,7 @@ class Verification:
         }
 
     def write(self, folder: Path) -> None:
-        """Write `FILES`: a report with the frames that decide, which needs no network, and the numbers.
+        """Write report.html, with the frames that decide, which needs no network, and verification.json, the numbers.
 
         Raises:
             OSError: A file could not be written.
@@ -187,5 +184,5 @@ class Verification:
         environment.filters["embed"] = embed
         page = environment.get_template("report.html.j2").render(found=self)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in zip(FILES, (page, json.dumps(self.to_json(), indent=2)), strict=True):
-            atomic_write_text(folder / name, text)
+        atomic_write_text(folder / "report.html", page)
+        atomic_write_text(folder / "verification.json", json.dumps(self.to_json(), indent=2))
