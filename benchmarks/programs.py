@@ -17,8 +17,9 @@ import tyro
 from numpy.typing import NDArray
 
 from vlmrm_gym import CLIP, Program
+from vlmrm_gym.programs.episodes import gather
+from vlmrm_gym.programs.execution import ProgramReward
 from vlmrm_gym.tasks import REGISTERED
-from vlmrm_gym.verification.behaviour import gather
 
 SOURCE = "def reward(frame):\n    return frame[0, 0, 0] / 255"
 
@@ -53,8 +54,8 @@ def main(args: Args) -> None:
     frames = draw(args)
     source = SOURCE if args.program is None else args.program.read_text()
     models = {
-        "isolated": Program(source=source).execute(),
-        "in this process": Program(source=source, isolate=False).execute(),
+        "isolated": ProgramReward(Program(source=source)),
+        "in this process": ProgramReward(Program(source=source, isolate=False)),
         "CLIP, tiny": CLIP(prompt=str(REGISTERED[args.env_id].prompt)).build("cpu"),
     }
     found: dict[str, list[float]] = {name: [] for name in models}

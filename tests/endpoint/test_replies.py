@@ -16,9 +16,9 @@ from vlmrm_gym.cli.score import score as score_file
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import AnswersFile, EndpointLabeler, ask
+from vlmrm_gym.programs.writing import Conversation
 from vlmrm_gym.rewards.endpoint_model import _open_scores
 from vlmrm_gym.rewards.specification import names_server
-from vlmrm_gym.writing.conversation import Conversation
 
 FRAMES = np.arange(12, dtype=np.uint8).reshape(4, 1, 1, 1, 3)
 """Four states, of a pixel each."""

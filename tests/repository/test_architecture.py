@@ -45,14 +45,12 @@ ALLOWED = {
     "episode_log": BASE | {"rendering"},
     "media": BASE | {"rendering", "capture"},
     "endpoint": BASE,
-    "programs": BASE,
-    "rewards": BASE | {"tiny", "endpoint", "programs"},
+    "rewards": BASE | {"tiny", "endpoint"},  # what executes programs is imported by its name, from `programs`
     "scoring": BASE
     | {
         "vlmrm_gym",  # its version
         "rendering",
         "episode_log",
-        "programs",
         "rewards",
     },
     "wrappers": BASE | {"capture", "rendering", "rewards", "scoring"},
@@ -98,9 +96,7 @@ ALLOWED = {
     },
     "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media", "preferences"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
-    "verification": BASE
-    | {"folders", "envs", "rendering", "capture", "programs", "rewards", "rollouts", "datasets", "audit"},
-    "writing": BASE | {"endpoint", "programs", "rewards", "verification"},
+    "programs": BASE | {"envs", "rendering", "capture", "endpoint", "rewards", "rollouts", "datasets", "audit"},
     "cli": BASE
     | {
         "vlmrm_gym",
@@ -117,8 +113,6 @@ ALLOWED = {
         "rollouts",
         "datasets",
         "audit",
-        "verification",
-        "writing",
         "endpoint",
         "preferences",
     },

@@ -1,29 +1,305 @@
-"""The command `vlmrm-gym program`: what is done with programs, each of which is a command of its own.
+"""The command `vlmrm-gym program`: `verify` says what a program is worth, and `write` has a model write one."""
 
-Such a command is a module `vlmrm_gym.cli.program_NAME` with a function `main`, and a line below.
-"""
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
-import importlib
-from collections.abc import Sequence
+import tyro
+from gymnasium.error import DependencyNotInstalled
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from tqdm import tqdm
 
-from vlmrm_gym.errors import InputError
+from vlmrm_gym.cli.console import PlainConsole
+from vlmrm_gym.cli.settings import YAML, parse, read_yaml
+from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.files import atomic_write_text
+from vlmrm_gym.folders import output_folder
+from vlmrm_gym.media.frames import open_frames
+from vlmrm_gym.programs.episodes import Episodes, gather
+from vlmrm_gym.programs.results import Limits, Verification
+from vlmrm_gym.programs.verify import verify as verify_program
+from vlmrm_gym.programs.writing import Conversation, write_program
+from vlmrm_gym.rewards.program import Inputs, Program, record_file
+from vlmrm_gym.rollouts.environments import find_named_task
+from vlmrm_gym.rollouts.play import Policy
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import short_repr
 
-COMMANDS = {
-    "write": "have a vision-language model write a program, and verify it",
-    "verify": "see whether experts complete a program, and nothing else",
-}
-"""What each command does, in a line."""
+Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
+USAGE = """\
+usage: vlmrm-gym program COMMAND ...
+
+  verify    see whether experts complete a program, and nothing else
+  write     have a vision-language model write a program, and verify it"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerificationFlags:
+    """On which episodes a program is verified, and by which limits."""
+
+    env: str | None = None
+    """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
+    run: Paths = ()
+    """folders of trained runs: experts"""
+    rollouts: Paths = ()
+    """folders made by `vlmrm-gym dataset`: experts, unless they are of random or constant actions whose success is not
+    known"""
+    camera: YAML = None
+    """MuJoCo only: one view, as in `vlmrm-gym dataset` (None: the task's, else the environment's)"""
+    size: YAML = None
+    """height and width of the frames, in pixels, such as '[96, 144]' (None: as large as the environment draws them)"""
+    episodes: int = 10
+    """of each behaviour that is played"""
+    steps: int | None = None
+    """the most of an episode (None: the environment's own time limit, else 200)"""
+    limit_random: float = 0.1
+    """share of random, and of constant, episodes that may complete it"""
+    limit_experts: float = 1.0
+    """share of experts that must"""
+    limit_negatives: float = 0.0
+    """share of frozen, reversed, shuffled and black episodes that may"""
+    threshold: float = 1.0
+    """what a function must return for a frame that is a success; True is 1"""
+    isolate: bool = True
+    """--no-isolate runs it in this process, where it can do what you can"""
+    seed: int = 0
+    """of everything that is drawn, from 0"""
+    trust_code: bool = False
+    """run the code that the configuration of a run names"""
+    overwrite: bool = False
+    """replace earlier results in a folder that exists"""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits."""
+        shares = {"random": self.limit_random, "experts": self.limit_experts, "negatives": self.limit_negatives}
+        with as_input_error():
+            return Limits(**shares, threshold=self.threshold)
+
+    @contextmanager
+    def gather(self, id: str | None) -> Iterator[tuple[Episodes, "tqdm[Any]"]]:
+        """The episodes of an ID, and the bar that shows which of them are done."""
+        with (
+            tqdm(unit=" episodes", desc="play", file=sys.stderr, dynamic_ncols=True) as progress,
+            gather(
+                id,
+                env=self.env,
+                camera=read_yaml("camera", self.camera),
+                size=read_yaml("size", self.size),
+                policies={run.name: partial(self._play_run, run, id) for run in _as_paths(self.run)},
+                rollouts=_as_paths(self.rollouts),
+                episodes=self.episodes,
+                steps=self.steps,
+                seed=self.seed,
+                progress=progress.update,
+            ) as episodes,
+        ):
+            progress.reset(len(episodes))
+            progress.set_description("score")
+            yield episodes, progress
+
+    def _play_run(self, run: Path, id: str | None, env: Any) -> Policy:
+        from vlmrm_gym.training.evaluation import run_actions  # deferred: loads torch
+
+        return run_actions(run, env, id, trust_code=self.trust_code)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verify(VerificationFlags):
+    """Verify a program before it is a reward: do experts complete it, and nothing else?
+
+        vlmrm-gym program verify kneel.py VLMRM/Humanoid-kneel-v0
+        vlmrm-gym program verify pole.py VLMRM/CartPole-v1 --run runs/CartPole-v1__DQN__0__1700000000
+        vlmrm-gym program verify push.py Pusher-v5 --rollouts pushes --steps 100
+
+    Experts (--run, --rollouts, or, without these, the way to the goal states of the task) must all complete it, also
+    with frames that are moved by a pixel; random and constant behaviour in at most 10% of the episodes; frozen,
+    reversed, shuffled and black episodes of the experts never. Every episode is scored twice, and must get the same
+    answers. Where success is known, only successes are experts.
+
+    The folder (--out) gets report.html, with the frames that decide, and verification.json. If the program is accepted,
+    a file beside it says so (kneel.verification.json), and it no longer warns where it is used.
+
+    Exit codes: 0 accepted, 1 not accepted or nothing was verified, 2 bad input.
+    """
+
+    file: Annotated[Path, tyro.conf.Positional]
+    """the program: Python, see `vlmrm_gym.Program`"""
+    id: Annotated[str | None, tyro.conf.Positional] = None
+    """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
+    inputs: Inputs = "frames"
+    """what the program sees: frames or states"""
+    out: Path | None = None
+    """the folder to write (None: NAME_verification)"""
+
+    def carry_out(self) -> Verification:
+        """Verify the program."""
+        limits, size = self.limits, read_yaml("size", self.size)
+        with as_input_error():
+            program = Program(path=str(self.file), inputs=self.inputs, size=size, isolate=self.isolate)
+        folder = self.out or Path(f"{self.file.stem}_verification")
+        with output_folder(folder, overwrite=self.overwrite), self.gather(self.id) as (episodes, progress):
+            found = verify_program(program, episodes, limits, progress.update)
+            found.write(folder)
+        _show(found, f"Report: {folder / 'report.html'}")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Write(VerificationFlags):
+    """Have a vision-language model write a program that recognises a goal (VLM-CaR), and verify it.
+
+        vlmrm-gym program write VLMRM/CartPole-v1 --model gpt-5
+        vlmrm-gym program write Pusher-v5 --prompt "puck on the disc" --goal-image goal.png --rollouts pushes --model x
+        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint URL --key-variable None --model llava
+
+    The model sees initial states and goal states, splits the goal into sub-tasks, and writes a program. The program is
+    verified as by `vlmrm-gym program verify`. What is against the rules goes back to the model, with the frames that
+    decide and what the program returned there, for a number of rounds.
+
+    The folder gets program.py, which is `reward=vlmrm_gym.Program(path=...)`; each round's program and its report; and
+    conversation.md. Answers are kept: with --overwrite the same command goes on where it ended, and asks nothing twice.
+    Programs run isolated. The key is read from the environment, and is in no file.
+
+    Exit codes: 0 accepted, 1 not accepted or nothing was verified, 2 bad input.
+    """
+
+    id: Annotated[str | None, tyro.conf.Positional] = None
+    """a registered ID, of this package or of another one ("module:ID" imports the module first)"""
+    model: str
+    """the model, as the server names it"""
+    prompt: str | None = None
+    """the goal (None: the task's own)"""
+    goal_image: Paths = ()
+    """pictures of the goal, or folders of them (none: the states that experts end in)"""
+    rounds: int = 3
+    """the most programs that are asked for"""
+    endpoint: str | None = None
+    """an OpenAI-compatible server (None: the environment's OPENAI_BASE_URL, else OpenAI's)"""
+    key_variable: str | None = "OPENAI_API_KEY"
+    """environment variable that has the key (None: the server needs none)"""
+    call_budget: int | None = None
+    """the most requests"""
+    token_budget: int | None = None
+    """the most tokens, in and out"""
+    request: YAML = None
+    """other fields of each request, such as '{temperature: 0, max_completion_tokens: 4000}'"""
+    answers: Path | None = None
+    """the file that keeps answers (None: answers.db in the folder)"""
+    out: Path = Path("program")
+    """the folder to write"""
+
+    def carry_out(self) -> Verification:
+        """Have the program written."""
+        limits, folder = self.limits, self.out
+        if self.rounds < 1:
+            raise InputError(f"`rounds` must be at least 1. Received {self.rounds}.")
+        task = None if self.id is None else find_named_task(self.id)
+        if (prompt := self.prompt or (None if task is None else task.prompt)) is None:
+            raise InputError('`prompt` must be given: what the program should recognise. Pass --prompt "a text".')
+        goals = [one.frame for path in _as_paths(self.goal_image) for one in open_frames(path).frames()]
+        with as_input_error(TypeError):
+            settings = EndpointSettings(
+                model=self.model,
+                base_url=self.endpoint,
+                key_variable=self.key_variable,
+                call_budget=self.call_budget,
+                token_budget=self.token_budget,
+                request=read_yaml("request", self.request) or {},
+            )
+        with output_folder(folder, overwrite=self.overwrite):
+            with as_input_error(DependencyNotInstalled, OSError):
+                conversation = Conversation(settings, self.answers or folder / "answers.db")
+            with closing(conversation), self.gather(self.id) as (episodes, progress):
+                progress.reset(len(episodes) * self.rounds)
+                found = write_program(
+                    conversation,
+                    prompt,
+                    episodes,
+                    folder,
+                    goals=goals,
+                    limits=limits,
+                    rounds=self.rounds,
+                    isolate=self.isolate,
+                    progress=progress.update,
+                )
+                spending = conversation.spending
+        _show(found, f"Program: {found.program.path}, after {spending}. What was said: {folder / 'conversation.md'}")
+        return found
+
+
+COMMANDS: dict[str, type[Verify | Write]] = {"verify": Verify, "write": Write}
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
-        lines = [f"  {name:10}{text}" for name, text in COMMANDS.items()]
-        say("\n".join(["usage: vlmrm-gym program COMMAND ...", "", *lines]))
-    elif name in COMMANDS:
-        importlib.import_module(f"vlmrm_gym.cli.program_{name}").main(rest)
-    else:
-        raise InputError(f"`program` must be followed by {', '.join(COMMANDS)}. Received {short_repr(name)}.")
+        return say(USAGE)
+    if name not in COMMANDS:
+        raise InputError(f"`program` must be followed by {' or '.join(COMMANDS)}. Received {short_repr(name)}.")
+    if not parse(COMMANDS[name], f"program {name}", rest).carry_out().accepted:
+        sys.exit(1)
+
+
+def verify(file: str | Path, id: str | None = None, **settings: Any) -> Verification:
+    """`vlmrm-gym program verify` as a function: `verify("kneel.py", "VLMRM/Humanoid-kneel-v0", episodes=5)`.
+
+    Args:
+        file: The program.
+        id: The environment's ID; None with `env`.
+        settings: The flags, see `Verify`.
+
+    Raises:
+        InputError: A setting, the program, the environment, an expert or the output folder cannot be used.
+    """
+    return Verify(file=Path(file), id=id, **settings).carry_out()
+
+
+def write(id: str | None = None, **settings: Any) -> Verification:
+    """`vlmrm-gym program write` as a function: `write("VLMRM/CartPole-v1", model="gpt-5", rounds=5)`.
+
+    Args:
+        id: The environment's ID; None with `env`.
+        settings: The flags, see `Write`.
+
+    Returns:
+        What the verification of program.py found.
+
+    Raises:
+        InputError: A setting cannot be used, the budget is used up, the server fails, or no answer has a program.
+    """
+    return Write(id=id, **settings).carry_out()
+
+
+def _as_paths(given: Any) -> tuple[Path, ...]:
+    """The paths of a flag, which from Python may also be a list, or one value."""
+    return tuple(map(Path, given if isinstance(given, tuple | list) else (given,)))
+
+
+def _show(found: Verification, where: str) -> None:
+    """Print what was found, and note beside the program that it is accepted, or no longer."""
+    head, *lines = found.table()
+    table = Table(*head, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for line in lines:
+        table.add_row(*line)
+    PlainConsole().print(table)
+    rules = dict.fromkeys(failure.rule for failure in found.failures)
+    accuracy = [] if found.accuracy is None else [found.accuracy.describe()]
+    for text in (*accuracy, *rules, found.verdict, where):
+        say(text)
+    record = record_file(str(found.program.path))
+    if not found.accepted:
+        return record.unlink(missing_ok=True)
+    values = {"sha256": found.program.sha256, "environment": found.environment, "date": date.today().isoformat()}
+    values |= {"episodes": {row.behaviour: row.episodes for row in found.rows}, "limits": asdict(found.limits)}
+    atomic_write_text(record, json.dumps(values, indent=2))
+    say(f"Written: {record}")

@@ -1,4 +1,4 @@
-r"""Executes a program, isolated or trusted. What verifies programs runs them with this, too.
+r"""Executes programs, isolated or trusted, as rewards too.
 
 >>> import numpy as np
 >>> from vlmrm_gym.programs.execution import execute
@@ -9,25 +9,59 @@ r"""Executes a program, isolated or trusted. What verifies programs runs them wi
 >>> program.close()
 """
 
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.programs.errors import program_error
 from vlmrm_gym.programs.runner import LoadedProgram, describe
 from vlmrm_gym.programs.sandbox import is_supported
+from vlmrm_gym.rewards.base import Rewards, fixed_size
+from vlmrm_gym.rewards.program import Program, ProgramError
 
-Inputs = Literal["frames", "states"]
-"""What a program sees of a state: its frame, or its numbers."""
+if TYPE_CHECKING:
+    from vlmrm_gym.programs.process import IsolatedProgram
 
 
-class Execution(Protocol):
-    """A program that can be run."""
+def execute(source: str, name: str, *, isolate: bool = True) -> "IsolatedProgram | TrustedProgram":
+    """Execute a program.
+
+    Args:
+        source: Python, see `vlmrm_gym.Program`.
+        name: Of the program, for messages.
+        isolate: Whether it runs in an isolated process; otherwise in this one, where it can do everything.
+
+    Returns:
+        A `TrustedProgram`, or what has the same methods.
+
+    Raises:
+        ProgramError: It cannot be executed, or this machine cannot isolate it.
+    """
+    if not isolate:
+        return TrustedProgram(source, name)
+    if not is_supported():
+        rule = "It cannot be isolated: that needs Linux on x86_64 or aarch64. Read it, and pass isolate=False to trust"
+        raise ProgramError.of(name, f"{rule} it. On a command line, a file that says so also needs --trust-code.")
+    from vlmrm_gym.programs.process import IsolatedProgram  # what it imports is not everywhere
+
+    return IsolatedProgram(source, name)
+
+
+class TrustedProgram:
+    """A program in this process, without limits."""
 
     subtasks: tuple[str, ...]
-    """Names of its sub-tasks in their order, as the program says them; it then needs the frames of an episode in order.
-    None for a function."""
+    """Names of its sub-tasks in their order, of which it needs the frames of an episode in order. None of a function.
+
+    They are the program's own words."""
+
+    def __init__(self, source: str, name: str) -> None:
+        self._name = name
+        try:
+            self._program = LoadedProgram(source, name)
+        except Exception as error:
+            raise ProgramError.of(name, "", said=describe(error, name)) from error
+        self.subtasks = self._program.subtasks
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
         """The answers for successive frames of an episode; of a function, for any frames.
@@ -43,47 +77,6 @@ class Execution(Protocol):
         Raises:
             ProgramError: The program failed. What is remembered is as before.
         """
-        ...
-
-    def close(self) -> None:
-        """Free everything."""
-        ...
-
-
-def execute(source: str, name: str, *, isolate: bool = True) -> Execution:
-    """Execute a program.
-
-    Args:
-        source: Python, see `vlmrm_gym.Program`.
-        name: Of the program, for messages.
-        isolate: Whether it runs in an isolated process; otherwise in this one, where it can do everything.
-
-    Raises:
-        ProgramError: It cannot be executed, or this machine cannot isolate it.
-    """
-    if not isolate:
-        return TrustedProgram(source, name)
-    if not is_supported():
-        rule = "It cannot be isolated: that needs Linux on x86_64 or aarch64. Read it, and pass isolate=False to trust"
-        raise program_error(name, f"{rule} it. On a command line, a file that says so also needs --trust-code.")
-    from vlmrm_gym.programs.process import IsolatedProgram  # what it imports is not everywhere
-
-    return IsolatedProgram(source, name)
-
-
-class TrustedProgram:
-    """A program in this process, without limits. See `execute`."""
-
-    def __init__(self, source: str, name: str) -> None:
-        self._name = name
-        try:
-            self._program = LoadedProgram(source, name)
-        except Exception as error:
-            raise program_error(name, "", said=describe(error, name)) from error
-        self.subtasks = self._program.subtasks
-
-    def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
-        """See `Execution.run`."""
         values, remembered, frames = list[float](), None, frames.view()
         frames.flags.writeable = False
         try:
@@ -94,8 +87,36 @@ class TrustedProgram:
                     values.append(answer)
         except Exception as error:
             number = min(len(values), len(frames) - 1)
-            raise program_error(self._name, "", number, len(frames), said=describe(error, self._name)) from error
+            raise ProgramError.of(self._name, "", number, len(frames), said=describe(error, self._name)) from error
         return np.array(values), remembered
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Free everything. The next call of an isolated program starts another process."""
+
+
+class ProgramReward:
+    """The reward model of a program, without the warning of `Program.build`: what verifies programs makes it itself."""
+
+    batch_size = microbatch_size = 64
+    multi_view = False
+    interpolate = False
+    """What a program says of a state says nothing of the states in between."""
+
+    def __init__(self, program: Program) -> None:
+        self._execution = execute(program.files["program.py"], program.name, isolate=program.isolate)
+        self.close = self._execution.close
+        self.inputs, self.render_size = program.inputs, fixed_size(program.size)
+        self.subtasks = self._execution.subtasks
+        """Names of the sub-tasks in their order; none for a function."""
+        self.ordered = bool(self.subtasks)
+        """Whether it has sub-tasks, and so scores the frames of an episode in order."""
+
+    def __call__(self, frames: NDArray[Any]) -> Rewards:
+        """Score frames by a function: uint8 (B, H, W, 3), or states, float64 (B, S), to float32 (B,)."""
+        assert not self.ordered
+        return self.continue_episode(frames, None)[0]
+
+    def continue_episode(self, frames: NDArray[Any], memory: bytes | None) -> tuple[Rewards, bytes | None]:
+        """Score the next frames of an episode; see `TrustedProgram.run`."""
+        values, memory = self._execution.run(frames, memory)
+        return values.astype(np.float32), memory

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.programs.errors import program_error
-from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, REGION, BadProgram, Setup, check_subtasks
+from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, REGION, BadProgram, check_subtasks
+from vlmrm_gym.rewards.program import ProgramError
 
 SECONDS = 10.0
 """Seconds that a program may take for a frame."""
@@ -53,12 +53,6 @@ class IsolatedProgram:
 
     The process is replaced after each error, so that nothing of it is left. It ends with the thread that started it at
     the latest; the next call then starts another one.
-
-    Args:
-        source, name: See `execute`.
-
-    Raises:
-        ProgramError: It cannot be executed, or not isolated.
     """
 
     def __init__(self, source: str, name: str) -> None:
@@ -67,18 +61,18 @@ class IsolatedProgram:
         self.subtasks: tuple[str, ...] = self._start().subtasks
 
     def run(self, frames: NDArray[Any], memory: bytes | None = None) -> tuple[NDArray[np.float64], bytes | None]:
-        """See `Execution.run`."""
+        """See `TrustedProgram.run`."""
         size, values = REGION // max(1, frames[:1].nbytes), list[float]()
         if not size:
             rule = f"A frame must have at most {REGION:,} bytes. Received {frames[:1].nbytes:,}."
-            raise program_error(self._name, rule, 0, len(frames))
+            raise ProgramError.of(self._name, rule, 0, len(frames))
         for start in range(0, len(frames), size):
             try:
                 memory = self._call(frames[start : start + size], memory, values)
             except _Failed as failed:
                 self.close()
                 number = min(len(values), len(frames) - 1)
-                raise program_error(self._name, str(failed), number, len(frames), said=failed.said) from None
+                raise ProgramError.of(self._name, str(failed), number, len(frames), said=failed.said) from None
             except BaseException:  # Ctrl-C: the next answer would be of this call
                 self.close()
                 raise
@@ -93,7 +87,8 @@ class IsolatedProgram:
         remembered, wanted = None, len(values) + len(frames)
         while len(values) < wanted or (self.subtasks and remembered is None):
             kind, payload = process.receive(SECONDS)
-            if kind == b"v" and len(values) < wanted and abs(value := _as_float(payload)) <= MAX:
+            value = struct.unpack("<d", payload)[0] if kind == b"v" and len(payload) == 8 else math.nan
+            if len(values) < wanted and abs(value) <= MAX:
                 values.append(value)
             elif kind == b"m" and self.subtasks and len(values) == wanted:
                 remembered = payload
@@ -106,8 +101,9 @@ class IsolatedProgram:
         try:
             kind, payload = process.receive(START_SECONDS)
             if kind != b"b":  # the program has not begun: these are our words
-                reason = f"It cannot be isolated: {payload.decode()}. Read it, and pass isolate=False to trust it."
-                raise _Failed(reason)
+                raise _Failed(
+                    f"It cannot be isolated: {payload.decode()}. Read it, and pass isolate=False to trust it."
+                )
             kind, payload = process.receive(START_SECONDS)
             if kind != b"r":
                 raise _Failed.by(kind, payload)
@@ -115,11 +111,10 @@ class IsolatedProgram:
             check_subtasks(process.subtasks)
         except BadProgram as error:
             self.close()
-            raise program_error(self._name, f"It {error}") from None
+            raise ProgramError.of(self._name, f"It {error}") from None
         except _Failed as failed:
-            log = process.log_tail()
             self.close()
-            raise program_error(self._name, f"{failed} {log}".strip(), said=failed.said) from None
+            raise ProgramError.of(self._name, f"{failed} {process.log_tail()}".strip(), said=failed.said) from None
         return process
 
     def close(self) -> None:
@@ -129,21 +124,16 @@ class IsolatedProgram:
 
 
 class _Failed(Exception):
-    """What ended a call, in our words."""
+    """What ended a call: in our words, and in the program's own."""
 
-    said = ""
-    """The program's own words."""
+    def __init__(self, what: str, said: str = "") -> None:
+        super().__init__(what)
+        self.said = said
 
     @classmethod
     def by(cls, kind: bytes, payload: bytes) -> "_Failed":
         """The failure that a record says, or is."""
-        failed = cls("" if kind == b"e" else _NO_ANSWER)
-        failed.said = payload[:MAX_TEXT].decode(errors="replace") if kind == b"e" else ""
-        return failed
-
-
-def _as_float(payload: bytes) -> float:
-    return struct.unpack("<d", payload)[0] if len(payload) == 8 else math.nan
+        return cls("", payload[:MAX_TEXT].decode(errors="replace")) if kind == b"e" else cls(_NO_ANSWER)
 
 
 class _Process:
@@ -181,13 +171,7 @@ class _Process:
         self._thread = threading.current_thread()
         os.set_blocking(self._in, False)
         weakref.finalize(self, _end, self._child, self._log)
-        setup = Setup(
-            name=name,
-            source=source,
-            region=readable,
-            parent=os.getpid(),
-        )
-        self._write(pickle.dumps(setup))
+        self._write(pickle.dumps((name, source, readable, os.getpid())))
 
     @property
     def has_ended(self) -> bool:
@@ -248,7 +232,8 @@ class _Process:
 
     def close(self) -> None:
         """Kill it, and wait until it has ended. A thread that waits for it is told so."""
-        _kill(self._child)
+        self._child.kill()
+        self._child.wait()
 
 
 def _wait(descriptor: int, event: int, seconds: float) -> bool:
@@ -258,12 +243,8 @@ def _wait(descriptor: int, event: int, seconds: float) -> bool:
     return bool(poll.poll(max(0.0, 1_000 * seconds)))
 
 
-def _kill(child: "subprocess.Popen[bytes]") -> None:
+def _end(child: Any, log: Any) -> None:
     child.kill()
     child.wait()
-
-
-def _end(child: Any, log: Any) -> None:
-    _kill(child)
     for pipe in (child.stdin, child.stdout, log):
         pipe.close()

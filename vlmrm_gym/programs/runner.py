@@ -1,6 +1,7 @@
 """Executes a program: in a process of its own, which has nothing else. See `process`, the other side.
 
-Imports nothing of this package but `sandbox`. It reads a pickled `Setup`, then for each call the shape and dtype of the
+Imports nothing of this package but `sandbox`. It reads, pickled, the program's name and source, the descriptor of the
+shared memory in which frames are, and the process that started it; then for each call the shape and dtype of the
 frames, and what is remembered of those before them. It writes records: a letter, a length, and so many bytes. First,
 before the program's code runs, "b": it begins, or "i": why the process cannot be isolated. Then, in words of the
 program: "r": ready, with the names of sub-tasks. "v": the answer for a frame, a float64. "m": what sub-tasks remember
@@ -17,7 +18,6 @@ import struct
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, NoReturn
 
@@ -51,19 +51,6 @@ _PREFIX, _NUMBERS = "vlmrm_program_", count()
 """The modules of programs, of which a process may execute several, also the same one twice, if it trusts them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """What a process executes."""
-
-    name: str
-    """The program's, for messages."""
-    source: str
-    region: int
-    """Descriptor of the shared memory in which that is."""
-    parent: int
-    """The process that started it."""
-
-
 class BadProgram(Exception):
     """What is wrong with a program, or with its answer: a text that says so by itself."""
 
@@ -71,22 +58,12 @@ class BadProgram(Exception):
 def check_subtasks(names: Sequence[str]) -> None:
     """Raise BadProgram unless sub-tasks can be listed. Who started the process checks them, too."""
     if len(names) > MAX_SUBTASKS or any(len(name) > MAX_SUBTASKS or not name.isidentifier() for name in names):
-        raise BadProgram(
-            f"must define at most {MAX_SUBTASKS} sub-tasks, whose names are identifiers of as many characters."
-        )
+        rule = f"must define at most {MAX_SUBTASKS} sub-tasks, whose names are identifiers of as many characters."
+        raise BadProgram(rule)
 
 
 class LoadedProgram:
-    """A program that has been executed: a function `reward`, or classes of sub-tasks.
-
-    Args:
-        source: Python.
-        name: Of the program, for messages.
-
-    Raises:
-        BadProgram: It defines neither, or both.
-        Exception: Raised by the program.
-    """
+    """A program that has been executed: a function `reward`, or classes of sub-tasks, else a BadProgram."""
 
     def __init__(self, source: str, name: str) -> None:
         # A module of its own, because instances are pickled, and dataclasses look for theirs.
@@ -96,9 +73,7 @@ class LoadedProgram:
         own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
         own = [one for one in dict.fromkeys(own) if {"reset", "__call__"} <= {*chain(*map(vars, one.__mro__))}]
         bases = {base for one in own for base in one.__mro__[1:]}
-        self._tasks: Sequence[Callable[[], Any]] = [
-            one for one in own if one not in bases and not one.__name__.startswith("_")
-        ]
+        self._tasks: Sequence[Any] = [one for one in own if one not in bases and not one.__name__.startswith("_")]
         self._function: Any = vars(module).get("reward")
         rule = "must define a function reward(frame), or classes with reset() and __call__(frame)"
         if self._function is not None and self._tasks:
@@ -115,13 +90,8 @@ class LoadedProgram:
     def answers(self, frames: NDArray[Any], memory: bytes | None) -> Iterator[float | bytes]:
         """The answers for successive frames; of sub-tasks then what is remembered, as bytes.
 
-        Args:
-            frames: Frames of an episode in order; for a function any.
-            memory: What is remembered of those before them; None: nothing, an episode begins.
-
-        Raises:
-            BadProgram: An answer is not a number, or not the same for the same frame.
-            Exception: Raised by the program.
+        `memory` is what is remembered of the frames before; None: an episode begins. Raises a BadProgram for an answer
+        that is no number, or not the same for the same frame, and whatever the program raises.
         """
         if not self._tasks:
             self._check_same(self._ask, self._function, frames[0])
@@ -136,9 +106,8 @@ class LoadedProgram:
             yield value
         remembered = pickle.dumps(state)
         if len(remembered) > MAX_REMEMBERED:
-            raise BadProgram(
-                f"must remember at most {MAX_REMEMBERED:,} bytes of an episode. Received {len(remembered):,}."
-            )
+            rule = f"must remember at most {MAX_REMEMBERED:,} bytes of an episode. Received {len(remembered):,}."
+            raise BadProgram(rule)
         yield remembered
 
     def _begin(self, completed: int = 0) -> tuple[int, Any]:
@@ -172,14 +141,13 @@ class LoadedProgram:
             raise BadProgram(f"must return a finite number for a frame, in float32. Received {value}.")
         return float(value)
 
-    def _check_same(self, ask: Callable[..., float], *arguments: Any) -> float:
+    def _check_same(self, ask: Callable[..., float], *arguments: Any) -> None:
         first, second = ask(*arguments), ask(*arguments)
         if first != second:
             raise BadProgram(
                 f"must return the same for the same frame. Received {first}, then {second}. It must not depend on the "
                 "time, on chance or on earlier calls; what a sub-task remembers must be in its instance."
             )
-        return first
 
 
 class _Unpickler(pickle.Unpickler):
@@ -227,12 +195,12 @@ class _Output(io.TextIOBase):
 
 def main() -> NoReturn:
     """Serve the process that started this one, until it ends or closes the pipe."""
-    setup: Setup = pickle.load(sys.stdin.buffer)
     requests, output = sys.stdin.buffer, _Output()
-    sandbox.die_with_parent(setup.parent)
-    region = mmap.mmap(setup.region, REGION, prot=mmap.PROT_READ)
-    os.close(setup.region)
-    for module in (*MODULES, *(["cv2"] if "cv2" in setup.source else [])):
+    name, source, descriptor, parent = pickle.load(requests)
+    sandbox.die_with_parent(parent)
+    region = mmap.mmap(descriptor, REGION, prot=mmap.PROT_READ)
+    os.close(descriptor)
+    for module in (*MODULES, *(["cv2"] if "cv2" in source else [])):
         try:
             imported: Any = importlib.import_module(module)
         except ImportError:  # the program's own import says so
@@ -248,9 +216,9 @@ def main() -> NoReturn:
         os._exit(0)
     _send(b"b", b"")
     try:
-        program = LoadedProgram(setup.source, setup.name)
+        program = LoadedProgram(source, name)
     except BaseException as error:  # SystemExit too
-        _send(b"e", describe(error, setup.name).encode(errors="replace"))
+        _send_error(error, name)
         os._exit(0)
     _send(b"r", "\0".join(program.subtasks).encode())
     while True:
@@ -265,10 +233,14 @@ def main() -> NoReturn:
                 is_memory = isinstance(answer, bytes)
                 _send(b"m" if is_memory else b"v", answer if is_memory else struct.pack("<d", answer))
         except BaseException as error:
-            _send(b"e", describe(error, setup.name).encode(errors="replace"))
+            _send_error(error, name)
 
 
 def _send(kind: bytes, payload: bytes) -> None:
     message = memoryview(HEADER.pack(kind, len(payload)) + payload)
     while message:
         message = message[os.write(1, message) :]
+
+
+def _send_error(error: BaseException, name: str) -> None:
+    _send(b"e", describe(error, name).encode(errors="replace"))

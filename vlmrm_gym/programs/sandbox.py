@@ -14,65 +14,21 @@ import sys
 if sys.platform != "win32":  # there, programs run only if they are trusted
     import resource
 
-_ALLOWED = {
-    # name: its number on x86_64, and on aarch64
-    "brk": (12, 214),
-    "munmap": (11, 215),
-    "mremap": (25, 216),
-    "mprotect": (10, 226),
-    "futex": (202, 98),
-    "membarrier": (324, 283),
-    "rseq": (334, 293),
-    "restart_syscall": (219, 128),
-    "rt_sigreturn": (15, 139),
-    "sched_yield": (24, 124),
-    "sched_getaffinity": (204, 123),
-    "getcpu": (309, 168),
-    "clock_gettime": (228, 113),
-    "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115),
-    "nanosleep": (35, 101),
-    "gettimeofday": (96, 169),
-    "time": (201, None),
-    "times": (100, 153),
-    "getrusage": (98, 165),
-    "getrandom": (318, 278),
-    "getpid": (39, 172),
-    "gettid": (186, 178),
-    "exit": (60, 93),
-    "exit_group": (231, 94),
-}
-_REFUSED = {
-    "open": (2, None),
-    "openat": (257, 56),
-    "openat2": (437, 437),
-    "stat": (4, None),
-    "lstat": (6, None),
-    "fstat": (5, 80),
-    "newfstatat": (262, 79),
-    "statx": (332, 291),
-    "access": (21, None),
-    "faccessat": (269, 48),
-    "faccessat2": (439, 439),
-    "readlink": (89, None),
-    "readlinkat": (267, 78),
-    "getcwd": (79, 17),
-    "chdir": (80, 49),
-    "mkdir": (83, None),
-    "mkdirat": (258, 34),
-    "unlink": (87, None),
-    "unlinkat": (263, 35),
-    "getdents64": (217, 61),
-    "ioctl": (16, 29),
-    "fcntl": (72, 25),
-    "lseek": (8, 62),
-    "close": (3, 57),
-    "sysinfo": (99, 179),
-    "uname": (63, 160),
-    "rt_sigaction": (13, 134),
-    "rt_sigprocmask": (14, 135),
-    "sigaltstack": (131, 132),
-}
+_ALLOWED = """
+brk 12 214, munmap 11 215, mremap 25 216, mprotect 10 226, futex 202 98, membarrier 324 283, rseq 334 293,
+restart_syscall 219 128, rt_sigreturn 15 139, sched_yield 24 124, sched_getaffinity 204 123, getcpu 309 168,
+clock_gettime 228 113, clock_getres 229 114, clock_nanosleep 230 115, nanosleep 35 101, gettimeofday 96 169,
+time 201 -, times 100 153, getrusage 98 165, getrandom 318 278, getpid 39 172, gettid 186 178, exit 60 93,
+exit_group 231 94
+"""
+"""Calls that are left: the name of each, and its numbers on x86_64 and on aarch64; -: there is none."""
+_REFUSED = """
+open 2 -, openat 257 56, openat2 437 437, stat 4 -, lstat 6 -, fstat 5 80, newfstatat 262 79, statx 332 291,
+access 21 -, faccessat 269 48, faccessat2 439 439, readlink 89 -, readlinkat 267 78, getcwd 79 17,
+chdir 80 49, mkdir 83 -, mkdirat 258 34, unlink 87 -, unlinkat 263 35, getdents64 217 61, ioctl 16 29,
+fcntl 72 25, lseek 8 62, close 3 57, sysinfo 99 179, uname 63 160, rt_sigaction 13 134,
+rt_sigprocmask 14 135, sigaltstack 131 132
+"""
 """Calls that fail with EPERM: Python and honest programs may try them, and name what they looked for."""
 _CHECKED = {
     "read": ((0, 63), 0, 0xFFFFFFFF, 0),
@@ -100,13 +56,9 @@ def is_supported() -> bool:
 
 
 def enter(memory: int) -> None:
-    """Isolate this process for good. It must have one thread, and no file but two pipes, 0 and 1.
+    """Isolate this process for good: one thread, no file but the pipes 0 and 1, and so many bytes of memory in all.
 
-    Args:
-        memory: Bytes that it may have in all, with what it has now.
-
-    Raises:
-        OSError: The kernel refuses.
+    Raises an OSError if the kernel refuses.
     """
     for limit, value in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(limit, (value, value))
@@ -119,11 +71,7 @@ def enter(memory: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends.
-
-    Args:
-        parent: The process that started it.
-    """
+    """Have the kernel kill this process when the thread of `parent` that started it ends."""
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -135,9 +83,9 @@ def _filter() -> list[tuple[int, int, int, int]]:
     code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, architecture), (_RETURN, 0, 0, _KILL)]
     code += [(_LOAD, 0, 0, _SYSCALL), (_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
     for table, outcome in ((_ALLOWED, _ALLOW), (_REFUSED, _EPERM)):
-        for numbers in table.values():
-            if (number := numbers[column]) is not None:
-                code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, outcome)]
+        for call in table.split(","):
+            if (number := call.split()[1 + column]) != "-":
+                code += [(_EQUAL, 0, 1, int(number)), (_RETURN, 0, 0, outcome)]
     for numbers, argument, mask, value in _CHECKED.values():
         code += [(_EQUAL, 0, 5, numbers[column]), (_LOAD, 0, 0, _ARGUMENTS + 8 * argument), (_AND, 0, 0, mask)]
         code += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _EPERM)]

@@ -1,27 +1,44 @@
-"""Program: Python code as a reward (VLM-CaR). Imports no torch."""
+"""Program: Python code as a reward (VLM-CaR). Imports no torch, and nothing that executes programs."""
 
 import hashlib
+import importlib
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.programs.errors import ProgramError
-from vlmrm_gym.programs.execution import Execution, Inputs, execute
-from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
-from vlmrm_gym.rewards.verified import is_verified
-from vlmrm_gym.untrusted import MAX_PIXELS, read_text
+from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.terminal import quote
+from vlmrm_gym.untrusted import MAX_PIXELS, read_json, read_text
 from vlmrm_gym.validation import check_choice, check_flag, check_size, short_repr
 
+Inputs = Literal["frames", "states"]
+"""What a program sees of a state: its frame, or its numbers."""
 MAX_SOURCE = 2**20
 """Bytes of a program, at most."""
 _WARNED: set[str] = set()
 """Programs that this process has warned of, by their SHA-256."""
+
+
+class ProgramError(InputError):
+    """A program failed, or tried what it must not. The message names the program and the frame."""
+
+    frame: int | None = None
+    """Number of the frame among those of the call; None: the program cannot be executed at all."""
+    count = 0
+    """Number of frames of the call."""
+
+    @classmethod
+    def of(cls, name: str, what: str, frame: int | None = None, count: int = 0, *, said: str = "") -> "ProgramError":
+        """The error of a program: `what` it did in our words, `said` in its own, which are quoted."""
+        where = " cannot be used" if frame is None else f" failed on frame {frame} of {count}"
+        words = f"It says: {quote(said)}" if said else ""
+        error = cls(" ".join(filter(None, [f"The program {name}{where}.", what, words])))
+        error.frame, error.count = frame, count
+        return error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +72,7 @@ class Program:
     'frames'
 
     Raises:
-        TypeError: `path`, `source` or `fallback` is no text.
+        TypeError: `path`, `source` or `sha256` is no text.
         ValueError: There is neither a path nor a source, or both; a file cannot be read, or is not the one that
             `sha256` is of; or a value is out of its range.
     """
@@ -68,19 +85,17 @@ class Program:
     """"frames", or "states": the numbers that a frame is drawn from."""
     size: tuple[int, int] | None = None
     """Height and width of the frames, in pixels; None: as large as the environment draws them."""
-    fallback: str | None = None
-    """File of an earlier program, a function, that answers for each frame on which this one fails. None: an error."""
     isolate: bool = True
     """False: it runs in this process, and can do what you can. Needed on other systems than Linux."""
     sha256: str | None = None
-    """SHA-256 of the program, and of the fallback after it. It is filled in; files with another one are refused."""
+    """SHA-256 of the program. It is filled in; files with another one are refused."""
     kind: str = field(default="program", init=False)
 
     def __post_init__(self) -> None:
         if (self.path is None) == (self.source is None):
             received = "neither" if self.path is None else "both"
             raise ValueError(f"`path` must be the file of a program, or `source` the program. Received {received}.")
-        for name in ("path", "source", "fallback", "sha256"):
+        for name in ("path", "source", "sha256"):
             if not isinstance(getattr(self, name), str | None):
                 raise TypeError(f"`{name}` must be a text. Received {short_repr(getattr(self, name))}.")
         check_choice("inputs", self.inputs, get_args(Inputs))
@@ -88,19 +103,16 @@ class Program:
         object.__setattr__(self, "size", check_size(self.size))
         if self.size is not None and math.prod(self.size) > MAX_PIXELS:
             raise ValueError(f"`size` must have at most {MAX_PIXELS:,} pixels. Received {self.size}.")
-        if self.size is not None and self.inputs == "states":
-            raise ValueError(f"`size` must be None for states, which are not drawn. Received {self.size}.")
-        text = self.source if self.path is None else _read("path", self.path)
-        texts = (text, None if self.fallback is None else _read("fallback", self.fallback))
-        digest = hashlib.sha256("\0".join(one for one in texts if one is not None).encode()).hexdigest()
+        text = self.source if self.path is None else read_text(self.path, MAX_SOURCE)
+        digest = hashlib.sha256(str(text).encode()).hexdigest()
         if self.sha256 not in (None, digest):
             name = "source" if self.path is None else "path"
             raise ValueError(
-                f"`{name}` must be the program whose SHA-256 is {self.sha256}. Received one, with its fallback, of "
-                f"{digest}: it has changed. Restore it; a run's folder has a copy, program.py."
+                f"`{name}` must be the program whose SHA-256 is {self.sha256}. Received one of {digest}: it has "
+                "changed. Restore it; a run's folder has a copy, program.py."
             )
         object.__setattr__(self, "sha256", digest)
-        object.__setattr__(self, "_texts", texts)  # not read again: workers get what was checked
+        object.__setattr__(self, "_text", text)  # not read again: workers get what was checked
 
     @property
     def name(self) -> str:
@@ -115,115 +127,35 @@ class Program:
     @property
     def files(self) -> Mapping[str, str]:
         """Texts that a run keeps a copy of, by the names of the copies."""
-        text, fallback = self._texts  # pyright: ignore[reportAttributeAccessIssue]
-        return {"program.py": text, **({} if fallback is None else {"fallback.py": fallback})}
+        return {"program.py": self._text}  # pyright: ignore[reportAttributeAccessIssue]
 
-    def build(self, device: str = "auto") -> "ProgramReward":
+    def build(self, device: str = "auto") -> RewardModel:
         """Execute the program in a new isolated process. Warns once if the program was not verified.
 
         Raises:
             ProgramError: It cannot be executed, or this machine cannot isolate it.
         """
-        reward = self.execute()
-        if self.sha256 not in _WARNED and not is_verified(self.path, str(self.sha256)):
+        # By its name: the room that executes, verifies and writes programs stands above that of all rewards.
+        reward = importlib.import_module("vlmrm_gym.programs.execution").ProgramReward(self)
+        if self.sha256 not in _WARNED and not self._is_verified():
             _WARNED.add(str(self.sha256))
-            run, file = ("Save it in a file, and run", "FILE") if self.path is None else ("Run", self.path)
+            run = "Save it in a file, and run" if self.path is None else "Run"
             warnings.warn(
                 f"The program {self.name} was not verified: nothing says that experts complete it, and that random "
-                f"behaviour does not. {run}: vlmrm-gym program verify {file} ENV",
+                f"behaviour does not. {run}: vlmrm-gym program verify {self.path or 'FILE'} ENV",
                 stacklevel=2,
             )
         return reward
 
-    def execute(self) -> "ProgramReward":
-        """As `build`, without the warning: for what verifies programs."""
-        text, fallback = self.files["program.py"], self.files.get("fallback.py")
-        execution = execute(text, self.name, isolate=self.isolate)
-        if fallback is None:
-            return ProgramReward(execution, self.inputs, self.size)
-        other = execute(fallback, str(self.fallback), isolate=self.isolate)
-        if other.subtasks:
-            other.close()
-            raise ValueError(f"`fallback` must define a function reward(frame). Received {short_repr(self.fallback)}.")
-        return ProgramReward(execution, self.inputs, self.size, other)
+    def _is_verified(self) -> bool:
+        """Whether a record beside its file says that this very program was verified."""
+        try:
+            values = None if self.path is None else read_json(record_file(self.path))
+        except InputError:
+            return False
+        return isinstance(values, dict) and values.get("sha256") == self.sha256
 
 
-def _read(parameter: str, path: str) -> str:
-    try:
-        return read_text(path, MAX_SOURCE)
-    except InputError as error:
-        raise ValueError(f"`{parameter}` must be the file of a program: {error}") from error
-
-
-class ProgramReward:
-    """The reward model of a program.
-
-    Args:
-        execution: The program.
-        inputs: What it sees.
-        size: Height and width of its frames; None: the environment's own.
-        fallback: A function that answers where it fails.
-    """
-
-    batch_size = microbatch_size = 64
-    multi_view = False
-    interpolate = False
-    """What a program says of a state says nothing of the states in between."""
-
-    def __init__(
-        self,
-        execution: Execution,
-        inputs: Inputs,
-        size: tuple[int, int] | None = None,
-        fallback: Execution | None = None,
-    ) -> None:
-        self._execution, self._fallback, self.inputs, self._size = execution, fallback, inputs, size
-        self._warned = False
-        self.subtasks = execution.subtasks
-        """Names of the sub-tasks in their order; none for a function."""
-        self.ordered = bool(execution.subtasks)
-        """Whether it has sub-tasks, and so scores the frames of an episode in order."""
-
-    @property
-    def render_size(self) -> RenderSize:
-        """The size at which its frames are drawn."""
-        return fixed_size(self._size)
-
-    def __call__(self, frames: NDArray[Any]) -> Rewards:
-        """Score frames by a function: uint8 (B, H, W, 3), or states, float64 (B, S), to float32 (B,).
-
-        Raises:
-            ProgramError: The program failed.
-        """
-        assert not self.ordered
-        return self.continue_episode(frames, None)[0]
-
-    def continue_episode(self, frames: NDArray[Any], memory: bytes | None) -> tuple[Rewards, bytes | None]:
-        """Score the next frames of an episode; see `Execution.run`."""
-        values, memory = self._run(frames, memory)
-        return values.astype(np.float32), memory
-
-    def close(self) -> None:
-        """End the program's process. The next call starts another one."""
-        for execution in (self._execution, self._fallback):
-            if execution is not None:
-                execution.close()
-
-    def _run(self, frames: NDArray[Any], memory: bytes | None) -> tuple[NDArray[np.float64], bytes | None]:
-        values = list[NDArray[np.float64]]()
-        while len(frames):
-            try:
-                made, memory = self._execution.run(frames, memory)
-                return np.concatenate([*values, made]), memory
-            except ProgramError as error:
-                if self._fallback is None or (failed := error.frame) is None:
-                    raise
-                if not self._warned:
-                    self._warned = True
-                    warnings.warn(f"{error} Its fallback answers, here and where it fails again.", stacklevel=2)
-            if failed:  # sub-tasks do not see the frame on which they failed
-                made, memory = self._run(frames[:failed], memory)
-                values.append(made)
-            values.append(self._fallback.run(frames[failed : failed + 1])[0])
-            frames = frames[failed + 1 :]
-        return np.concatenate(values), memory
+def record_file(path: str | Path) -> Path:
+    """Where `vlmrm-gym program verify` notes that a program was accepted: kneel.verification.json beside kneel.py."""
+    return Path(path).with_suffix(".verification.json")

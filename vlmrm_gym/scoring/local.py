@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rendering.drawing import Drawings
+from vlmrm_gym.rewards.program import ProgramError
 from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
 from vlmrm_gym.scoring.devices import choose_devices
 from vlmrm_gym.scoring.scorer import MAX_STEPS, ORDERED, Batch, Drawing, Keys, ScorerOptions, StartedScorers, Values

@@ -1,7 +1,7 @@
 """The folder of a run.
 
 config.yaml            the configuration, with defaults filled in
-program.py             of a reward that is a program: the program, and fallback.py, its fallback
+program.py             of a reward that is a program
 versions.json          versions of Python and packages, and the machine, for every start
 metrics.csv            a line each time episodes are scored
 learning_curve.png     a plot of metrics.csv

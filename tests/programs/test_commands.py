@@ -8,12 +8,8 @@ import pytest
 
 from vlmrm_gym import Program
 from vlmrm_gym.cli import main
-from vlmrm_gym.cli.program_verify import verify
-from vlmrm_gym.errors import InputError
-from vlmrm_gym.programs.sandbox import is_supported
-from vlmrm_gym.rewards.verified import record_file
-
-pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
+from vlmrm_gym.cli.program import verify
+from vlmrm_gym.rewards.program import record_file
 
 CARTPOLE = "VLMRM/CartPole-v1"
 UPRIGHT = "def reward(state):\n    return bool(abs(state[1]) < 0.209 and abs(state[0]) < 2.4)"
@@ -26,9 +22,7 @@ def write(folder, name, text):
     return folder / name
 
 
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_folder")
 
 
 def ended(capsys, *arguments):
@@ -101,28 +95,30 @@ def test_a_dataset_of_successes_is_an_expert(tmp_path):
     assert {row.behaviour: row.episodes for row in found.rows}["expert: poles"] == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere.py", CARTPOLE], "`path` must be the file of a program: nowhere.py cannot be read"),
-        (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
-        (["broken.py", CARTPOLE, *FEW], "Line 2: SyntaxError"),
-        (["good.py", "VLMRM/CartPole-v9"], "The ID must be a registered one"),
-        (["good.py"], "Either an ID or `env` must be given"),
-        (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
-        (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
-        (["good.py", CARTPOLE, "--threshold", "nan"], "`threshold` must be a finite number. Received nan."),
-        (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),
-        (["good.py", "VLMRM/Humanoid-kneel-v0", "--camera", "front-side", *FEW], "`camera` must have one view here"),
-    ],
-)
-def test_bad_input_is_told(tmp_path, capsys, arguments, message):
+BAD_INPUT = [
+    (["nowhere.py", CARTPOLE], "nowhere.py cannot be read"),
+    (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
+    (["broken.py", CARTPOLE, *FEW], "Line 2: SyntaxError"),
+    (["good.py", "VLMRM/CartPole-v9"], "The ID must be a registered one"),
+    (["good.py"], "Either an ID or `env` must be given"),
+    (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
+    (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
+    (["good.py", CARTPOLE, "--threshold", "nan"], "`threshold` must be a finite number. Received nan."),
+    (["good.py", CARTPOLE, "--size", "[0, 1]"], "`size` must be None, or"),
+    (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),
+    (["good.py", "VLMRM/Humanoid-kneel-v0", "--camera", "front-side", *FEW], "`camera` must have one view here"),
+]
+
+
+def test_bad_input_is_told(tmp_path, capsys, subtests):
     for name, text in {"empty": "x = 1", "broken": "def reward(frame):\n    return (", "good": UPRIGHT}.items():
         write(tmp_path, f"{name}.py", text)
-    code, _, error = ended(capsys, *arguments)
-    assert code == 2
-    assert message in error
-    assert not list(tmp_path.glob("*_verification"))
+    for arguments, message in BAD_INPUT:
+        with subtests.test(message):
+            code, _, error = ended(capsys, *arguments)
+            assert code == 2
+            assert message in error
+            assert not list(tmp_path.glob("*_verification"))
 
 
 def test_the_commands_of_program_are_listed(capsys):
@@ -131,21 +127,16 @@ def test_the_commands_of_program_are_listed(capsys):
     with pytest.raises(SystemExit) as raised:
         main(["program", "run"])
     assert raised.value.code == 2
-    with pytest.raises(InputError, match="`episodes` must be from 1"):
-        verify("x.py", CARTPOLE, episodes=0)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_workers": 2}])
-def test_one_warning_names_the_command_at_the_door_of_environments(options):
+def test_one_warning_names_the_command_at_the_door_of_environments():
     """Also of several workers, and of isolated processes."""
-    source = f"def reward(frame):\n    return {len(options)}  # a program of this test alone"
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        gym.make_vec(CARTPOLE, num_envs=2, reward=Program(source=source), episode_length=2, **options).close()
-        if not options:
-            gym.make(CARTPOLE, reward=Program(source=source)).close()
-    messages = [str(one.message) for one in caught if "was not verified" in str(one.message)]
-    assert messages == [
-        one for one in messages if one.endswith("in a file, and run: vlmrm-gym program verify FILE ENV")
-    ]
-    assert len(messages) == 1
+    for options in ({}, {"num_workers": 2}):
+        source = f"def reward(frame):\n    return {len(options)}  # a program of this test alone"
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gym.make_vec(CARTPOLE, num_envs=2, reward=Program(source=source), episode_length=2, **options).close()
+            if not options:
+                gym.make(CARTPOLE, reward=Program(source=source)).close()
+        (message,) = [str(one.message) for one in caught if "was not verified" in str(one.message)]
+        assert message.endswith("in a file, and run: vlmrm-gym program verify FILE ENV")

@@ -13,16 +13,11 @@ from vlmrm_gym import Program
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.programs.errors import ProgramError
-from vlmrm_gym.programs.sandbox import is_supported
+from vlmrm_gym.programs.episodes import Episode, gather
+from vlmrm_gym.programs.verify import ALIKE, DETERMINISTIC, Limits, verify
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import make_unscored_env
 from vlmrm_gym.training.evaluation import run_actions
-from vlmrm_gym.verification.behaviour import Episode, gather
-from vlmrm_gym.verification.session import ALIKE, DETERMINISTIC
-from vlmrm_gym.verification.verify import Limits, verify
-
-pytestmark = pytest.mark.skipif(not is_supported(), reason="isolation needs Linux on x86_64 or aarch64")
 
 CARTPOLE = "VLMRM/CartPole-v1"
 LENGTH = 16
@@ -161,53 +156,38 @@ WAITS = "class Waits:\n    def reset(self): self.n = 0\n    def __call__(self, f
 WAITS += "        return self.n > 9"
 
 
-@pytest.mark.parametrize(
-    ("source", "behaviours"),
-    [
-        (ALWAYS, {"random", "constant", "frozen", "black"}),
-        (INVERTED, {"random", "constant", "frozen"}),
-        (WAITS, {"random", "constant", "frozen", "black"}),
-        ("def reward(frame):\n    return False", {"expert: expert", "experts, frames moved by a pixel"}),
-        (UP.replace("len(rows) > 5 and", "not len(rows) or"), {"black"}),
-        (UP.replace("return up(frame)", "return frame[:, 0].mean() > 254"), {"random", "constant", "frozen"}),
-    ],
-)
-def test_a_function_or_a_counter_that_others_complete_is_not_accepted(swings, source, behaviours):
-    found = verify(Program(source=source), swings)
-    assert found.verified
-    assert not found.accepted
-    assert behaviours <= broken(found)
-    assert all(failure.rule.startswith("The program must ") for failure in found.failures)
-    assert {name for name, row in rows(found).items() if not row.kept} <= broken(found)
+BROKEN = {
+    "always": (ALWAYS, {"random", "constant", "frozen", "black"}),
+    "inverted": (INVERTED, {"random", "constant", "frozen"}),
+    "waits": (WAITS, {"random", "constant", "frozen", "black"}),
+    "never": ("def reward(frame):\n    return False", {"expert: expert", "experts, frames moved by a pixel"}),
+    "nothing": (UP.replace("len(rows) > 5 and", "not len(rows) or"), {"black"}),
+    "white": (UP.replace("return up(frame)", "return frame[:, 0].mean() > 254"), {"random", "constant", "frozen"}),
+}
 
 
-def test_an_order_that_does_not_matter_to_the_program_is_found(drives):
-    found = verify(Program(source=BOTH), drives)
-    assert broken(found) == {"reversed", "shuffled"}
+def test_a_function_or_a_counter_that_others_complete_is_not_accepted(swings, subtests):
+    for name, (source, behaviours) in BROKEN.items():
+        with subtests.test(name):
+            found = verify(Program(source=source), swings)
+            assert found.verified
+            assert not found.accepted
+            assert behaviours <= broken(found)
+            assert all(failure.rule.startswith("The program must ") for failure in found.failures)
+            assert {row.behaviour for row in found.rows if not row.kept} <= broken(found)
 
 
-def test_a_goal_that_needs_no_order_may_be_seen_backwards(swings):
-    held = (
-        HELPERS
-        + """
-class Held:
-    def reset(self): self.n = 0
-    def __call__(self, frame):
-        self.n += up(frame)
-        return self.n >= 3
-"""
-    )
-    found = verify(Program(source=held), swings)
-    assert found.accepted
-    assert rows(found)["reversed"].note == "2 left out: their last frame alone completes the program"
-    assert rows(found)["shuffled"].episodes == 0
-
-
-def test_a_state_machine_in_one_sub_task_is_accepted(drives):
+def test_an_order_counts_where_it_matters_to_the_program(swings, drives):
+    assert broken(verify(Program(source=BOTH), drives)) == {"reversed", "shuffled"}
     machine = BOTH.replace('{"right"} if x > 0.6', '{"right"} if x > 0.6 and self.seen')
     found = verify(Program(source=machine), drives)
     assert found.accepted
     assert rows(found)["reversed"].completed == 0
+    held = WAITS.replace("self.n += 1", "self.n += up(frame)").replace("self.n > 9", "self.n >= 3")
+    found = verify(Program(source=HELPERS + held), swings)
+    assert found.accepted
+    assert rows(found)["reversed"].note == "2 left out: their last frame alone completes the program"
+    assert rows(found)["shuffled"].episodes == 0
 
 
 def test_a_failure_has_the_frames_that_decide(drives, draw):
@@ -229,21 +209,23 @@ def test_memorised_frames_are_found(swings):
     assert broken(verify(Program(source=source), swings)) == {"experts, frames moved by a pixel"}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import time\ndef reward(frame):\n    return int(time.perf_counter() * 1e5) % 2",
-        "calls = 0\ndef reward(frame):\n    global calls\n    calls += 1\n    return calls > 30",
-        HELPERS + "best = 0\nclass Raises:\n    def reset(self): pass\n    def __call__(self, frame):\n"
-        "        global best\n        best = max(best, up(frame))\n        return best",
-        "calls = 0\n" + WAITS.replace("self.n > 9", "count() > 20") + "\ndef count():\n    global calls\n"
-        "    calls += 1\n    return calls",
-    ],
-)
-def test_what_depends_on_the_time_or_on_calls_is_found(swings, source):
-    found = verify(Program(source=source), swings)
-    assert not found.accepted
-    assert any(one.rule == DETERMINISTIC or "must return the same for the same" in one.rule for one in found.failures)
+CHANGING = {
+    "time": "import time\ndef reward(frame):\n    return int(time.perf_counter() * 1e5) % 2",
+    "calls": "calls = 0\ndef reward(frame):\n    global calls\n    calls += 1\n    return calls > 30",
+    "a global": HELPERS + "best = 0\nclass Raises:\n    def reset(self): pass\n    def __call__(self, frame):\n"
+    "        global best\n        best = max(best, up(frame))\n        return best",
+    "a counter": "calls = 0\n" + WAITS.replace("self.n > 9", "count() > 20") + "\ndef count():\n    global calls\n"
+    "    calls += 1\n    return calls",
+}
+
+
+def test_what_depends_on_the_time_or_on_calls_is_found(swings, subtests):
+    for name, source in CHANGING.items():
+        with subtests.test(name):
+            found = verify(Program(source=source), swings)
+            assert not found.accepted
+            said = [one.rule for one in found.failures]
+            assert any(rule == DETERMINISTIC or "must return the same for the same" in rule for rule in said)
 
 
 def test_a_program_that_sees_the_background_only_is_found(swings):
@@ -257,13 +239,6 @@ def test_an_error_names_the_frame(swings):
     assert "ZeroDivisionError" in failure.rule
     assert failure.steps.tolist() == [0]
     assert np.isnan(failure.values).all()
-
-
-def test_without_experts_nothing_is_verified(swings):
-    found = verify(Program(source=UP), [one for one in swings if not one.is_expert])
-    assert not found.verified
-    assert not found.accepted
-    assert found.verdict == "Nothing was verified: there were no episodes of experts."
 
 
 def test_limits_are_what_the_caller_says(swings):
@@ -303,11 +278,6 @@ def test_a_program_of_states(swings):
     stored = replace(swings[0], states=States(swings[0].frames))
     with pytest.raises(InputError, match="`inputs` must be 'frames' for an environment whose frames are stored"):
         verify(angle, [stored])
-
-
-def test_a_program_that_cannot_be_executed_is_an_error(swings):
-    with pytest.raises(ProgramError, match="Line 2: SyntaxError"):
-        verify(Program(source="def reward(frame):\n    return ("), swings)
 
 
 def test_frames_have_the_size_of_the_program():

@@ -20,12 +20,14 @@ from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.base import fixed_size
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import Policy, capture_state, check_states, constant_actions, play, random_actions
-from vlmrm_gym.tasks import Task
-from vlmrm_gym.validation import find_time_limit
+from vlmrm_gym.validation import check_size, find_time_limit
 
 STEPS = 200
 """Of an episode, if neither the caller nor the environment says how many."""
 WAY = "the way to the goal"
+UNTRAINED = {"random": random_actions, "constant": constant_actions}
+Played = tuple[str, States, NDArray[np.bool_] | None, bool | None]
+"""Behaviour, states, success as the environment said it, and whether it is trained; None: never an expert."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,13 +64,14 @@ class Episode:
 
         If success is not known, the last state is among them: it may be the goal.
         """
-        stride = -(-len(self) // count)
-        if (success := self.success) is None:
+        stride, success = -(-len(self) // count), self.success
+        if success is None:
             first = (len(self) - 1) % stride
-            return replace(self, states=self.states[first::stride], first=first, stride=stride)
-        first = (max if self.succeeded else min)(range(stride), key=lambda step: success[step::stride].mean())
+        else:
+            first = (max if self.succeeded else min)(range(stride), key=lambda step: success[step::stride].mean())
         part = slice(first, None, stride)
-        return replace(self, states=self.states[part], success=success[part], first=first, stride=stride)
+        thinned = None if success is None else success[part]
+        return replace(self, states=self.states[part], success=thinned, first=first, stride=stride)
 
     def __len__(self) -> int:
         return len(self.states)
@@ -121,8 +124,13 @@ def gather(
         progress: Called after each episode.
 
     Raises:
-        InputError: The environment, a camera or a dataset cannot be used.
+        InputError: The environment, a number, a camera or a dataset cannot be used.
     """
+    with as_input_error():
+        size = check_size(size)
+    for name, value, least in (("episodes", episodes, 1), ("steps", steps, 1), ("seed", seed, 0)):
+        if value is not None and not least <= value < 2**31:
+            raise InputError(f"`{name}` must be from {least} to {2**31 - 1}. Received {value}.")
     task = None if id is None else find_named_task(id)
     camera = task.camera if camera is None and task is not None else camera
     with ExitStack() as opened:
@@ -135,57 +143,48 @@ def gather(
         steps = steps or find_time_limit(made) or STEPS
         knows = task is not None and task.states is not None and is_drawn_from_states(made)
         states = task.make_states() if task is not None and knows else None
+        threshold = 0.0 if task is None else task.success_threshold
         found = Episodes()
         found.size, found.environment = size, id or str(env)
 
-        def draw(rows: States) -> NDArray[np.uint8]:
-            return rows.draw(renderer)
-
-        needed = 0.0 if task is None else task.success_threshold or 0.0
-
-        def add(
-            behaviour: str, rows: States, said: NDArray[np.bool_] | None = None, *, is_expert: bool = False
-        ) -> None:
-            success = _find_success(task, states, rows, said)
-            is_expert = is_expert and (success is None or is_enough(success, needed))
-            found.append(
-                Episode(
-                    behaviour=behaviour, is_expert=is_expert, states=rows, draw=draw, success=success, needed=needed
-                )
-            )
-            progress()
-
-        for i in range(episodes):
-            for number, (behaviour, policy) in enumerate((("random", random_actions), ("constant", constant_actions))):
-                act = policy(made.action_space, np.random.default_rng((seed, i, number)))
-                played = play(made, view, act, seed=seed + i, steps=steps, behaviour=behaviour)
-                add(behaviour, played.states, played.success)
-        for name, make_policy in policies.items():
-            act = make_policy(made)
+        def play_all() -> Iterator[Played]:
             for i in range(episodes):
-                played = play(made, view, act, seed=seed + 10_000 + i, steps=steps, behaviour=name)
-                add(name, played.states, played.success, is_expert=True)
-        for folder in rollouts:
-            check_environment(folder, id, env)
-            is_trained = read_settings(folder)["policy"] not in ("random", "constant")
-            recorded = read_dataset(folder)
-            check_states(recorded, made, view)
-            for read in recorded:
-                is_expert = is_trained or _find_success(task, states, read.states, read.success) is not None
-                add(folder.name, read.states, read.success, is_expert=is_expert)
-        if states is not None and not policies and not rollouts:
-            for way in _ways(made, view, states, episodes, steps, seed):
-                add(WAY, way, is_expert=True)
+                for number, (name, policy) in enumerate(UNTRAINED.items()):
+                    act = policy(made.action_space, np.random.default_rng((seed, i, number)))
+                    one = play(made, view, act, seed=seed + i, steps=steps, behaviour=name)
+                    yield name, one.states, one.success, None
+            for name, make_policy in policies.items():
+                act = make_policy(made)
+                for i in range(episodes):
+                    one = play(made, view, act, seed=seed + 10_000 + i, steps=steps, behaviour=name)
+                    yield name, one.states, one.success, True
+            for folder in rollouts:
+                check_environment(folder, id, env)
+                is_trained = read_settings(folder)["policy"] not in UNTRAINED
+                recorded = read_dataset(folder)
+                check_states(recorded, made, view)
+                yield from ((folder.name, one.states, one.success, is_trained) for one in recorded)
+            if states is not None and not policies and not rollouts:
+                for way in _ways(made, view, states, episodes, steps, seed):
+                    yield WAY, way, None, True
+
+        for name, rows, success, is_trained in play_all():
+            if states is not None and states.has_success_fn:
+                success = states.succeeds(rows.rows)
+            elif threshold is None:  # what the environment says is no success
+                success = None
+            is_success = is_trained if success is None else is_enough(success, threshold or 0.0)
+            episode = Episode(
+                behaviour=name,
+                is_expert=is_trained is not None and bool(is_success),
+                states=rows,
+                draw=lambda drawn: drawn.draw(renderer),
+                success=success,
+                needed=threshold or 0.0,
+            )
+            found.append(episode)
+            progress()
         yield found
-
-
-def _find_success(
-    task: Task | None, states: TaskStates | None, rows: States, said: NDArray[np.bool_] | None
-) -> NDArray[np.bool_] | None:
-    """Which states succeed, bool (T,): by the task's record, or as the environment said."""
-    if states is not None and states.has_success_fn:
-        return states.succeeds(rows.rows)
-    return None if task is not None and task.success_threshold is None else said
 
 
 def _ways(

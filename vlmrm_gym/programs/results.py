@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.files import atomic_write_text
-from vlmrm_gym.folders import make_folder
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.validation import is_finite, short_repr
-from vlmrm_gym.verification.accuracy import Accuracy
-
-FILES = ("report.html", "verification.json")
-"""What `Verification.write` writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +77,33 @@ class Failure:
     """float64 (K,): what the program returned there; NaN where it failed."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """Confusion numbers of a program that says success or failure, and the AUC of its values."""
+
+    unit: str
+    """"frames" of a function, "episodes" of sub-tasks."""
+    true_positives: int
+    false_positives: int
+    false_negatives: int
+    true_negatives: int
+    auc: float | None
+    """How often a frame of success has a higher value than one of failure: see `metrics.auc`. None without both."""
+
+    @property
+    def accuracy(self) -> float:
+        """The share that is right, from 0 to 1."""
+        right = self.true_positives + self.true_negatives
+        return right / (right + self.false_positives + self.false_negatives)
+
+    def describe(self) -> str:
+        """A sentence with all numbers."""
+        ranked = "" if self.auc is None else f" AUC of the frames: {self.auc:.3f}."
+        successes = f"{self.true_positives:,} of {self.true_positives + self.false_negatives:,} successes"
+        failures = f"{self.true_negatives:,} of {self.true_negatives + self.false_positives:,} failures"
+        return f"{self.accuracy:.1%} of the {self.unit} are right: {successes}, {failures}.{ranked}"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verification:
     """What was found."""
@@ -111,9 +133,29 @@ class Verification:
             return "Nothing was verified: there were no episodes of experts."
         return "The program is accepted." if self.accepted else "The program is not accepted."
 
+    def table(self) -> list[list[str]]:
+        """The heads of the table of rows, and its lines."""
+        table = [["Episodes", "count", "completed", "limit", *(self.subtasks or ("frames",)), ""]]
+        for row in self.rows:
+            shares = row.subtasks or (None,) * max(1, len(self.subtasks))
+            completed, *cells = ("" if share is None else f"{share:.0%}" for share in (row.completed, *shares))
+            limit = row.rule if row.kept else f"{row.rule}, broken"
+            table.append([row.behaviour, str(row.episodes), completed, limit, *cells, row.note])
+        return table
+
     def to_json(self) -> dict[str, Any]:
         """All but the frames, as what JSON can hold."""
         numbers = None if self.accuracy is None else {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy}
+        failures = [
+            {
+                "rule": one.rule,
+                "behaviour": one.behaviour,
+                "episode": one.episode,
+                "steps": one.steps.tolist(),
+                "values": [None if np.isnan(value) else value for value in one.values.tolist()],
+            }
+            for one in self.failures
+        ]
         return {
             "program": self.program.name,
             "sha256": self.program.sha256,
@@ -124,34 +166,23 @@ class Verification:
             "subtasks": list(self.subtasks),
             "rows": [asdict(row) for row in self.rows],
             "accuracy": numbers,
-            "failures": [
-                {
-                    "rule": one.rule,
-                    "behaviour": one.behaviour,
-                    "episode": one.episode,
-                    "steps": one.steps.tolist(),
-                    "values": [None if np.isnan(value) else value for value in one.values.tolist()],
-                }
-                for one in self.failures
-            ],
+            "failures": failures,
         }
 
     def write(self, folder: Path) -> None:
-        """Write `FILES`: a report with the frames that decide, which needs no network, and the numbers.
+        """Write report.html, with the frames that decide, which needs no network, and verification.json, the numbers.
 
         Raises:
-            InputError: The folder cannot be written to.
             OSError: A file could not be written.
         """
         from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
         from vlmrm_gym.audit.report.pictures import embed
 
-        loaders = [PackageLoader("vlmrm_gym.verification", "."), PackageLoader("vlmrm_gym.audit.report", "templates")]
+        loaders = [PackageLoader("vlmrm_gym.programs", "."), PackageLoader("vlmrm_gym.audit.report", "templates")]
         environment = Environment(loader=ChoiceLoader(loaders), autoescape=True, undefined=StrictUndefined)
         environment.filters["embed"] = embed
         page = environment.get_template("report.html.j2").render(found=self)
-        texts = dict(zip(FILES, (page, json.dumps(self.to_json(), indent=2)), strict=True))
-        make_folder(folder)
-        for name, text in texts.items():
-            atomic_write_text(folder / name, text)
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(folder / "report.html", page)
+        atomic_write_text(folder / "verification.json", json.dumps(self.to_json(), indent=2))

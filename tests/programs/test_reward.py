@@ -1,0 +1,365 @@
+"""Programs as rewards: what they may answer, sub-tasks, and that how they are scored changes no reward."""
+
+import json
+import os
+import pickle
+import signal
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from backends import children
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stable_baselines3 import DQN
+
+import vlmrm_gym
+from vlmrm_gym import Program, sb3
+from vlmrm_gym.programs.execution import execute
+from vlmrm_gym.rewards import from_mapping, to_mapping
+from vlmrm_gym.rewards.program import ProgramError
+from vlmrm_gym.scoring.queue import ScoringQueue
+
+CARTPOLE = "VLMRM/CartPole-v1"
+STEPS, LENGTH, NUM_ENVS = 50, 12, 3
+SUBTASKS = """
+class _Counted:
+    def reset(self):
+        self.frames = []
+
+class Waited(_Counted):
+    def __call__(self, frame):
+        self.frames.append(frame)
+        return len(self.frames) == 4
+
+class Moved(_Counted):
+    def __call__(self, frame):
+        self.frames.append(frame)
+        return min(0.75, float(abs(frame.astype(float) - self.frames[0]).mean() / 20))
+"""
+BRIGHTNESS = "def reward(frame):\n    return frame.mean() / 255"
+ANGLE = "import math\ndef reward(state):\n    return math.cos(state[1])"
+
+
+def subtask_rewards(frames):
+    """What `SUBTASKS` pays for an episode, by definition."""
+    rewards = [0.0] * min(3, len(frames))  # not waited yet
+    for t in range(3, len(frames)):  # the frame that completed the first sub-task is the first that the second one sees
+        moved = abs(frames[t].astype(float) - frames[3]).mean() / 20
+        rewards.append((1 + min(0.75, moved)) / 2)
+    return np.array(rewards, dtype=np.float32)
+
+
+def play(**options):
+    """Rewards of each environment in order, float (NUM_ENVS, STEPS)."""
+    options = {"reward": Program(source=SUBTASKS), "episode_length": LENGTH, **options}
+    envs = gym.make_vec(CARTPOLE, num_envs=NUM_ENVS, autoreset_mode=AutoresetMode.SAME_STEP, **options)
+    found = [[] for _ in range(NUM_ENVS)]
+    with closing(envs):
+        envs.reset(seed=3)
+        rng = np.random.default_rng(0)
+        for step in range(STEPS + 1):
+            if step < STEPS:
+                _, rewards, _, _, infos = envs.step(rng.integers(0, 2, NUM_ENVS))
+            elif envs.defers_rewards:
+                infos = envs.flush()
+            for i in range(NUM_ENVS):
+                if envs.defers_rewards and infos["_vlm_rewards"][i]:
+                    found[i].extend(infos["vlm_rewards"][i])
+                elif not envs.defers_rewards and step < STEPS:
+                    found[i].append(rewards[i])
+    return np.array(found)
+
+
+@pytest.fixture(scope="module")
+def stepped():
+    """The rewards of episodes, scored step by step."""
+    return play(scoring="step")
+
+
+def test_rewards_of_sub_tasks_are_those_of_the_definition(stepped):
+    env = gym.make(CARTPOLE, reward=Program(source=SUBTASKS), episode_length=LENGTH)
+    with closing(env):
+        for _ in range(2):
+            env.reset(seed=5)
+            frames, rewards, ended = [], [], False
+            while not ended:
+                _, reward, terminated, truncated, _ = env.step(1)
+                frames.append(env.render())
+                rewards.append(reward)
+                ended = terminated or truncated
+            np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
+            assert rewards[-1] > 0.5
+    assert (stepped >= 0.5).mean() > 0.5
+    assert len(np.unique(stepped)) > 20
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"overlap": True},
+        {"num_workers": 2},
+        {"max_pending_bytes": 900, "num_workers": 2, "overlap": True},  # cut into chunks of few states
+        {"reward": Program(source=SUBTASKS, isolate=False)},
+    ],
+    ids=str,
+)
+def test_how_sub_tasks_are_scored_changes_no_reward(options, stepped):
+    np.testing.assert_array_equal(play(**options), stepped)
+
+
+def test_rewards_are_the_same_after_workers_were_killed(stepped, monkeypatch):
+    """In the middle of episodes that are cut: what was remembered before the cut is there again."""
+    killed, cut = [], ScoringQueue._cut_batch
+
+    def kill_sometimes(queue):
+        parts = cut(queue)
+        if len(killed) < 2 and parts[0].memory is not None:
+            killed.append(sorted(children())[len(killed) % 2])
+            os.kill(killed[-1], signal.SIGKILL)
+        return parts
+
+    monkeypatch.setattr(ScoringQueue, "_cut_batch", kill_sometimes)
+    np.testing.assert_array_equal(play(num_workers=2, max_pending_bytes=900), stepped)
+    assert len(killed) == 2
+
+
+@settings(deadline=None, max_examples=40)
+@given(cuts=st.lists(st.integers(1, 5), min_size=1, max_size=6), seed=st.integers(0, 99))
+def test_an_episode_may_be_cut_anywhere(cuts, seed):
+    frames = np.random.default_rng(seed).integers(0, 255, (sum(cuts), 3, 3, 3), dtype=np.uint8)
+    program, memory, rewards, start = execute(SUBTASKS, "x.py", isolate=False), None, [], 0
+    for count in cuts:
+        values, memory = program.run(frames[start : start + count], memory)
+        rewards.extend(values)
+        start += count
+    np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_one_execution_continues_what_another_began_also_after_its_process_has_ended(isolate):
+    frames = np.random.default_rng(0).integers(0, 255, (9, 4, 6, 3), dtype=np.uint8)
+    programs = [execute(SUBTASKS, f"{i}.py", isolate=isolate) for i in range(2)]
+    memory, rewards = None, []
+    for t in range(9):
+        own, memory = programs[t % 2].run(frames[t : t + 1], memory)
+        rewards.extend(own)
+        if t > 5:
+            programs[t % 2].close()
+    np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
+    for program in programs:
+        program.close()
+
+
+def test_several_views_are_several_episodes_and_their_rewards_are_combined():
+    def rewards(**options):
+        env = gym.make("VLMRM/Humanoid-kneel-v0", reward=Program(source=SUBTASKS), episode_length=8, **options)
+        with closing(env):
+            env.reset(seed=0)
+            return [env.step(env.action_space.high)[1] for _ in range(8)]
+
+    views = {"azimuth": 180}, {"azimuth": 90}
+    each = np.array([rewards(camera=view) for view in views])
+    assert (each[0] != each[1]).any()
+    np.testing.assert_array_equal(rewards(camera=list(views)), each.min(axis=0))
+
+
+def test_a_program_may_see_the_states():
+    env = gym.make(CARTPOLE, reward=Program(source=ANGLE, inputs="states"))
+    with closing(env):
+        env.reset(seed=1)
+        for _ in range(5):
+            observation, reward, *_ = env.step(1)
+            assert reward == pytest.approx(np.cos(observation[2]), abs=1e-5)
+    counted = "class Waited:\n    def reset(self): self.n = 0\n    def __call__(self, state):\n        self.n += 1\n"
+    counted += "        assert state.shape == (2,) and state.dtype == 'float64'\n        return self.n / 10"
+    rewards = play(reward=Program(source=counted, inputs="states"), num_workers=1)
+    np.testing.assert_allclose(rewards[0, :LENGTH], np.minimum(np.arange(1, LENGTH + 1) / 10, 1), rtol=1e-6)
+    with pytest.raises(ValueError, match="`combine_views` is not for a reward that sees no view"):
+        gym.make(CARTPOLE, reward=Program(source=ANGLE, inputs="states"), combine_views="min")
+    env = gym.make("FrozenLake-v1", render_mode="rgb_array")  # its frames are stored
+    with closing(vlmrm_gym.VLMReward(env, reward=Program(source=ANGLE, inputs="states"))) as env:
+        env.reset(seed=0)
+        with pytest.raises(ValueError, match='`inputs="states"` needs states from which frames can be drawn'):
+            env.step(0)
+
+
+def test_a_program_sees_frames_of_the_size_that_it_asks_for():
+    source = "def reward(frame):\n    height, width, _ = frame.shape\n    return height + width / 1_000"
+    assert np.unique(play(reward=Program(source=source))) == np.float32(400.6)
+    assert np.unique(play(reward=Program(source=source, size=(60, 90)), num_workers=1)) == np.float32(60.09)
+
+
+FUNCTION = "def reward(frame):\n    {}"
+CLASS = "class Task:\n    def reset(self): {}\n    def __call__(self, frame): {}"
+BAD = [
+    (FUNCTION.format("return float('nan')"), "must return a finite number for a frame, in float32. Received nan"),
+    (FUNCTION.format("return 1e39"), "must return a finite number for a frame, in float32. Received 1e.39"),
+    (FUNCTION.format("return 10**400"), "must return a finite number for a frame"),
+    ("import numpy as np\n" + FUNCTION.format("return np.float16('inf')"), "a finite number.* Received inf"),
+    (FUNCTION.format("return 'high'"), "must return a number or a bool for a frame. Received str"),
+    (FUNCTION.format("return frame[..., 0]"), "Received ndarray of shape .4, 6."),
+    (FUNCTION.format("pass"), "Received NoneType"),
+    (FUNCTION.format("import time; return time.perf_counter()"), "must return the same for the same frame"),
+    ("n = []\n" + FUNCTION.format("n.append(0); return len(n)"), "the same frame. Received 1.0, then 2.0"),
+    ("def reward(): return 1", "takes 0 positional arguments"),
+    (CLASS.format("pass", "return 1.5"), "a number from 0 to 1, for a sub-task. Received 1.5"),
+    (CLASS.format("pass", "return -0.1"), "a number from 0 to 1, for a sub-task. Received -0.1"),
+    (CLASS.format("pass", "return None"), "must return a number or a bool for a frame. Received NoneType"),
+    (CLASS.format("self.f = lambda: 0", "return 0"), "PicklingError|AttributeError|Can't pickle"),
+    (CLASS.format("self.f = bytes(2**24)", "return 0"), "must remember at most 16,777,216 bytes"),
+    ("n = []\n" + CLASS.format("n.append(0)", "return len(n) / 9"), "must return the same for the same frame"),
+    (FUNCTION.format("return 1") + "\n" + CLASS.format("pass", "return 1"), "not both"),
+    ("reward = 3", "It defines neither"),
+    ("class Task:\n    def __call__(self, frame): return 1", "It defines neither"),
+    (CLASS.format("pass", "return 1").replace("Task", "_Task"), "It defines neither"),
+    (CLASS.format("pass", "return 1") + "\nTask.__name__ = '\x1b[31m'", "whose names are identifiers"),
+    ("def reward(frame)\n    return 1", "Line 1: SyntaxError: expected ':'"),
+    (FUNCTION.format("return frame.sum() / missing"), "Line 2: NameError: name 'missing' is not defined"),
+]
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_bad_program_is_named_with_what_is_wrong(isolate, subtests):
+    for source, message in BAD:
+        with subtests.test(source):
+            with pytest.raises(ProgramError, match=message) as raised:
+                execute(source, "bad.py", isolate=isolate).run(np.zeros((2, 4, 6, 3), dtype=np.uint8))
+            assert str(raised.value).startswith("The program bad.py ")
+            assert "\n" not in str(raised.value)
+
+
+def test_what_classes_are_sub_tasks():
+    """In the order of definition, without those that others derive from; what is remembered is of the instance."""
+    source = """
+from dataclasses import dataclass
+
+class Base:
+    def reset(self): self.seen = 0
+    def __call__(self, frame): raise NotImplementedError
+
+class Second(Base):
+    def __call__(self, frame):
+        self.seen += 1
+        return self.seen >= 2
+
+@dataclass
+class First(Base):
+    need: int = 1
+    def __call__(self, frame): return frame[0, 0, 0] >= self.need
+
+class Helper:
+    def reset(self): pass
+
+third = Second
+"""
+    frames = np.array([0, 0, 1, 0, 0], dtype=np.uint8)[:, None, None, None] * np.ones((5, 2, 2, 3), dtype=np.uint8)
+    program = execute(source, "x.py")
+    assert program.subtasks == ("Second", "First")
+    values, memory = program.run(frames)
+    # Second is defined first, and is completed by the second frame; First by the third.
+    np.testing.assert_allclose(values, [0, 0.5, 1, 1, 1])
+    np.testing.assert_allclose(program.run(frames, memory)[0], 1)
+    program.close()
+
+
+FIELDS = [
+    ({}, ValueError, "`path` must be the file of a program, or `source` the program. Received neither"),
+    ({"path": "a.py", "source": "x"}, ValueError, "Received both"),
+    ({"path": "nowhere.py"}, ValueError, "nowhere.py cannot be read"),
+    ({"path": "/dev/zero"}, ValueError, "/dev/zero must be a regular file. Received a device"),
+    ({"path": "pipe.py"}, ValueError, "pipe.py must be a regular file. Received a pipe"),
+    ({"path": "long.py"}, ValueError, "long.py must have at most 1,048,576 bytes. Received 1,048,577"),
+    ({"source": 3}, TypeError, "`source` must be a text. Received 3"),
+    ({"source": BRIGHTNESS, "inputs": "frame"}, ValueError, "`inputs` must be one of 'frames', 'states'"),
+    ({"source": BRIGHTNESS, "size": (60, 0)}, ValueError, "`size` must be None, or"),
+    ({"source": BRIGHTNESS, "size": (10**9, 1)}, ValueError, "`size` must have at most 33,554,432 pixels"),
+    ({"source": BRIGHTNESS, "isolate": 0}, ValueError, "`isolate` must be True or False"),
+    ({"source": BRIGHTNESS, "sha256": "0"}, ValueError, "`source` must be the program whose SHA-256 is 0"),
+]
+
+
+def test_fields_that_cannot_be_used(in_folder, subtests):
+    os.mkfifo("pipe.py")
+    Path("long.py").write_bytes(bytes(2**20 + 1))
+    for fields, error, message in FIELDS:
+        with subtests.test(message), pytest.raises(error, match=message):
+            Program(**fields)
+
+
+def test_a_file_that_has_changed_is_refused(tmp_path):
+    file = tmp_path / "brightness.py"
+    file.write_text(BRIGHTNESS)
+    program = Program(path=str(file))
+    values = json.loads(json.dumps(to_mapping(program)))
+    assert from_mapping(values) == program
+    assert values["kind"] == "program"
+    file.write_text("def reward(frame): return 1 / 0")
+    with pytest.raises(ValueError, match=f"`path` must be the program whose SHA-256 is {program.sha256}.*has changed"):
+        from_mapping(values)
+    assert Program(path=str(file)).sha256 != program.sha256
+    # What was read is what runs, also in workers.
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(program)).build()(np.full((1, 2, 2, 3), 255, np.uint8)), 1)
+
+
+def test_a_program_goes_through_gymnasium_s_specs():
+    env = gym.make(CARTPOLE, reward=Program(source=BRIGHTNESS))
+    spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
+    with closing(env), closing(gym.make(spec)) as again:
+        for one in (env, again):
+            one.reset(seed=0)
+        assert env.step(0)[1] == again.step(0)[1] > 0.5
+
+
+def test_a_program_has_no_head_and_is_not_interpolated():
+    make = {"num_envs": 2, "reward": Program(source=BRIGHTNESS), "episode_length": 4}
+    with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
+        gym.make_vec(CARTPOLE, return_features=True, **make)
+    with pytest.raises(ValueError, match="`score_every` is not for this reward: it says that it cannot"):
+        gym.make_vec(CARTPOLE, score_every=4, **make)
+    with closing(sb3.make_vec_env(CARTPOLE, **make)) as envs:
+        buffer = {"replay_buffer_class": sb3.DeferredReplayBuffer, "buffer_size": 100}
+        agent = DQN("MlpPolicy", envs, learning_starts=40, **buffer)
+        agent.learn(16)
+        with pytest.raises(RuntimeError, match="`relabel` needs the features that rewards are made of"):
+            agent.replay_buffer.relabel(lambda features: features)
+
+
+FAILING = """
+class Task:
+    def reset(self): self.seen = 0
+    def __call__(self, frame):
+        self.seen += 1
+        if self.seen == 7:
+            raise ArithmeticError("seven")
+        return self.seen / 100
+"""
+
+
+@pytest.mark.parametrize("options", [{"max_pending_bytes": 900, "num_workers": 2}, {"scoring": "step"}], ids=str)
+def test_the_error_of_a_program_names_the_step_and_leaves_no_process(options):
+    before = children()
+    with pytest.raises(ProgramError, match=r'Line 7: ArithmeticError: seven." The frame is of environment \d, step 6.'):
+        play(reward=Program(source=FAILING), **options)
+    until = time.monotonic() + 10
+    while children() != before:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_after_the_error_of_a_program_the_call_is_repeated():
+    """The states are kept: a program that fails by chance, or for lack of time, loses no reward."""
+    source = FAILING.replace("raise Arithmetic", "import os; os.kill(0, 9); raise Arithmetic")
+    options = {"reward": Program(source=source), "episode_length": 20, "max_pending_bytes": 900, "overlap": True}
+    with closing(gym.make_vec(CARTPOLE, num_envs=2, **options)) as envs:
+        envs.reset(seed=0)
+        for _ in range(16):
+            with suppress(ProgramError):
+                envs.step(np.zeros(2, dtype=int))
+        for _ in range(2):
+            with pytest.raises(ProgramError, match="system call that is forbidden"):
+                envs.flush()

@@ -1,0 +1,221 @@
+"""A vision-language model writes a program, which is verified; what breaks the rules is fed back to it (VLM-CaR)."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.endpoint.messages import Message, ask_about, encode, without_thinking
+from vlmrm_gym.endpoint.scores import ScoresFile
+from vlmrm_gym.endpoint.session import Asked, Session
+from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.errors import InputError, as_input_error
+from vlmrm_gym.files import atomic_write_text
+from vlmrm_gym.programs.episodes import Episode, Episodes
+from vlmrm_gym.programs.results import Failure, Limits, Verification
+from vlmrm_gym.programs.verify import verify
+from vlmrm_gym.rewards.program import Program, ProgramError
+
+NUM_IMAGES, MAX_SHOWN = 3, 4
+"""Images of initial states, and of goal states, that the model is shown; failures that are fed back at a time."""
+INTRODUCTION = (
+    "You help to recognise by a program whether a goal is reached in the images of a scene. The goal is: {prompt}\n"
+    "The images show the scene as an episode begins{goals}."
+)
+SUBTASKS = (
+    "Split the way to the goal into sub-tasks, as few as are needed, often one. Say for each in one sentence how the "
+    "pixels of an image show that it is completed: by which colours, shapes and positions. Write no program yet."
+)
+PROGRAM = """\
+Write one Python file that recognises these sub-tasks, by one of two forms.
+
+For a single condition, a function:
+
+    def reward(frame):
+        return ...
+
+For several sub-tasks, a class for each, in their order:
+
+    class NameOfTheSubTask:
+        def reset(self):
+            ...
+        def __call__(self, frame):
+            return ...
+
+`frame` is one image, a NumPy array, uint8 ({height}, {width}, 3), RGB; one frame comes after the other, and `reset` is
+called before the first. Return True, or 1.0, where the sub-task is completed, and else False, or how near it is, from 0
+to below 1. NumPy may be imported; there are no files and no network. The same frames must get the same answers: use no
+time and no random numbers. Recognise the goal by what the scene shows, not by exact pixels: the program is tried on
+episodes that you have not seen, and moved by a pixel.
+
+It is accepted if at least {experts:.0%} of the episodes that reach the goal complete it, at most {random:.0%} of \
+those of random actions, and at most {negatives:.0%} of those that stand still, are black, run backwards or are \
+shuffled.
+
+Answer with the whole file in one block that begins with ```python."""
+MEND = "Find the cause, and answer with the whole mended file in one block that begins with ```python."
+
+
+class Conversation:
+    """Questions and replies within a budget. Replies are kept in a file: nothing is asked twice."""
+
+    def __init__(self, settings: EndpointSettings, replies: Path) -> None:
+        self._settings, self._identity = settings, settings.identity
+        self._session, self._replies = Session(settings, logprobs=False), ScoresFile(replies)
+        self._messages = list[Message]()
+
+    def ask(self, question: Sequence[Message]) -> tuple[str | None, bool]:
+        """The reply to a question, which knows of all before it; and whether it was cut off.
+
+        Raises an InputError if the budget is used up, or the server cannot be reached or answers with an error.
+        """
+        self._messages += question
+        key = hashlib.sha256((self._identity + json.dumps(self._messages)).encode()).hexdigest()
+        if (reply := self._replies.find_details(key)) is None:
+            reply = self._send()
+            self._replies.write(key, self._identity, None, reply)
+        self._messages.append({"role": "assistant", "content": reply["text"] or ""})
+        return reply["text"], reply["truncated"]
+
+    def _send(self) -> dict[str, Any]:
+        def send(asked: Asked) -> dict[str, Any]:
+            reply = self._session.send(self._messages, asked)
+            return {**asked.details, "text": reply.text, "truncated": reply.truncated}
+
+        with as_input_error(ConnectionError, RuntimeError):
+            for _, reply in self._session.answer([send], lambda: 1, lambda question: question):
+                return reply
+        more = "What was answered is kept: pass a higher one, and --overwrite, to go on."
+        raise InputError(f"{self._settings.used_up} after {self.spending}. {more}")
+
+    @property
+    def spending(self) -> str:
+        """What was spent on this conversation."""
+        return f"{self._session.budget.calls:,} requests and {self._session.budget.tokens:,} tokens"
+
+    def write(self, folder: Path) -> None:
+        """Write what was said as conversation.md, and its images, into a folder."""
+        lines = list[str]()
+        (folder / "pictures").mkdir(exist_ok=True)
+        for message in self._messages:
+            lines.append(f"## {message['role']}\n")
+            content = message["content"]
+            parts: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            for part in parts:
+                if part["type"] == "text":
+                    lines.append(f"{part['text']}\n")
+                else:
+                    image = base64.b64decode(part["image_url"]["url"].partition(",")[2])
+                    name = f"pictures/{hashlib.sha256(image).hexdigest()[:16]}.png"
+                    (folder / name).write_bytes(image)
+                    lines.append(f"![]({name})\n")
+        atomic_write_text(folder / "conversation.md", "\n".join(lines))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._session.close()
+        self._replies.close()
+
+
+def write_program(
+    conversation: Conversation,
+    prompt: str,
+    episodes: Episodes,
+    folder: Path,
+    *,
+    goals: Sequence[NDArray[np.uint8]] = (),
+    limits: Limits | None = None,
+    rounds: int = 3,
+    isolate: bool = True,
+    progress: Callable[[], object] = lambda: None,
+) -> Verification:
+    """Ask for a program until one is accepted, as VLM-CaR does (arXiv 2402.04764): the verification of program.py.
+
+    The folder, which exists, gets program_1.py and round_1, its verification, and so on; program.py, the accepted one
+    or the last one; and conversation.md after every answer. `goals` are images of goal states, uint8 (H, W, 3); without
+    them the states are shown in which experts end. Raises an InputError as `Conversation.ask` does, and if no answer of
+    so many rounds has a program that can be executed.
+    """
+    limits, found, problem = limits or Limits(), None, ""
+    options: dict[str, Any] = {"size": episodes.size, "isolate": isolate}
+    others = [one for one in episodes if not one.is_expert] or episodes
+    initial = [one.draw(one.states[:1])[0] for one in others[:NUM_IMAGES]]
+    experts = [] if goals else [one for one in episodes if one.is_expert][:NUM_IMAGES]
+    goals = [*goals, *(one.draw(one.states[_find_goal(one) :][:1])[0] for one in experts)]
+    images = [(f"Beginning {number}:", encode(image)) for number, image in enumerate(initial, 1)]
+    images += [(f"Goal {number}:", encode(image)) for number, image in enumerate(goals, 1)]
+    introduction = INTRODUCTION.format(prompt=prompt, goals=", and as the goal is reached" if goals else "")
+    conversation.ask(ask_about(introduction, images, SUBTASKS))
+    height, width, _ = initial[0].shape
+    question = _say(PROGRAM.format(height=height, width=width, **asdict(limits)))
+    for number in range(1, rounds + 1):
+        text, truncated = conversation.ask(question)
+        conversation.write(folder)
+        source, path = read_program(text), folder / f"program_{number}.py"
+        problem = "Your answer was cut off." if truncated else "There is no program in your answer."
+        if source is not None and not truncated:
+            atomic_write_text(path, source)
+            try:
+                found, problem = verify(Program(source=source, **options), episodes, limits, progress), ""
+            except (ProgramError, ValueError) as error:
+                problem = f"The program cannot be executed: {error}"
+        if found is None or problem:
+            question = _say(f"{problem} {MEND}")
+            continue
+        found = replace(found, program=Program(path=str(path), **options))
+        found.write(folder / f"round_{number}")
+        if not found.failures:
+            break
+        question = ask_to_mend(found.failures)
+    if found is None:
+        raise InputError(
+            f"`model` must answer with a program that can be executed. None of {rounds} answers had one; of the last: "
+            f"{problem} All of it is in {folder / 'conversation.md'}. Pass another model, or more rounds."
+        )
+    atomic_write_text(path := folder / "program.py", found.program.files["program.py"])
+    return replace(found, program=replace(found.program, path=str(path)))
+
+
+def _find_goal(expert: Episode) -> int:
+    """The last state of an expert that is a success."""
+    return len(expert) - 1 if expert.success is None else int(np.flatnonzero(expert.success)[-1])
+
+
+def _say(text: str) -> list[Message]:
+    return [{"role": "user", "content": text}]
+
+
+def ask_to_mend(failures: Sequence[Failure]) -> list[Message]:
+    """The question after a program was verified: the rules that it breaks, with the frames that decide.
+
+    Failures of different rules come first.
+    """
+    rules = ["The program was tried, and is not accepted.", *dict.fromkeys(f"- {one.rule}" for one in failures)]
+    first = {one.rule: one for one in reversed(failures)}
+    chosen = sorted(failures, key=lambda one: one is not first[one.rule])[:MAX_SHOWN]
+    images, texts = [], []
+    for letter, failure in zip("ABCD", chosen, strict=False):
+        texts.append(f"Episode {letter}, {failure.behaviour}, is against this rule: {failure.rule}")
+        for step, value, frame in zip(failure.steps, failure.values, failure.frames, strict=True):
+            returned = "failed" if np.isnan(value) else f"the reward was {value:.3g}"
+            images.append((f"Episode {letter}, step {step}: {returned}", encode(frame)))
+    return ask_about("\n".join([*rules, "", *texts]), images, MEND)
+
+
+def read_program(text: str | None) -> str | None:
+    r"""The program in an answer: its last block of code with a definition; None if there is none.
+
+    >>> read_program("Here it is:\n```python\ndef reward(frame):\n    return True\n```")
+    'def reward(frame):\n    return True\n'
+    """
+    said = without_thinking(text or "")
+    blocks = re.findall(r"```[^\n`]*\n(.*?)(?:```|\Z)", said, flags=re.DOTALL) or [said]
+    programs = [block for block in blocks if re.search(r"^(?:def|class) ", block, flags=re.MULTILINE)]
+    return programs[-1] if programs else None
