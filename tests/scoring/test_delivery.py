@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import vlmrm_gym
 from vlmrm_gym.rewards.base import ClipShape
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
-from vlmrm_gym.scoring.sparse import SparseScoring
+from vlmrm_gym.scoring.select import SparseScoring
 
 LENGTHS = [[2, 3], [4], [1, 5, 2]]
 

@@ -18,7 +18,7 @@ from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Output, transition_keys
-from vlmrm_gym.scoring.sparse import SparseScoring
+from vlmrm_gym.scoring.select import SparseScoring
 
 Mask = NDArray[np.bool_]
 

@@ -17,7 +17,7 @@ from vlmrm_gym.programs.errors import ProgramError
 from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
-from vlmrm_gym.scoring.devices import choose_devices
+from vlmrm_gym.scoring.backends import choose_devices
 from vlmrm_gym.scoring.scorer import MAX_STEPS, ORDERED, Batch, Drawing, Keys, ScorerOptions, StartedScorers, Values
 
 FRAMES_PER_DRAW = 64

@@ -13,9 +13,9 @@ from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.rewards.views import CombineViews
 from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.clips import EpisodeClips
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import MakeRenderer
+from vlmrm_gym.scoring.select import EpisodeClips
 
 
 class SeveralRewards:
