@@ -14,9 +14,9 @@ from backends import actors, check_scored, request_of, start, wait_until
 from counting_env import Counting
 from gymnasium.error import DependencyNotInstalled
 from reward_models import SlowReward
-from vlmrm_gym.scoring.ray_cluster import compare_versions, versions
 
 import vlmrm_gym
+from vlmrm_gym.scoring.ray_cluster import compare_versions, versions
 
 pytest.importorskip("ray")
 HELPERS = Path(__file__).parents[1] / "helpers"
