@@ -37,12 +37,8 @@ def start(options: ScorerOptions) -> StartedScorers:
 class LocalScorer:
     """Renders states on the calling thread and encodes the frames on another.
 
-    The two overlap on a GPU, and on a CPU with more than one core.
-
-    Args:
-        reward: Scores states by their frames.
-        renderer: Draws states.
-        progress: Called with "draw" after every `FRAMES_PER_DRAW` frames, and with "encode" after every microbatch.
+    The two overlap on a GPU, and on a CPU with more than one core. `progress` is called with "draw" after every
+    `FRAMES_PER_DRAW` frames, and with "encode" after every microbatch.
     """
 
     def __init__(
@@ -172,11 +168,7 @@ def _naming_states(keys: Keys) -> Iterator[None]:
 
 
 def see(states: States, renderer: Renderer, info: RewardInfo) -> NDArray[Any]:
-    """What a reward sees of states: their frames, see `States.draw`, or their numbers, float64 (B, S).
-
-    Raises:
-        InputError: It sees numbers, and the states have none: they are stored frames.
-    """
+    """What a reward sees of states: their frames, see `States.draw`, or their numbers, float64 (B, S)."""
     if not info.sees_states:
         return states.draw(renderer)
     if states.rows.ndim != 2 or states.rows.dtype != np.float64:

@@ -67,15 +67,8 @@ class _Episode:
 class PendingEpisodes:
     """Turns the states of one environment into requests and delivers each reward once, oldest first.
 
-    Args:
-        env_index: Index of the environment in its vector; part of the keys.
-        max_bytes: Maximum memory of a chunk; longer episodes are split.
-        chunk_size: Maximum number of states in a chunk.
-        output: What is made of the states.
-        clip: What the reward of a state is of.
-        sparse: Which states are scored.
-        num_steps: Transitions that the environment has had.
-        episode: Number of the first episode.
+    Chunks have at most `max_bytes` and `chunk_size` states; longer episodes are split. The environment has had
+    `num_steps` transitions before, and its first episode here has the number `episode`.
     """
 
     def __init__(
@@ -116,11 +109,7 @@ class PendingEpisodes:
         return self._episodes[-1].number + 1
 
     def append(self, state: NDArray[Any], change: SceneChange | None, offset: float) -> None:
-        """Add a transition: its next state, the scene change, and the offset of its reward.
-
-        Raises:
-            ValueError: The state's shape differs from earlier ones.
-        """
+        """Add a transition: its next state, the scene change, and the offset of its reward."""
         self._shape = self._shape or state.shape
         if state.shape != self._shape:
             raise ValueError(f"`env` must render frames of one size. Received {state.shape} after {self._shape}.")
@@ -171,8 +160,7 @@ class PendingEpisodes:
     def collect(self, *, keep_newest: int) -> BaseException | None:
         """Collect what has arrived; block on all episodes but the `keep_newest` newest.
 
-        Returns:
-            The error of a failed request, which is then in `unsubmitted` again, or None.
+        Returns the error of a failed request, which is then in `unsubmitted` again, or None.
         """
         for number, episode in enumerate(self._episodes):
             wait = number < len(self._episodes) - keep_newest

@@ -52,9 +52,6 @@ class ProcessChannel:
 
     Threads read and write the pipes, so waiting can time out, on Windows too. They end when the process is killed, even
     if it was stopped.
-
-    Args:
-        environment: Environment variables of the process.
     """
 
     max_in_flight = 2

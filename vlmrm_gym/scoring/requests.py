@@ -12,24 +12,13 @@ from vlmrm_gym.scoring.scorer import Batch, Keys, Output, Values
 
 
 class Request:
-    """States to score, with one key each; holds what was made of them.
+    """N states to score, with the keys (N,) of their transitions; holds what was made of them.
 
-    The states are freed once they are scored. A failed request keeps them, and can be submitted again.
-
-    Args:
-        states: N states.
-        keys: int64 (N,): identify the transitions that led to the states, see `transition_keys`.
-        output: What is made of the states.
-        after: Of ordered rewards: the request of the states of the episode before these. None: the episode begins.
+    The states are freed once they are scored. A failed request keeps them, and can be submitted again. Of ordered
+    rewards, `after` is the request of the states of the episode before these; None: the episode begins.
     """
 
-    def __init__(
-        self,
-        states: States,
-        keys: Keys,
-        output: Output = "rewards",
-        after: "Request | None" = None,
-    ) -> None:
+    def __init__(self, states: States, keys: Keys, output: Output = "rewards", after: "Request | None" = None) -> None:
         self.states: States | None = states
         self.keys = keys
         self.output: Output = output

@@ -19,15 +19,7 @@ from vlmrm_gym.scoring.select import EpisodeClips
 
 
 class SeveralRewards:
-    """Scores episodes, or the successive frames of a video, by several rewards.
-
-    Args:
-        specs: The rewards.
-        device: Where their models run.
-
-    Raises:
-        Exception: Whatever loading a model raises.
-    """
+    """Scores episodes, or the successive frames of a video, by several rewards."""
 
     def __init__(self, specs: Sequence[RewardSpec], device: str = "auto") -> None:
         models: dict[object, list[tuple[int, RewardModel]]] = {}
@@ -46,16 +38,7 @@ class SeveralRewards:
         return min(model.microbatch_size for own in self._models for _, model in own)
 
     def open(self, make_renderer: MakeRenderer, num_views: int = 1, combine: CombineViews | None = None) -> None:
-        """Begin to score; `close` ends it.
-
-        Args:
-            make_renderer: Makes the renderer from a model's `render_size`.
-            num_views: Number of views of a state.
-            combine: How the rewards of the views are combined; None: "min".
-
-        Raises:
-            ValueError: `combine` is for a reward that sees all views.
-        """
+        """Begin to score; `close` ends it. `make_renderer` makes the renderer from a model's `render_size`."""
         with close_on_error([self]):
             for models in self._models:
                 self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
