@@ -71,7 +71,7 @@ def begin(*arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "moment"),
-    [("SIGINT", "training"), ("SIGTERM", "loading"), ("SIGKILL", "loading"), ("SIGKILL", "training")],
+    [("SIGINT", "training"), ("SIGTERM", "loading"), ("SIGKILL", "training")],
 )
 def test_no_worker_outlives_a_training_that_gets_a_signal(name, moment, config, tmp_path):
     """Contract 8: within 5 s, but for the time that writing a checkpoint takes; while the workers load, too."""

@@ -128,22 +128,14 @@ class RewardDelivery:
             if not len(indices):
                 return rewards, own_infos
             chosen = states[stepped]
-            if self._queue.info.clip != ClipShape():
-                clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
-                chosen = States.concatenate(clips)
-            if self._output == "ordered":
-                each = [slice(k, k + 1) for k in range(len(indices))]
+            if self._output == "ordered" or self._queue.info.clip != ClipShape():
                 requests = [
-                    self._pending[i].make_request(chosen[k], keys[k]) for i, k in zip(indices, each, strict=True)
+                    self._pending[i].make_request(chosen[k : k + 1], keys[k : k + 1]) for k, i in enumerate(indices)
                 ]
             else:
                 requests = [Request(chosen, keys, self._output)]
             self._end_episodes(stepped & ends)
-            self._queue.submit(*requests)
-            for request in requests:
-                if error := request.error():
-                    raise error
-            values = np.concatenate([request.values for request in requests])
+            values = self._queue.score(*requests)
             made, own = values, offsets[stepped].astype(np.float32)
             if self.head is not None:
                 made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)

@@ -41,6 +41,9 @@ class LocalScorer:
     `FRAMES_PER_DRAW` frames, and with "encode" after every microbatch.
     """
 
+    max_in_flight = 2
+    """One batch is drawn while the one before it is encoded."""
+
     def __init__(
         self, reward: StateReward, renderer: Renderer, progress: Callable[[Stage], object] = lambda stage: None
     ) -> None:
@@ -53,11 +56,6 @@ class LocalScorer:
         # A daemon thread, unlike an executor's: the interpreter exits without waiting for the current batch.
         self._encoder = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
         self._encoder.start()
-
-    @property
-    def max_in_flight(self) -> int:
-        """2: one batch is drawn while the one before it is encoded."""
-        return 2
 
     def wait_until_available(self) -> bool:
         """Return at once."""

@@ -83,14 +83,14 @@ class PendingEpisodes:
         num_steps: int = 0,
         episode: int = 0,
     ) -> None:
-        self._sparse, self.clips, self._every = sparse, EpisodeClips(clip), clip.every
+        self._sparse, self._clips, self._every = sparse, EpisodeClips(clip), clip.every
         self._output: Output = output
         self._env_index, self._num_steps = env_index, num_steps
         self._max_bytes, self._chunk_size = max_bytes, chunk_size
         self._episodes = deque([_Episode(episode)])
         self.unsubmitted: list[Request] = []
         """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
-        self.newest: Request | None = None
+        self._newest: Request | None = None
         """The episode's newest request, if its rewards are ordered."""
         self._shape: tuple[int, ...] = ()
         self._begin_chunk()
@@ -122,8 +122,8 @@ class PendingEpisodes:
     def end_episode(self) -> None:
         """End the current episode, unless it is empty."""
         self.close_chunk()
-        self.clips.begin_episode()
-        self.newest = None
+        self._clips.begin_episode()
+        self._newest = None
         episode = self._episodes[-1]
         if not episode.length:
             return
@@ -135,8 +135,8 @@ class PendingEpisodes:
 
     def make_request(self, states: States, keys: Keys) -> Request:
         """A request of the next states of the episode, or of some of them."""
-        request = Request(states, keys, self._output, self.newest)
-        self.newest = request if self._output == "ordered" else None
+        request = Request(self._clips.extend(states), keys, self._output, self._newest)
+        self._newest = request if self._output == "ordered" else None
         return request
 
     def close_chunk(self) -> None:
@@ -151,7 +151,7 @@ class PendingEpisodes:
         if self._sparse.every > 1:
             chosen = self._sparse.choose(count)
             states, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
-        request = self.make_request(self.clips.extend(states), keys)
+        request = self.make_request(states, keys)
         episode.chunks.append(_Chunk(offsets, exact, request, chosen))
         episode.length += count
         self._num_steps += count

@@ -97,11 +97,15 @@ class ScoringQueue:
         return self._make(states, Drawing(size, views))
 
     def _make(self, states: States, output: Output) -> Values:
-        request = Request(states, np.arange(len(states)), output)
-        self.submit(request)
-        if error := request.error():
-            raise error
-        return request.values
+        return self.score(Request(states, np.arange(len(states)), output))
+
+    def score(self, *requests: Request) -> Values:
+        """Score requests of one output, and wait: their values, one after the other."""
+        self.submit(*requests)
+        for request in requests:
+            if error := request.error():
+                raise error
+        return np.concatenate([request.values for request in requests])
 
     def submit(self, *requests: Request) -> None:
         """Score requests, batched together. Requests in progress or scored are skipped. Blocks while memory is full."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.rewards.heads import ViewsHead, apply_head
+from vlmrm_gym.rewards.heads import apply_head
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.rewards.views import CombineViews
@@ -78,36 +78,20 @@ class _Scorer:
         self._clips = EpisodeClips(reward.info.clip)
         self.queue = make_scoring_queue(lambda device: reward, make_renderer)
         self._newest: Request | None = None
-        """The episode's newest request."""
-        self._heads: list[ViewsHead] = []
-        if len(models) > 1:
-            infos = [StateReward(model, num_views, combine, return_features=True).info for _, model in models]
-            self._heads = [info.features.head for info in infos]  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+        """The episode's newest request, of an ordered reward."""
+        shared = [model for _, model in models] if len(models) > 1 else []
+        infos = [StateReward(model, num_views, combine, return_features=True).info.features for model in shared]
+        self._heads = [info.head for info in infos if info is not None and info.head is not None]
 
     def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
         """The rewards of B states, float32 (B, number of rewards)."""
-        if self.queue.info.ordered:
-            return self._score_in_order(parts, begins=begins)[:, None]
-        clips = []
+        requests = []
         for part in parts:
             if begins:
                 self._clips.begin_episode()
-            clips.append(self._clips.extend(part))
-        states = States.concatenate(clips)
-        if not self._heads:
-            return self.queue.rewards(states)[:, None]
-        features = self.queue.features(states)
-        return np.stack([apply_head(head, features) for head in self._heads], axis=1)
-
-    def _score_in_order(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
-        """The rewards of B states, float32 (B,), each of which depends on the states before it."""
-        requests = []
-        for part in parts:
-            after = None if begins else self._newest
-            self._newest = Request(part, np.arange(len(part)), self.queue.output, after=after)
-            requests.append(self._newest)
-        self.queue.submit(*requests)
-        for request in requests:
-            if error := request.error():
-                raise error
-        return np.concatenate([request.values for request in requests])
+                self._newest = None
+            output = "features" if self._heads else self.queue.output
+            requests.append(Request(self._clips.extend(part), np.arange(len(part)), output, self._newest))
+            self._newest = requests[-1] if output == "ordered" else None
+        values = self.queue.score(*requests)
+        return np.stack([apply_head(head, values) for head in self._heads], axis=1) if self._heads else values[:, None]
