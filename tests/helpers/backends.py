@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import gc
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -75,6 +77,36 @@ def actors(of=None):
             if path.name.isdigit() and b"ray::ScoringActor" in (path / "cmdline").read_bytes():
                 found.add(int(path.name))
     return {pid for pid in found if descends(pid, of or os.getpid())}
+
+
+earlier: set[int] = set()
+"""Children before a test: Ray's own processes, multiprocessing's resource tracker."""
+
+
+def workers():
+    """The process IDs of all workers that a test has started, zombies included."""
+    return (children() - earlier) | actors()
+
+
+def threads():
+    """All threads but those of Ray's own, in which Python code has run, and the one kept for torch's."""
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not isinstance(thread, threading._DummyThread) and thread.name != "vlmrm-pool"
+    }
+
+
+@contextlib.contextmanager
+def leaving_nothing_behind():
+    """Contract 8: the block leaves no process and no thread. A killed one may take a while to end."""
+    before = threads()
+    earlier.clear()
+    earlier.update(children())
+    yield
+    gc.collect()
+    assert wait_until(lambda: not workers(), 30), [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers()]
+    assert wait_until(lambda: threads() <= before, 30), threads() - before
 
 
 def descends(pid, ancestor):

@@ -43,7 +43,7 @@ envs.flush()
         ("end", "TorchReward", 0, "process"),  # a thread inside torch at interpreter exit would abort the program
         ("SIGINT", "SlowReward", 2, "process"),
         ("SIGKILL", "SlowReward", 2, "process"),
-        *(pytest.param(how, "SlowReward", 2, "ray", marks=pytest.mark.slow) for how in ("end", "SIGINT", "SIGKILL")),
+        *(pytest.param(how, "SlowReward", 2, "ray", marks=pytest.mark.slow) for how in ("end", "SIGKILL")),
     ],
 )
 def test_workers_end_with_the_program(how, reward, num_workers, backend, tmp_path):

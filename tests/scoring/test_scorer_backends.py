@@ -1,26 +1,15 @@
 """One contract for every scorer backend: in this process, worker processes, Ray actors."""
 
 import contextlib
-import gc
 import os
 import re
 import signal
-import threading
 import time
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from backends import (
-    actors,
-    check_scored,
-    children,
-    frames_of,
-    request_of,
-    start,
-    wait_until,
-)
+from backends import check_scored, frames_of, leaving_nothing_behind, request_of, start, workers
 from counting_env import Counting
 from reward_models import (
     ExitingReward,
@@ -38,36 +27,14 @@ import vlmrm_gym
 from vlmrm_gym.scoring import Timeouts, WorkerDied, transition_keys
 from vlmrm_gym.scoring.local import LocalScorer
 
-earlier: set[int] = set()
-"""Children before a test: Ray's own processes."""
-
-
-def workers():
-    """The process IDs of all workers that a test has started."""
-    return (children() - earlier) | actors()
-
-
-def threads():
-    """All threads but those of Ray's own, in which Python code has run, and the one kept for torch's."""
-    return {
-        thread
-        for thread in threading.enumerate()
-        if not isinstance(thread, threading._DummyThread) and thread.name != "vlmrm-pool"
-    }
-
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(request):
     """Contract 8, after every test here."""
     if {"backend", "worker_backend"} & set(request.fixturenames) and "ray" in request.node.name:
         request.getfixturevalue("ray_cluster")  # before looking at what there is
-    before = threads()
-    earlier.clear()
-    earlier.update(children())
-    yield
-    gc.collect()
-    assert wait_until(lambda: not workers(), 30), [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers()]
-    assert wait_until(lambda: threads() <= before, 30), threads() - before
+    with leaving_nothing_behind():
+        yield
 
 
 def vector(bases, backend, reward, num_workers=2, **options):
@@ -94,9 +61,9 @@ def test_requests_of_any_size_are_scored_in_order(backend, rng):
     queue.close()
 
 
-def test_rewards_of_the_bundled_model_are_those_of_this_process(backend):
+def test_rewards_of_the_bundled_model_are_those_of_this_process(worker_backend):
     rewards = []
-    for options in ({}, {} if backend == "local" else {"num_workers": 2, "backend": backend}):
+    for options in ({}, {"num_workers": 2, "backend": worker_backend}):
         envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=3, episode_length=7, **options)
         envs.reset(seed=0)
         envs.action_space.seed(0)
@@ -169,8 +136,7 @@ def test_keys_travel_with_their_states(monkeypatch):
     assert not seen
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, backend, overlap):
+def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, backend):
     cure = tmp_path / "cure"
     bases = [Counting([9], first=100), Counting([9], first=0)]
     envs = vector(
@@ -179,7 +145,7 @@ def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, bac
         "FaultyReward",
         num_workers=1,
         reward_kwargs={"prompt": str(cure)},
-        overlap=overlap,
+        overlap=backend != "process",
         autoreset_mode="SameStep",
     )
     envs.reset(seed=0)
@@ -257,8 +223,8 @@ def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend
     queue.close()
 
 
-def test_work_that_hangs_three_workers_is_an_error(worker_backend):
-    queue = start(HangingReward, 1, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
+def test_work_that_hangs_three_workers_is_an_error():
+    queue = start(HangingReward, 1, timeouts=Timeouts(draw=1.5, encode=1.5))
     request = request_of([7])
     queue.submit(request)
     error = request.error()
@@ -268,9 +234,9 @@ def test_work_that_hangs_three_workers_is_an_error(worker_backend):
     queue.close()
 
 
-def test_loading_that_hangs_is_an_error(worker_backend):
+def test_loading_that_hangs_is_an_error():
     with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
-        start(HangingLoad, 1, backend=worker_backend, timeouts=Timeouts(load=1))
+        start(HangingLoad, 1, timeouts=Timeouts(load=1))
 
 
 def test_closing_in_the_middle_of_work(backend):
@@ -293,31 +259,26 @@ def test_environments_that_nobody_closes_stop_their_workers(worker_backend):
     del envs
 
 
-def test_bad_prompts_arrive_as_without_workers(worker_backend):
+def test_bad_prompts_arrive_as_without_workers():
     with pytest.raises(ValueError, match="`prompt` must have at most 77 tokens") as raised:
-        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, model="tiny", num_workers=1, backend=worker_backend)
+        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, model="tiny", num_workers=1)
     assert "In a scoring worker" in raised.value.__notes__[0]
 
 
-def test_warnings_arrive_once(worker_backend):
-    with pytest.warns(UserWarning, match="The bundled model does not know") as caught:
-        vlmrm_gym.VLMRewardVectorEnv(
-            [Counting], "a bowl of soup on the moon", model="tiny", num_workers=2, backend=worker_backend
-        ).close()
-    assert len(caught) == 1
-
-
-def test_warnings_of_scoring_arrive_once(worker_backend):
+def test_warnings_of_loading_and_of_scoring_arrive_once(worker_backend):
     """From two workers, each of which warns in several batches, in the process of the user."""
-    queue = start(WarningReward, 2, backend=worker_backend)
+    with pytest.warns(UserWarning, match="made with care") as caught:
+        queue = start(WarningReward, 2, backend=worker_backend)
+    assert len(caught) == 1
     with pytest.warns(UserWarning, match="seven is odd") as caught:
         queue.rewards(frames_of([7] * 40))
     assert len(caught) == 1
     queue.close()
 
 
-def test_a_model_that_exits_is_an_error(backend):
-    queue = start(ExitingReward, 1, backend=backend)
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_model_that_exits_is_an_error(num_workers):
+    queue = start(ExitingReward, num_workers)
     request = request_of([1])
     queue.submit(request)
     assert isinstance(request.error(), RuntimeError)
