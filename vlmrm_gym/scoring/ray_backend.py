@@ -39,8 +39,7 @@ LOG_TIMEOUT = 10.0  # seconds to read the log on the node of a dead actor
 
 def start(options: ScorerOptions) -> StartedScorers:
     """Start the actors; wait for the models of those that the cluster has room for."""
-    cluster = Cluster()
-    made: list[Closable] = [cluster]  # the newest first
+    made: list[Closable] = [cluster := Cluster()]  # the newest first
     with close_on_error(made):
         actor_options = cluster.actor_options(options)
         _actor_class(cluster.ray, actor_options)  # Ray checks them
@@ -79,15 +78,11 @@ class _Place(NamedTuple):
     node_id: str
     host: str
     pid: int
-    log: str
-    """The file with its standard error; "" if there is no such file."""
+    log: str  # the file with its standard error, or ""
 
 
 class ScoringActor:
-    """A worker on a thread of a Ray actor: `put` brings its messages, `get` takes its replies.
-
-    `sys_path` has the driver's `sys.path`, `environment` variables to set, `driver` its `versions`.
-    """
+    """A worker on a thread of a Ray actor: `put` brings its messages, `get` takes its replies."""
 
     def __init__(self, sys_path: Sequence[str], environment: Mapping[str, str], driver: Mapping[str, str]) -> None:
         os.environ.update(environment)
@@ -122,13 +117,10 @@ class ScoringActor:
         return taken
 
     def _serve(self, driver: Mapping[str, str]) -> None:
-        def reply(kind: str, payload: Any) -> None:
-            self._replies.put((kind, payload))
-
         try:
             for difference in compare_versions(driver, versions()):
-                reply("warning", difference)
-            serve(lambda: pickle.loads(self._messages.get()), reply)
+                self._replies.put(("warning", difference))
+            serve(lambda: pickle.loads(self._messages.get()), lambda *reply: self._replies.put(reply))
         except BaseException as error:
             explained = error
             if isinstance(error, ImportError) or isinstance(error.__cause__, ImportError):
@@ -138,8 +130,8 @@ class ScoringActor:
                     "environments."
                 )
                 explained.__cause__ = error
-            reply("error", picklable(explained))
-        reply("end", "has ended.")
+            self._replies.put(("error", picklable(explained)))
+        self._replies.put(("end", "has ended."))
 
 
 def _read_tail(path: str, num_bytes: int) -> str:
@@ -163,8 +155,7 @@ class RayChannel:
     `siblings` are all channels of the same scorers. While none of them has a place, `schedule` seconds are the limit.
     """
 
-    max_in_flight = 4
-    """More than of a process: an answer takes a while to arrive. Batches do not depend on it."""
+    max_in_flight = 4  # more than of a process: an answer takes a while to arrive; batches do not depend on it
 
     def __init__(
         self,
@@ -178,10 +169,6 @@ class RayChannel:
         self._runtime_env = options.get("runtime_env")
         self._killed, self._failure, self.name = False, "", "A scoring actor"
         self._checked = self._waiting_since = time.monotonic()
-        if not cluster.is_connected:
-            raise RuntimeError(
-                "The connection to the Ray cluster was closed by ray.shutdown(). Make environments again."
-            )
         if dead := cluster.why_dead():
             raise RuntimeError(dead)
         self._actor = _actor_class(self._ray, options).remote(list(sys.path), dict(environment), versions())
@@ -265,7 +252,7 @@ class RayChannel:
         try:
             return self._ray.get(read.remote(place.log, LOG_TAIL_BYTES), timeout=LOG_TIMEOUT)
         except self._ray.exceptions.RayError:
-            return f"(not available: it could not be read on node {place.host})"
+            return f"(not available on node {place.host})"
 
     def kill(self) -> None:
         """End `get` within a tick. `close` kills the actor, because garbage collection must not call Ray."""

@@ -1,7 +1,6 @@
 """The connection to a Ray cluster, which several vector environments share, and what its nodes have."""
 
 import atexit
-import contextlib
 import logging
 import os
 import platform
@@ -63,8 +62,7 @@ class Cluster:
 
     scorers: ClassVar["weakref.WeakSet[Any]"] = weakref.WeakSet()
     """Scorers that are aborted when the interpreter exits, before the connection ends."""
-    num_shares = 0
-    _lock = threading.RLock()
+    num_shares, _lock = 0, threading.RLock()
     _connection, _is_ours, _is_local = "", False, False
 
     def __init__(self) -> None:
@@ -76,8 +74,7 @@ class Cluster:
             if self._connection != cls._connection:  # shares of an earlier connection no longer count
                 cls._connection, cls._is_ours, cls._is_local, cls.num_shares = self._connection, is_ours, is_local, 0
             cls.num_shares += 1
-            self.is_local = cls._is_local
-            """Whether we started it on this machine."""
+            self.is_local = cls._is_local  # started by us on this machine
 
     @property
     def is_connected(self) -> bool:
@@ -100,16 +97,15 @@ class Cluster:
 
     def describe(self) -> str:
         """The nodes that are alive, and what they have, for messages."""
-        nodes = [
-            f"{node['NodeManagerHostname']} ({node['Resources'].get('CPU', 0):g} CPUs, "
-            f"{node['Resources'].get('GPU', 0):g} GPUs)"
-            for node in self.alive()
-        ]
-        return f"Nodes alive: {', '.join(nodes) or 'none'}."
+        nodes = [(node["NodeManagerHostname"], node["Resources"]) for node in self.alive()]
+        each = [f"{name} ({has.get('CPU', 0):g} CPUs, {has.get('GPU', 0):g} GPUs)" for name, has in nodes]
+        return f"Nodes alive: {', '.join(each) or 'none'}."
 
     def why_dead(self) -> str:
         """What a cluster that we started has died of; "" if it lives, or others run it and may add nodes."""
-        if not self.is_local or not self.is_connected:
+        if not self.is_connected:
+            return "The connection to the Ray cluster was closed by ray.shutdown(). Make environments again."
+        if not self.is_local:
             return ""
         dead = "The Ray cluster that vlmrm_gym started on this machine has died: {}. Make environments again."
         try:
@@ -156,9 +152,8 @@ class Cluster:
             from ray.autoscaler.v2.sdk import get_cluster_status
 
             status = get_cluster_status(self.ray.get_runtime_context().gcs_address)
-            types = [(node.ray_node_type_name, node.node_id) for node in (*status.active_nodes, *status.idle_nodes)]
-            named = any(name not in ("", f"node_{own}") for name, own in types)
-            return bool(status.pending_launches or status.pending_nodes or named)
+            nodes = (*status.active_nodes, *status.idle_nodes)
+            return any(node.ray_node_type_name not in ("", f"node_{node.node_id}") for node in nodes)
         except Exception:  # a developer API that other versions of Ray may lack
             return False
 
@@ -179,11 +174,9 @@ def choose_device(device: str, num_gpus: float) -> str:
 
 def versions() -> dict[str, str]:
     """Local versions of Python, this package, and the packages that rewards depend on."""
+    packages = ("mujoco", "numpy", "open_clip_torch", "torch")
     found = {"Python": platform.python_version(), "vlmrm_gym": vlmrm_gym.__version__}
-    for package in ("mujoco", "numpy", "open_clip_torch", "torch"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+    return found | {package: metadata.version(package) for package in packages}
 
 
 def compare_versions(driver: Mapping[str, str], node: Mapping[str, str]) -> list[str]:
@@ -196,9 +189,9 @@ def compare_versions(driver: Mapping[str, str], node: Mapping[str, str]) -> list
             f"Python {driver['Python']} and vlmrm_gym {driver['vlmrm_gym']}. Use one image for all."
         )
     return [
-        f"A node of the Ray cluster has {name} {node.get(name, '(none)')}, the driver {version}: rewards may differ."
+        f"A node of the Ray cluster has {name} {node[name]}, the driver {version}: rewards may differ."
         for name, version in driver.items()
-        if name not in ("Python", "vlmrm_gym") and node.get(name) != version
+        if name not in ("Python", "vlmrm_gym") and node[name] != version
     ]
 
 

@@ -35,14 +35,13 @@ class Request:
         """What an ordered reward remembers after the states that are scored."""
         self.attempt = 0
         self.begin()
-        self.in_queue = False
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def begin(self) -> None:
         """Start a new attempt."""
-        self.attempt, self.in_queue = self.attempt + 1, True
+        self.attempt += 1
         self.num_dispatched = self.num_scored = 0
         self.memory = None
         self._failure: BaseException | None = None
@@ -53,7 +52,7 @@ class Request:
 
     def end(self, failure: BaseException | None = None) -> None:
         """End this attempt, once."""
-        self.isolate, self.in_queue = failure is not None, False
+        self.isolate = failure is not None
         self._failure, self._done = failure, True
         self._gate.release()
 
