@@ -142,7 +142,6 @@ def _read_tail(path: str, num_bytes: int) -> str:
 
 
 def _actor_class(ray: Any, options: Mapping[str, Any]) -> Any:
-    """The actor's class with these options."""
     try:
         return ray.remote(concurrency_groups={"replies": 1})(ScoringActor).options(**options)
     except (TypeError, ValueError) as error:
