@@ -286,15 +286,14 @@ def test_a_model_that_exits_is_an_error(num_workers):
     queue.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_of_workers_are_checked_before_anything_is_started():
+    timeouts = "`worker_timeouts` must be a mapping of 'load', 'draw', 'encode', 'schedule' to seconds above 0 or None"
+    for options, message in [
         ({"backend": "rya"}, "`backend` must be one of 'process', 'ray'"),
         ({"backend": "local"}, "`backend` must be one of 'process', 'ray'"),
         ({"ray_options": {}}, '`ray_options` needs backend="ray"'),
         ({"backend": "ray", "ray_options": [1]}, "`ray_options` must be a mapping"),
-    ],
-)
-def test_backends_are_checked_before_anything_is_started(options, message):
-    with pytest.raises(ValueError, match=message):
-        vlmrm_gym.VLMRewardVectorEnv([Counting], "count", num_workers=1, **options)
+        *(({"worker_timeouts": wrong}, timeouts) for wrong in (3, {"encode": 0}, {"draw": float("nan")}, {"score": 1})),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            vlmrm_gym.VLMRewardVectorEnv([Counting], "count", num_workers=1, **options)
