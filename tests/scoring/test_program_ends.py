@@ -41,8 +41,8 @@ envs.flush()
     [
         ("end", "SlowReward", 2, "process"),
         ("end", "TorchReward", 0, "process"),  # a thread inside torch at interpreter exit would abort the program
-        ("SIGINT", "SlowReward", 2, "process"),
         ("SIGKILL", "SlowReward", 2, "process"),
+        pytest.param("SIGINT", "SlowReward", 2, "process", marks=pytest.mark.slow),
         *(pytest.param(how, "SlowReward", 2, "ray", marks=pytest.mark.slow) for how in ("end", "SIGKILL")),
     ],
 )

@@ -224,12 +224,12 @@ def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend
 
 
 def test_work_that_hangs_three_workers_is_an_error():
-    queue = start(HangingReward, 1, timeouts=Timeouts(draw=1.5, encode=1.5))
+    queue = start(HangingReward, 1, timeouts=Timeouts(encode=0.7))
     request = request_of([7])
     queue.submit(request)
     error = request.error()
     assert isinstance(error, WorkerDied)
-    assert "did not respond for 1.5 seconds (encoding frames)" in str(error)
+    assert "did not respond for 0.7 seconds (encoding frames)" in str(error)
     assert "seven takes for ever" in str(error)
     queue.close()
 
