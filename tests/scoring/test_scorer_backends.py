@@ -9,7 +9,7 @@ import time
 import gymnasium as gym
 import numpy as np
 import pytest
-from backends import check_scored, frames_of, leaving_nothing_behind, request_of, start, workers
+from backends import check_scored, frames_of, leaving_nothing_behind, request_of, start, vector, workers
 from counting_env import Counting
 from reward_models import (
     ExitingReward,
@@ -35,16 +35,6 @@ def nothing_is_left_behind(request):
         request.getfixturevalue("ray_cluster")  # before looking at what there is
     with leaving_nothing_behind():
         yield
-
-
-def vector(bases, backend, reward, num_workers=2, **options):
-    return vlmrm_gym.VLMRewardVectorEnv(
-        [lambda base=base: base for base in bases],
-        reward=f"reward_models:{reward}",
-        num_workers=0 if backend == "local" else num_workers,
-        backend="process" if backend == "local" else backend,
-        **options,
-    )
 
 
 def test_requests_of_any_size_are_scored_in_order(backend, rng):
@@ -91,7 +81,7 @@ def test_rewards_features_and_frames_of_the_same_states(backend):
 @pytest.mark.parametrize(("scoring", "overlap"), [("step", False), ("episode", True)])
 def test_every_transition_gets_its_reward_once(backend, scoring, overlap):
     bases = [Counting([9, 4], first=100), Counting([5])]
-    envs = vector(bases, backend, "PixelReward", scoring=scoring, overlap=overlap, autoreset_mode="SameStep")
+    envs = vector(bases, backend, "PixelReward", scoring=scoring, overlap=overlap)
     envs.reset(seed=0)
     received = [[], []]
 
@@ -124,7 +114,7 @@ def test_keys_travel_with_their_states(monkeypatch):
 
     monkeypatch.setattr(LocalScorer, "submit", record)
     bases = [Counting([9, 4], first=100), Counting([5])]
-    envs = vector(bases, "local", "PixelReward", reward_kwargs={"batch_size": 4}, autoreset_mode="SameStep")
+    envs = vector(bases, "local", "PixelReward", reward_kwargs={"batch_size": 4})
     envs.reset(seed=0)
     for _ in range(20):
         envs.step(np.zeros(2, dtype=int))
@@ -146,7 +136,6 @@ def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, bac
         num_workers=1,
         reward_kwargs={"prompt": str(cure)},
         overlap=backend != "process",
-        autoreset_mode="SameStep",
     )
     envs.reset(seed=0)
     received, nans = [[], []], np.zeros(2, dtype=int)

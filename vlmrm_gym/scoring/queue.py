@@ -105,7 +105,8 @@ class ScoringQueue:
         for request in requests:
             if error := request.error():
                 raise error
-        return np.concatenate([request.values for request in requests])
+        values = [request.values for request in requests]
+        return values[0] if len(values) == 1 else np.concatenate(values)
 
     def submit(self, *requests: Request) -> None:
         """Score requests, batched together. Requests in progress or scored are skipped. Blocks while memory is full."""
