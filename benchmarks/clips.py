@@ -18,7 +18,7 @@ from clip_reward import take_turns
 import vlmrm_gym  # noqa: F401 (registers the IDs)
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape
-from vlmrm_gym.scoring.clips import EpisodeClips
+from vlmrm_gym.scoring.select import EpisodeClips
 
 
 @dataclass

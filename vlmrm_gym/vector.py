@@ -22,9 +22,8 @@ from vlmrm_gym.rewards.heads import CombineViews, NewestHead
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
-from vlmrm_gym.scoring.clips import check_clip_fits
 from vlmrm_gym.scoring.delivery import RewardDelivery
-from vlmrm_gym.scoring.sparse import SparseScoring
+from vlmrm_gym.scoring.select import SparseScoring, check_clip_fits
 from vlmrm_gym.steps import VectorSteps
 from vlmrm_gym.validation import (
     SCORED_KEY,

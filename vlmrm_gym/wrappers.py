@@ -16,8 +16,8 @@ from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.rewards.state_reward import Memory, build_reward
-from vlmrm_gym.scoring.clips import EpisodeClips, check_clip_fits
 from vlmrm_gym.scoring.local import see
+from vlmrm_gym.scoring.select import EpisodeClips, check_clip_fits
 from vlmrm_gym.validation import (
     SCORED_KEY,
     as_task_reward,

@@ -5,9 +5,7 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from conftest import TASK_PROMPT
-from counting_env import Counting
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
@@ -70,49 +68,30 @@ def zeros(*shape, dtype=np.uint8):
 BAD = [
     # The door, what is passed, the error, the parameter, and the words about it.
     (clip, {"prompt": ""}, ValueError, "prompt", "must not be empty. Received ''"),
-    (clip, {"prompt": ["a pole", ""]}, ValueError, "prompt", "must not be empty. Received ['a pole', '']"),
     (clip, {"prompt": 3}, TypeError, "prompt", "must be a text or a list of texts. Received 3"),
     (clip, {"prompt": "a pole " * 100}, ValueError, "prompt", "must have at most 77 tokens for 'tiny'. Received 202"),
-    (clip, {"baseline": 1.5}, TypeError, "baseline", "must be a text or a list of texts. Received 1.5"),
     (clip, {"baseline": TASK_PROMPT}, ValueError, "baseline", "must differ from `prompt`. Received"),
-    (clip, {"baseline": TASK_PROMPT.upper(), "alpha": 0.5}, ValueError, "baseline", "must differ from `prompt`"),
-    (clip, {"baseline": "a pole " * 100}, ValueError, "baseline", "at most 77 tokens for 'tiny'. Received 202"),
     (clip, {"alpha": NAN, "baseline": BASELINE}, ValueError, "alpha", "a number from 0 to 1. Received nan"),
-    (clip, {"alpha": "0.5", "baseline": BASELINE}, ValueError, "alpha", "a number from 0 to 1. Received '0.5'"),
     (clip, {"alpha": 0.5}, ValueError, "alpha", "above 0 needs a `baseline`"),
     (clip, {"batch_size": 0}, ValueError, "batch_size", "an integer of at least 1. Received 0"),
-    (
-        clip,
-        {"resize_mode": "stretch"},
-        ValueError,
-        "resize_mode",
-        "'squash', 'shortest', 'longest'. Received 'stretch'",
-    ),
+    (clip, {"resize_mode": "crop"}, ValueError, "resize_mode", "'squash', 'shortest', 'longest'. Received 'crop'"),
     (clip, {"precision": "int8"}, ValueError, "precision", "one of 'auto', 'fp32', 'bf16', 'fp16'. Received 'int8'"),
     (clip, {"device": "cuda:99"}, ValueError, "device", "of this machine (cpu"),
-    (clip, {"device": "gpu"}, ValueError, "device", "Received 'gpu'"),
-    (clip, {"model": 7}, TypeError, "model", "must be a string"),
     (clip, {"model": "tinny"}, ValueError, "model", "Received 'tinny'. Nearest architectures: tiny"),
     (clip, {"model": "ViT-B-32/none.pt"}, FileNotFoundError, "model", "'none.pt' does not exist. Received"),
     (score, zeros(2, 8, 8, 3, dtype=np.float32), TypeError, "frames", "Received dtype float32"),
-    (score, torch.zeros(2, 8, 8, 3), TypeError, "frames", "Received dtype torch.float32"),
-    (score, [[[0, 0, 0]]], TypeError, "frames", "NumPy or torch. Received list"),
     (score, zeros(8, 8, 3), ValueError, "frames", "Received shape (8, 8, 3). For one frame, pass frame[None]"),
-    (score, zeros(2, 8, 8, 4), ValueError, "frames", "Received shape (2, 8, 8, 4)"),
     (score, zeros(2, 3, 8, 8), ValueError, "frames", "Received shape (2, 3, 8, 8). Channels come last"),
     (score, zeros(0, 8, 8, 3), ValueError, "frames", "none of them 0. Received shape (0, 8, 8, 3)"),
     (wrap, {"env": gym.make("CartPole-v1")}, ValueError, "env", "Received render_mode=None"),
-    (wrap, {"prompt": None}, TypeError, "prompt", "Received None"),
     (wrap, {"task_reward_weight": INFINITY}, ValueError, "task_reward_weight", "a finite number. Received inf"),
     (wrap, {"quality": "best"}, ValueError, "quality", "Received 'best'"),
     (wrap, {"camera": {"distance": 3}}, ValueError, "camera", "is for MuJoCo environments. Received {'distance': 3}"),
     (make, {"episode_length": 0}, ValueError, "episode_length", "an integer of at least 1. Received 0"),
-    (make, {"alpha": 7}, ValueError, "alpha", "a number from 0 to 1. Received 7"),
     (make, {"textured": True}, ValueError, "textured", "is not for CartPole"),
     (make, {"env_id": "VLMRM/Humanoid-v0"}, TypeError, "prompt", "a list of texts. Received None"),
     (humanoid, "overhead", ValueError, "camera", "has no camera 'overhead'"),
     (humanoid, {"distnce": 3}, ValueError, "camera", "has no field 'distnce'"),
-    (humanoid, {"distance": -1}, ValueError, "camera", "metres for this model. Received -1"),
     (humanoid, {"lookat": [0, 0]}, ValueError, "camera", "lookat must be three numbers. Received [0, 0]"),
     (make_vec, {"num_envs": 0}, ValueError, "num_envs", "an integer of at least 1. Received 0"),
     (make_vec, {"num_workers": -1}, ValueError, "num_workers", "an integer of at least 0. Received -1"),
@@ -120,26 +99,18 @@ BAD = [
     (make_vec, {"scoring": "step", "overlap": True}, ValueError, "overlap", 'needs scoring="episode"'),
     (make_vec, {"overlap": 1}, ValueError, "overlap", "must be True or False. Received 1"),
     (make_vec, {"devices": ["cuda:7"], "num_workers": 1}, ValueError, "devices[0]", "Received 'cuda:7'"),
-    (make_vec, {"devices": "cuda:0"}, ValueError, "devices", "must be a list such as"),
     (make_vec, {"devices": ["cpu"], "device": "cpu"}, ValueError, "devices", "cannot both be passed. Received 'cpu'"),
     (make_vec, {"autoreset_mode": "never"}, ValueError, "autoreset_mode", "Received 'never'"),
     (make_vec, {"max_pending_bytes": 0}, ValueError, "max_pending_bytes", "an integer of at least 1. Received 0"),
     (make_vec, {"render_mode": "human"}, ValueError, "render_mode", "Received 'human'"),
-    (make_vec, {"textured": True}, ValueError, "textured", "is not for CartPole"),
     (make_vec, {"max_episode_steps": 3}, ValueError, "max_episode_steps", "Received 3. Pass episode_length=3."),
-    (make_vec, {"alpha": 3}, ValueError, "alpha", "a number from 0 to 1. Received 3"),
     (vector, {"env": []}, ValueError, "env", "at least one. Received []"),
-    (vector, {"env": cartpole}, ValueError, "env", "must be a vector environment, or a list of functions"),
     (vector, {"env": [lambda: 3]}, ValueError, "env", "must be a list of functions that make environments"),
     (vector, {"alpha": 7, "num_workers": 1}, ValueError, "alpha", "a number from 0 to 1. Received 7"),
     (replay, {"capacity": 0}, ValueError, "capacity", "an integer of at least 1. Received 0"),
-    (replay, {"envs": Counting()}, ValueError, "envs", "must be a vector environment, such as `gym.make_vec` returns"),
     (sample, 0, ValueError, "batch_size", "an integer of at least 1. Received 0"),
-    (sb3, {"id": "CartPole-v1"}, TypeError, "prompt", "must be a text or a list of texts. Received None"),
     (sb3, {"seed": "a"}, ValueError, "seed", "an integer of at least 0. Received 'a'"),
-    (sb3, {"num_envs": 0}, ValueError, "num_envs", "an integer of at least 1. Received 0"),
     (sb3, {"autoreset_mode": "NextStep"}, ValueError, "autoreset_mode", "needs same-step. Received 'NextStep'"),
-    (sb3, {"alpha": 2}, ValueError, "alpha", "a number from 0 to 1. Received 2"),
 ]
 
 

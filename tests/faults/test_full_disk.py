@@ -106,16 +106,14 @@ def test_tensorboard_goes_on_in_the_same_file_when_there_is_room(disk, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("size", ["60k", "700k"])
-def test_a_dataset_on_a_full_disk_goes_on_when_there_is_room(size, disk, capfd):
+def test_a_dataset_on_a_full_disk_goes_on_when_there_is_room(disk, capfd):
     """HDF5 would crash the process."""
     minari = pytest.importorskip("minari")
-    disk.resize(size)
+    disk.resize("700k")
     folder = disk.path / "dataset"
     command = ["dataset", "CartPole-v1", "--episodes", 12, "--steps", 40, "--prompt", "a pole", "--out", folder]
     assert "of 12 episodes are done. The same command records the others." in fail(capfd, *command).err
-    done = len(list(folder.glob("episodes/*[0-9]")))
-    assert (done > 0) == (size == "700k")
+    assert list(folder.glob("episodes/*[0-9]"))
     disk.resize("8m")
     main(list(map(str, command)))
     dataset = minari.MinariDataset(folder / "data")
@@ -134,27 +132,15 @@ def test_the_measures_of_a_check_are_printed_where_its_report_finds_no_room(disk
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
-@pytest.mark.parametrize("size", ["4k", "24k"])
-def test_a_video_that_a_full_disk_cuts_off_is_removed(size, disk, tmp_path, capfd):
+def test_a_video_that_a_full_disk_cuts_off_is_removed(disk, tmp_path, capfd):
     """imageio does not raise what ffmpeg prints. The rewards are in the table."""
-    frames = np.random.default_rng(0).integers(0, 256, (20, 64, 64, 3), dtype=np.uint8)
-    save_video(tmp_path / "noise.mp4", frames, np.zeros(20))
-    disk.resize(size)
+    video, folder = tmp_path / "noise.mp4", disk.path / "scores"
+    save_video(video, np.random.default_rng(0).integers(0, 256, (20, 64, 64, 3), dtype=np.uint8), np.zeros(20))
+    disk.resize("24k")
     with pytest.raises(SystemExit, match="1"):
-        main(
-            [
-                "score",
-                str(tmp_path / "noise.mp4"),
-                "--prompt",
-                "noise",
-                "--model",
-                "tiny",
-                "--out",
-                str(disk.path / "scores"),
-            ]
-        )
+        main(["score", str(video), "--prompt", "noise", "--model", "tiny", "--out", str(folder)])
     printed = capfd.readouterr().err
     assert "What was to be written could not be: [Errno 5] ffmpeg could not write the video" in printed
     assert "Traceback" not in printed
-    assert not (disk.path / "scores" / "rewards.mp4").exists()
-    assert (disk.path / "scores" / "rewards.csv").exists()
+    assert not (folder / "rewards.mp4").exists()
+    assert (folder / "rewards.csv").exists()

@@ -2,12 +2,15 @@
 
 import contextlib
 import functools
+import gc
 import os
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 
+import vlmrm_gym
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.rewards.state_reward import build_reward
@@ -58,13 +61,33 @@ def check_scored(request, numbers):
     np.testing.assert_array_equal(request.values, np.asarray(numbers, dtype=np.float32))
 
 
-def children():
-    """The process IDs of the children of this process, zombies included."""
+def vector(bases, backend, reward="PixelReward", num_workers=2, **options):
+    """A vector environment of these environments, scored by one of `reward_models`."""
+    return vlmrm_gym.VLMRewardVectorEnv(
+        [lambda base=base: base for base in bases],
+        reward=f"reward_models:{reward}",
+        num_workers=0 if backend == "local" else num_workers,
+        backend="process" if backend == "local" else backend,
+        autoreset_mode="SameStep",
+        **options,
+    )
+
+
+def children(of="self"):
+    """The process IDs of the children of a process, this one by default, zombies included."""
     found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
-            found |= {int(child) for child in (task / "children").read_text().split()}
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a process or a thread that has just ended
+        for task in Path(f"/proc/{of}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found |= {int(child) for child in (task / "children").read_text().split()}
     return found
+
+
+def alive(pid):
+    """Whether a process runs: a zombie does not."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
 
 
 def actors(of=None):
@@ -75,6 +98,36 @@ def actors(of=None):
             if path.name.isdigit() and b"ray::ScoringActor" in (path / "cmdline").read_bytes():
                 found.add(int(path.name))
     return {pid for pid in found if descends(pid, of or os.getpid())}
+
+
+earlier: set[int] = set()
+"""Children before a test: Ray's own processes, multiprocessing's resource tracker."""
+
+
+def workers():
+    """The process IDs of all workers that a test has started, zombies included."""
+    return (children() - earlier) | actors()
+
+
+def threads():
+    """All threads but those of Ray's own, in which Python code has run, and the one kept for torch's."""
+    return {
+        thread
+        for thread in threading.enumerate()
+        if not isinstance(thread, threading._DummyThread) and thread.name != "vlmrm-pool"
+    }
+
+
+@contextlib.contextmanager
+def leaving_nothing_behind():
+    """Contract 8: the block leaves no process and no thread. A killed one may take a while to end."""
+    before = threads()
+    earlier.clear()
+    earlier.update(children())
+    yield
+    gc.collect()
+    assert wait_until(lambda: not workers(), 30), [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers()]
+    assert wait_until(lambda: threads() <= before, 30), threads() - before
 
 
 def descends(pid, ancestor):

@@ -151,7 +151,11 @@ class FaultyWavyReward(FaultyReward):
 
 
 class WarningReward(PixelReward):
-    """Warns of a frame that encodes 7."""
+    """Warns when it is made, and of a frame that encodes 7."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        warnings.warn("made with care", stacklevel=2)
 
     def __call__(self, frames):
         rewards = super().__call__(frames)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape
-from vlmrm_gym.scoring.clips import EpisodeClips
+from vlmrm_gym.scoring.select import EpisodeClips
 
 STEPS = 11
 

@@ -1,37 +1,19 @@
 """Worker processes: kills, stops, forks, and the end of the program. See test_scorer_backends.py for the rest."""
 
-import gc
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from backends import check_scored, children, frames_of, request_for, request_of, start
-from counting_env import Counting
+from backends import check_scored, frames_of, leaving_nothing_behind, request_for, request_of, start, workers
 from reward_models import PixelReward, SlowReward
 
-import vlmrm_gym
 from vlmrm_gym.rendering import States
 from vlmrm_gym.scoring import Timeouts, process
 
-HELPERS = Path(__file__).parents[1] / "helpers"
 QUICK = Timeouts(draw=1.5, encode=1.5)
-earlier: set[int] = set()
-"""Children that existed before a test, such as multiprocessing's resource tracker."""
-
-
-def processes():
-    """Process IDs of children started by this test, including zombies."""
-    return children() - earlier
-
-
-def threads():
-    """All threads but the one that a process keeps for torch's."""
-    return {thread for thread in threading.enumerate() if thread.name != "vlmrm-pool"}
 
 
 def started(pid):
@@ -41,16 +23,8 @@ def started(pid):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind():
-    """Contract 8: no process is left after any test in this file. A killed one may take a while to end."""
-    before = threads()
-    earlier.clear()
-    earlier.update(children())
-    yield
-    gc.collect()
-    deadline = time.monotonic() + 10
-    while processes() or not threads() <= before:
-        assert time.monotonic() < deadline, (processes(), threads() - before)
-        time.sleep(0.02)
+    with leaving_nothing_behind():
+        yield
 
 
 def test_a_worker_that_takes_long_to_end_is_reaped_later(monkeypatch):
@@ -82,7 +56,7 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
         while time.monotonic() < until:
             submit()
             time.sleep(0.12)
-        by_age = sorted(processes(), key=started)
+        by_age = sorted(workers(), key=started)
         os.kill(by_age[0 if oldest else -1], signal.SIGKILL)
     for i, request in enumerate(requests):
         check_scored(request, range(100 * i, 100 * i + 12))
@@ -91,7 +65,7 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
 
 def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced():
     queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
-    os.kill(*processes(), signal.SIGSTOP)
+    os.kill(*workers(), signal.SIGSTOP)
     request = request_for(States(np.repeat(frames_of(range(200)).rows, 10_000, axis=2)))
     queue.submit(request)
     check_scored(request, range(200))
@@ -100,7 +74,7 @@ def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced():
 
 def test_closing_does_not_wait_for_a_stopped_worker():
     queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
-    os.kill(*processes(), signal.SIGSTOP)
+    os.kill(*workers(), signal.SIGSTOP)
     request = request_for(States(np.zeros((200, 100, 100, 3), dtype=np.uint8)))
     queue.submit(request)
     time.sleep(0.1)
@@ -113,23 +87,10 @@ def test_closing_does_not_wait_for_a_stopped_worker():
 def test_a_slow_worker_that_makes_progress_is_not_replaced():
     """A batch takes three times the limit, each slice a third of it."""
     queue = start(SlowReward, 1, batch_size=225, timeouts=QUICK)
-    before = processes()
+    before = workers()
     np.testing.assert_array_equal(queue.rewards(frames_of(range(225))), range(225))
-    assert processes() == before
+    assert workers() == before
     queue.close()
-
-
-@pytest.mark.parametrize(
-    "wrong", [3, {"encode": 0}, {"load": "1"}, {"draw": float("nan")}, {"score": 1}, {"load": True}]
-)
-def test_invalid_timeouts_are_refused(wrong):
-    rule = "`worker_timeouts` must be a mapping of 'load', 'draw', 'encode', 'schedule' to seconds above 0 or None"
-    with pytest.raises(ValueError, match=rule):
-        vlmrm_gym.VLMRewardVectorEnv([Counting], "count", worker_timeouts=wrong)
-
-
-def test_make_vec_accepts_worker_timeouts():
-    gym.make_vec("VLMRM/CartPole-v1", worker_timeouts={"load": None, "draw": 5}, episode_length=3).close()
 
 
 def test_scoring_in_a_fork_is_an_error():

@@ -6,17 +6,18 @@ import re
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from backends import actors, check_scored, request_of, start, wait_until
+from backends import actors, check_scored, request_of, start, vector, wait_until
 from counting_env import Counting
 from gymnasium.error import DependencyNotInstalled
 from reward_models import SlowReward
 
 import vlmrm_gym
-from vlmrm_gym.scoring.ray_actor import compare_versions, versions
+from vlmrm_gym.scoring.ray_cluster import compare_versions, versions
 
 pytest.importorskip("ray")
 HELPERS = Path(__file__).parents[1] / "helpers"
@@ -29,15 +30,7 @@ def no_actor_is_left():
     assert wait_until(lambda: not actors(), 30)
 
 
-def vector(bases, *, reward="PixelReward", num_workers=1, **options):
-    return vlmrm_gym.VLMRewardVectorEnv(
-        [lambda base=base: base for base in bases],
-        reward=f"reward_models:{reward}",
-        num_workers=num_workers,
-        backend="ray",
-        autoreset_mode="SameStep",
-        **options,
-    )
+ray_vector = partial(vector, backend="ray", num_workers=1)
 
 
 def run_script(text, *arguments, env=None, timeout=120):
@@ -52,7 +45,7 @@ def run_script(text, *arguments, env=None, timeout=120):
 
 
 def test_two_vectors_share_the_cluster_of_the_user(ray_cluster):
-    first, second = vector([Counting([4])]), vector([Counting([4], first=100)])
+    first, second = ray_vector([Counting([4])]), ray_vector([Counting([4], first=100)])
     for envs in (first, second):
         envs.reset(seed=0)
     first.close()
@@ -64,7 +57,7 @@ def test_two_vectors_share_the_cluster_of_the_user(ray_cluster):
 
 
 def test_options_reach_ray(ray_cluster):
-    envs = vector([Counting()], ray_options={"num_cpus": 3, "runtime_env": {"env_vars": {"VLMRM_GYM_TEST": "1"}}})
+    envs = ray_vector([Counting()], ray_options={"num_cpus": 3, "runtime_env": {"env_vars": {"VLMRM_GYM_TEST": "1"}}})
     (actor,) = actors()
     assert b"VLMRM_GYM_TEST=1" in Path(f"/proc/{actor}/environ").read_bytes()
     assert wait_until(lambda: ray_cluster.available_resources()["CPU"] == 5)
@@ -74,7 +67,7 @@ def test_options_reach_ray(ray_cluster):
 @pytest.mark.slow
 def test_workers_start_when_there_is_room(ray_cluster, caplog):
     """Six of eight CPUs are taken: one actor starts, the other one when the first vector is closed."""
-    first = vector([Counting()], num_workers=3, ray_options={"num_cpus": 2})
+    first = ray_vector([Counting()], num_workers=3, ray_options={"num_cpus": 2})
     queue = start(SlowReward, 2, backend="ray", batch_size=4, ray_options={"num_cpus": 2})
     assert re.search("runs [01] of 2 scoring actors", caplog.text)
     request = request_of(range(40))
@@ -89,30 +82,28 @@ def test_workers_start_when_there_is_room(ray_cluster, caplog):
 
 
 def test_a_cluster_without_room_is_an_error_after_a_while(ray_cluster):
-    first = vector([Counting()], ray_options={"num_cpus": 8})
+    first = ray_vector([Counting()], ray_options={"num_cpus": 8})
     with pytest.raises(RuntimeError, match=r"for 1 seconds\. Nodes alive: .* \(8 CPUs, 0 GPUs\)\. Free"):
-        vector([Counting()], worker_timeouts={"schedule": 1})
+        ray_vector([Counting()], worker_timeouts={"schedule": 1})
     first.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"ray_options": {"resources": {"tpu-v9": 1}}}, ValueError, r"No node of the Ray cluster has .*'tpu-v9': 1"),
-        ({"ray_options": {"num_gpus": 1}}, ValueError, r"No node of the Ray cluster has .*'GPU': 1"),
-        ({"device": "cuda"}, ValueError, r"No node of the Ray cluster has .*'GPU': 1"),
-        ({"ray_options": {"max_restarts": 3}}, ValueError, r"`ray_options` must leave max_restarts.*'max_restarts'"),
-        ({"ray_options": {"num_gpu": 1}}, ValueError, r"`ray_options` must be options of a Ray actor.*num_gpu"),
-        ({"ray_options": {"num_cpus": -1}}, ValueError, r"`ray_options` must be options of a Ray actor"),
-        ({"devices": ["cpu"]}, ValueError, r'`devices` is for backend="process".*num_gpus'),
-        ({"device": "cuda:1"}, ValueError, r'`device` must be "auto", "cpu" or "cuda" with backend="ray"'),
-        ({"device": "cpu", "ray_options": {"num_gpus": 1}}, ValueError, "must agree"),
-    ],
-)
-def test_options_that_cannot_be_are_refused_at_once(ray_cluster, options, error, message):
+REFUSED = [
+    ({"ray_options": {"resources": {"tpu-v9": 1}}}, r"No node of the Ray cluster has .*'tpu-v9': 1"),
+    ({"device": "cuda"}, r"No node of the Ray cluster has .*'GPU': 1"),
+    ({"ray_options": {"max_restarts": 3}}, r"`ray_options` must leave max_restarts.*'max_restarts'"),
+    ({"ray_options": {"num_gpu": 1}}, r"`ray_options` must be options of a Ray actor.*num_gpu"),
+    ({"devices": ["cpu"]}, r'`devices` is for backend="process".*num_gpus'),
+    ({"device": "cuda:1"}, r'`device` must be "auto", "cpu" or "cuda" with backend="ray"'),
+    ({"device": "cpu", "ray_options": {"num_gpus": 1}}, "must agree"),
+]
+
+
+def test_options_that_cannot_be_are_refused_at_once(ray_cluster):
     begun = time.monotonic()
-    with pytest.raises(error, match=message):
-        vector([Counting()], **options)
+    for options, message in REFUSED:
+        with pytest.raises(ValueError, match=message):
+            ray_vector([Counting()], **options)
     assert time.monotonic() - begun < 60  # not the 600 s of `schedule`
 
 
@@ -139,7 +130,7 @@ def test_versions_must_agree():
 def test_ray_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DependencyNotInstalled, match=r'pip install "vlmrm-gym\[ray\]"'):
-        vector([Counting()])
+        ray_vector([Counting()])
 
 
 def test_a_cluster_that_cannot_be_reached_is_named():
@@ -157,14 +148,12 @@ def test_a_cluster_that_cannot_be_reached_is_named():
 
 
 SHARED = """
-import numpy as np, ray, vlmrm_gym
+import numpy as np, ray
+from backends import vector
 from counting_env import Counting
 
 def make(first):
-    return vlmrm_gym.VLMRewardVectorEnv(
-        [lambda: Counting([3], first=first)], reward="reward_models:PixelReward", num_workers=1, backend="ray",
-        autoreset_mode="SameStep",
-    )
+    return vector([Counting([3], first=first)], "ray", num_workers=1)
 
 def episode(envs):
     envs.reset(seed=0)
@@ -195,19 +184,16 @@ def test_a_local_cluster_ends_with_the_last_vector():
 
 NODES = """
 import threading, time
-import numpy as np, vlmrm_gym
+import numpy as np, ray
+from backends import vector
 from counting_env import Counting
 from ray.cluster_utils import Cluster
-import ray
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
 node = cluster.add_node(num_cpus=2)
 ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
 base = Counting([30])
-envs = vlmrm_gym.VLMRewardVectorEnv(
-    [lambda: base], reward="reward_models:SlowReward", reward_kwargs={"batch_size": 4}, num_workers=2, backend="ray",
-    overlap=True, autoreset_mode="SameStep",
-)
+envs = vector([base], "ray", "SlowReward", reward_kwargs={"batch_size": 4}, overlap=True)
 received = []
 
 def steps():
@@ -238,7 +224,7 @@ def test_a_cluster_that_shrinks_to_nothing_and_comes_back_is_waited_for():
 
 
 LOST = (
-    NODES.replace("autoreset_mode", 'worker_timeouts={"schedule": 15}, autoreset_mode').partition("received = []")[0]
+    NODES.replace("overlap=True", 'overlap=True, worker_timeouts={"schedule": 15}').partition("received = []")[0]
     + """
 envs.reset(seed=0)
 for step in range(1000):
@@ -268,21 +254,16 @@ def test_the_limit_for_a_place_ends_a_wait_in_the_middle_of_a_run():
 DEAD = """
 import os, signal, time
 from pathlib import Path
-import numpy as np, vlmrm_gym
+import numpy as np
+from backends import children, vector
 from counting_env import Counting
-
-def children(pid):
-    return [int(child) for file in Path(f"/proc/{pid}/task").glob("*/children") for child in file.read_text().split()]
 
 def find(name, parent):
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in children(parent)}
     (found,) = [pid for pid, command in commands.items() if name in command.split(chr(0) + "-")[0]]
     return found
 
-envs = vlmrm_gym.VLMRewardVectorEnv(
-    [lambda: Counting([30])], reward="reward_models:SlowReward", reward_kwargs={"batch_size": 4}, num_workers=1,
-    backend="ray", overlap=True, autoreset_mode="SameStep",
-)
+envs = vector([Counting([30])], "ray", "SlowReward", 1, reward_kwargs={"batch_size": 4}, overlap=True)
 envs.reset(seed=0)
 for _ in range(40):
     envs.step(np.zeros(1, dtype=int))

@@ -1,26 +1,15 @@
 """One contract for every scorer backend: in this process, worker processes, Ray actors."""
 
 import contextlib
-import gc
 import os
 import re
 import signal
-import threading
 import time
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from backends import (
-    actors,
-    check_scored,
-    children,
-    frames_of,
-    request_of,
-    start,
-    wait_until,
-)
+from backends import check_scored, frames_of, leaving_nothing_behind, request_of, start, vector, workers
 from counting_env import Counting
 from reward_models import (
     ExitingReward,
@@ -38,46 +27,14 @@ import vlmrm_gym
 from vlmrm_gym.scoring import Timeouts, WorkerDied, transition_keys
 from vlmrm_gym.scoring.local import LocalScorer
 
-earlier: set[int] = set()
-"""Children before a test: Ray's own processes."""
-
-
-def workers():
-    """The process IDs of all workers that a test has started."""
-    return (children() - earlier) | actors()
-
-
-def threads():
-    """All threads but those of Ray's own, in which Python code has run, and the one kept for torch's."""
-    return {
-        thread
-        for thread in threading.enumerate()
-        if not isinstance(thread, threading._DummyThread) and thread.name != "vlmrm-pool"
-    }
-
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(request):
     """Contract 8, after every test here."""
     if {"backend", "worker_backend"} & set(request.fixturenames) and "ray" in request.node.name:
         request.getfixturevalue("ray_cluster")  # before looking at what there is
-    before = threads()
-    earlier.clear()
-    earlier.update(children())
-    yield
-    gc.collect()
-    assert wait_until(lambda: not workers(), 30), [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in workers()]
-    assert wait_until(lambda: threads() <= before, 30), threads() - before
-
-
-def vector(bases, backend, reward, num_workers=2, **options):
-    return vlmrm_gym.VLMRewardVectorEnv(
-        [lambda base=base: base for base in bases],
-        reward=f"reward_models:{reward}",
-        num_workers=0 if backend == "local" else num_workers,
-        backend="process" if backend == "local" else backend,
-        **options,
-    )
+    with leaving_nothing_behind():
+        yield
 
 
 def test_requests_of_any_size_are_scored_in_order(backend, rng):
@@ -94,9 +51,9 @@ def test_requests_of_any_size_are_scored_in_order(backend, rng):
     queue.close()
 
 
-def test_rewards_of_the_bundled_model_are_those_of_this_process(backend):
+def test_rewards_of_the_bundled_model_are_those_of_this_process(worker_backend):
     rewards = []
-    for options in ({}, {} if backend == "local" else {"num_workers": 2, "backend": backend}):
+    for options in ({}, {"num_workers": 2, "backend": worker_backend}):
         envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=3, episode_length=7, **options)
         envs.reset(seed=0)
         envs.action_space.seed(0)
@@ -124,7 +81,7 @@ def test_rewards_features_and_frames_of_the_same_states(backend):
 @pytest.mark.parametrize(("scoring", "overlap"), [("step", False), ("episode", True)])
 def test_every_transition_gets_its_reward_once(backend, scoring, overlap):
     bases = [Counting([9, 4], first=100), Counting([5])]
-    envs = vector(bases, backend, "PixelReward", scoring=scoring, overlap=overlap, autoreset_mode="SameStep")
+    envs = vector(bases, backend, "PixelReward", scoring=scoring, overlap=overlap)
     envs.reset(seed=0)
     received = [[], []]
 
@@ -157,7 +114,7 @@ def test_keys_travel_with_their_states(monkeypatch):
 
     monkeypatch.setattr(LocalScorer, "submit", record)
     bases = [Counting([9, 4], first=100), Counting([5])]
-    envs = vector(bases, "local", "PixelReward", reward_kwargs={"batch_size": 4}, autoreset_mode="SameStep")
+    envs = vector(bases, "local", "PixelReward", reward_kwargs={"batch_size": 4})
     envs.reset(seed=0)
     for _ in range(20):
         envs.step(np.zeros(2, dtype=int))
@@ -169,8 +126,7 @@ def test_keys_travel_with_their_states(monkeypatch):
     assert not seen
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, backend, overlap):
+def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, backend):
     cure = tmp_path / "cure"
     bases = [Counting([9], first=100), Counting([9], first=0)]
     envs = vector(
@@ -179,8 +135,7 @@ def test_an_exception_arrives_with_its_traceback_and_loses_nothing(tmp_path, bac
         "FaultyReward",
         num_workers=1,
         reward_kwargs={"prompt": str(cure)},
-        overlap=overlap,
-        autoreset_mode="SameStep",
+        overlap=backend != "process",
     )
     envs.reset(seed=0)
     received, nans = [[], []], np.zeros(2, dtype=int)
@@ -257,20 +212,20 @@ def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend
     queue.close()
 
 
-def test_work_that_hangs_three_workers_is_an_error(worker_backend):
-    queue = start(HangingReward, 1, backend=worker_backend, timeouts=Timeouts(draw=1.5, encode=1.5))
+def test_work_that_hangs_three_workers_is_an_error():
+    queue = start(HangingReward, 1, timeouts=Timeouts(encode=0.7))
     request = request_of([7])
     queue.submit(request)
     error = request.error()
     assert isinstance(error, WorkerDied)
-    assert "did not respond for 1.5 seconds (encoding frames)" in str(error)
+    assert "did not respond for 0.7 seconds (encoding frames)" in str(error)
     assert "seven takes for ever" in str(error)
     queue.close()
 
 
-def test_loading_that_hangs_is_an_error(worker_backend):
+def test_loading_that_hangs_is_an_error():
     with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
-        start(HangingLoad, 1, backend=worker_backend, timeouts=Timeouts(load=1))
+        start(HangingLoad, 1, timeouts=Timeouts(load=1))
 
 
 def test_closing_in_the_middle_of_work(backend):
@@ -293,31 +248,26 @@ def test_environments_that_nobody_closes_stop_their_workers(worker_backend):
     del envs
 
 
-def test_bad_prompts_arrive_as_without_workers(worker_backend):
+def test_bad_prompts_arrive_as_without_workers():
     with pytest.raises(ValueError, match="`prompt` must have at most 77 tokens") as raised:
-        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, model="tiny", num_workers=1, backend=worker_backend)
+        vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, model="tiny", num_workers=1)
     assert "In a scoring worker" in raised.value.__notes__[0]
 
 
-def test_warnings_arrive_once(worker_backend):
-    with pytest.warns(UserWarning, match="The bundled model does not know") as caught:
-        vlmrm_gym.VLMRewardVectorEnv(
-            [Counting], "a bowl of soup on the moon", model="tiny", num_workers=2, backend=worker_backend
-        ).close()
-    assert len(caught) == 1
-
-
-def test_warnings_of_scoring_arrive_once(worker_backend):
+def test_warnings_of_loading_and_of_scoring_arrive_once(worker_backend):
     """From two workers, each of which warns in several batches, in the process of the user."""
-    queue = start(WarningReward, 2, backend=worker_backend)
+    with pytest.warns(UserWarning, match="made with care") as caught:
+        queue = start(WarningReward, 2, backend=worker_backend)
+    assert len(caught) == 1
     with pytest.warns(UserWarning, match="seven is odd") as caught:
         queue.rewards(frames_of([7] * 40))
     assert len(caught) == 1
     queue.close()
 
 
-def test_a_model_that_exits_is_an_error(backend):
-    queue = start(ExitingReward, 1, backend=backend)
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_model_that_exits_is_an_error(num_workers):
+    queue = start(ExitingReward, num_workers)
     request = request_of([1])
     queue.submit(request)
     assert isinstance(request.error(), RuntimeError)
@@ -325,15 +275,14 @@ def test_a_model_that_exits_is_an_error(backend):
     queue.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_options_of_workers_are_checked_before_anything_is_started():
+    timeouts = "`worker_timeouts` must be a mapping of 'load', 'draw', 'encode', 'schedule' to seconds above 0 or None"
+    for options, message in [
         ({"backend": "rya"}, "`backend` must be one of 'process', 'ray'"),
         ({"backend": "local"}, "`backend` must be one of 'process', 'ray'"),
         ({"ray_options": {}}, '`ray_options` needs backend="ray"'),
         ({"backend": "ray", "ray_options": [1]}, "`ray_options` must be a mapping"),
-    ],
-)
-def test_backends_are_checked_before_anything_is_started(options, message):
-    with pytest.raises(ValueError, match=message):
-        vlmrm_gym.VLMRewardVectorEnv([Counting], "count", num_workers=1, **options)
+        *(({"worker_timeouts": wrong}, timeouts) for wrong in (3, {"encode": 0}, {"draw": float("nan")}, {"score": 1})),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            vlmrm_gym.VLMRewardVectorEnv([Counting], "count", num_workers=1, **options)

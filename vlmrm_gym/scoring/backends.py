@@ -1,13 +1,13 @@
-"""Scorer backends by name. To add one, write a file with `start(ScorerOptions) -> StartedScorers` and a line here."""
+"""Scorer backends by name, and their devices. A new one is a file with `start`, see `scorer`, and a line here."""
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.scorer import MakeRenderer, MakeReward, ScorerOptions
-from vlmrm_gym.scoring.timeouts import Timeouts
+from vlmrm_gym.scoring.scorer import MakeRenderer, MakeReward, ScorerOptions, Timeouts
 from vlmrm_gym.validation import check_choice, check_integer, short_repr
 
 LOCAL = "local"
@@ -36,24 +36,9 @@ def make_scoring_queue(
 ) -> ScoringQueue:
     """Load models in this process or in workers, and wait until they are ready.
 
-    The defaults are those of a model that the caller has loaded, and of states that all are in memory.
-
-    Args:
-        make_reward: Makes the reward of states from `device`; see `build_reward`.
-        make_renderer: Makes the renderer from a model's `render_size`.
-        num_workers: Number of workers; 0 scores in this process, for any backend.
-        in_workers: False scores in this process, whatever the number of workers.
-        devices: Devices of worker processes, assigned in turn. None: `device`.
-        device: "auto" uses all GPUs, or else the CPU.
-        max_pending_bytes: See `ScoringQueue`.
-        timeouts: Time without progress after which a worker is replaced; None: the defaults.
-        backend: "process" or "ray".
-        ray_options: Options of the Ray actors.
-
-    Raises:
-        ValueError: A parameter out of its range; the message names it.
-        DependencyNotInstalled: Ray is missing.
-        Exception: Raised by making the reward model, also in a worker.
+    `make_reward` makes the reward of states from `device`, see `build_reward`, and `make_renderer` the renderer from a
+    model's `render_size`. 0 workers, or `in_workers=False`, score in this process, whatever the backend. The defaults
+    are those of a model that the caller has loaded, and of states that all are in memory.
     """
     check_backend(backend, ray_options)
     check_integer("num_workers", num_workers, minimum=0)
@@ -87,3 +72,45 @@ def check_backend(backend: str, ray_options: Mapping[str, Any] | None) -> None:
     if ray_options is not None and not isinstance(ray_options, Mapping):
         rule = '`ray_options` must be a mapping such as {"num_gpus": 0.25}'
         raise ValueError(f"{rule}. Received {short_repr(ray_options)}.")
+
+
+def choose_devices(num_workers: int, devices: Sequence[str] | None, device: str) -> list[str]:
+    """The devices to score on, each at most once."""
+    from vlmrm_gym.rewards.devices import resolve_device  # deferred: a worker need not import torch for this file
+
+    if devices is None:
+        first = resolve_device(device)
+        if device == "auto" and first.type == "cuda" and num_workers:
+            import torch
+
+            return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        return [str(first)]
+    if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
+        raise ValueError(f'`devices` must be a list such as ["cuda:0", "cuda:1"]. Received {short_repr(devices)}.')
+    if device != "auto":
+        raise ValueError(
+            f"`device` and `devices` cannot both be passed. Received {device!r} and {devices!r}. Leave one out."
+        )
+    chosen = list(dict.fromkeys(str(resolve_device(one, f"devices[{i}]")) for i, one in enumerate(devices)))
+    if len(chosen) > max(1, num_workers):
+        raise ValueError(
+            f"`devices` must be at most one for each worker. Received {len(chosen)} devices and "
+            f"num_workers={num_workers}. Pass num_workers={len(chosen)}, or fewer devices."
+        )
+    return chosen
+
+
+def thread_env(threads: int) -> dict[str, str]:
+    """Environment variables that limit a worker to some threads."""
+    return {"OMP_NUM_THREADS": str(threads), "LP_NUM_THREADS": str(threads if threads > 1 else 0)}
+
+
+def worker_env(device: str, threads: int) -> dict[str, str]:
+    """Environment variables of a worker process on this machine; existing ones are kept."""
+    unset = {name: value for name, value in thread_env(threads).items() if name not in os.environ}
+    if not device.startswith("cuda"):
+        return unset
+    # A worker sees one GPU, which torch uses, and MuJoCo renders on it through EGL.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    number = int(device.partition(":")[2])
+    return {**unset, "CUDA_VISIBLE_DEVICES": visible[number] if visible != [""] else str(number)}

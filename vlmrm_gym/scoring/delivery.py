@@ -18,7 +18,7 @@ from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Output, transition_keys
-from vlmrm_gym.scoring.sparse import SparseScoring
+from vlmrm_gym.scoring.select import SparseScoring
 
 Mask = NDArray[np.bool_]
 
@@ -26,13 +26,8 @@ Mask = NDArray[np.bool_]
 class RewardDelivery:
     """Scores the states of a vector environment, at once or when episodes end.
 
-    Args:
-        queue: Scores states.
-        num_envs: Number of environments.
-        max_bytes: Maximum memory of states that have not been submitted to the queue.
-        overlap: Whether finished episodes may be scored in the background.
-        log: Remembers the states.
-        sparse: Which states are scored.
+    `max_bytes` limits the memory of states that have not been submitted to the queue. With `overlap`, finished episodes
+    are scored in the background.
     """
 
     def __init__(
@@ -73,11 +68,7 @@ class RewardDelivery:
         return self._queue.pending_bytes + sum(pending.nbytes for pending in self._pending)
 
     def follow(self, head: NewestHead) -> None:
-        """Make rewards with this head from now on.
-
-        Raises:
-            ValueError: There are no features, or others than the head's.
-        """
+        """Make rewards with this head from now on."""
         if self.head is None:
             raise ValueError("`head` needs environments with features. Make them with return_features=True.")
         check_fingerprint(head, self.head.fingerprint)
@@ -123,17 +114,10 @@ class RewardDelivery:
     def score(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
     ) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Score the states of a step at once.
+        """Score the states of a step at once; the arguments are those of `append`.
 
-        Args:
-            states: A state for each environment.
-            stepped: bool (num_envs,): where the states count.
-            ends: bool (num_envs,): where an episode has ended.
-            offsets: float64 (num_envs,), added to the rewards.
-            infos: What the environments said.
-
-        Returns:
-            Rewards, float64 (num_envs,), 0 where states do not count; and infos with features, if there is a head.
+        Returns rewards, float64 (num_envs,), 0 where there was no transition; and infos with features, if there is a
+        head.
         """
         with self._changing():
             rewards, own_infos = np.zeros(len(stepped)), {}
@@ -144,22 +128,14 @@ class RewardDelivery:
             if not len(indices):
                 return rewards, own_infos
             chosen = states[stepped]
-            if self._queue.info.clip != ClipShape():
-                clips = [self._pending[i].clips.extend(chosen[k : k + 1]) for k, i in enumerate(indices)]
-                chosen = States.concatenate(clips)
-            if self._output == "ordered":
-                each = [slice(k, k + 1) for k in range(len(indices))]
+            if self._output == "ordered" or self._queue.info.clip != ClipShape():
                 requests = [
-                    self._pending[i].make_request(chosen[k], keys[k]) for i, k in zip(indices, each, strict=True)
+                    self._pending[i].make_request(chosen[k : k + 1], keys[k : k + 1]) for k, i in enumerate(indices)
                 ]
             else:
                 requests = [Request(chosen, keys, self._output)]
             self._end_episodes(stepped & ends)
-            self._queue.submit(*requests)
-            for request in requests:
-                if error := request.error():
-                    raise error
-            values = np.concatenate([request.values for request in requests])
+            values = self._queue.score(*requests)
             made, own = values, offsets[stepped].astype(np.float32)
             if self.head is not None:
                 made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
@@ -177,18 +153,11 @@ class RewardDelivery:
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Add the transitions of a step, to be scored later.
+        """Add the transitions of a step, to be scored later: the state that each environment is in now.
 
-        Args:
-            states: The state that each environment is in now.
-            stepped: bool (num_envs,): where there was a transition.
-            ends: bool (num_envs,): where an episode has ended.
-            offsets: float64 (num_envs,), added to the rewards.
-            infos: What the environments said.
-
-        Returns:
-            The infos `vlm_step_index`, and those of `_deliver` for finished episodes. An exception of scoring is kept
-            for the next call.
+        `stepped` and `ends`, bool (num_envs,), say where there was a transition, and where an episode has ended;
+        `offsets`, float64 (num_envs,), are added to the rewards. Returns the infos `vlm_step_index`, and those of
+        `_deliver` for finished episodes. An exception of scoring is kept for the next call.
         """
         steps = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
         with self._changing():
@@ -219,8 +188,7 @@ class RewardDelivery:
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
 
-        Raises:
-            Exception: Raised by scoring. Rewards that have arrived are kept for the next call.
+        After an exception of scoring, rewards that have arrived are kept for the next call.
         """
         with self._changing():
             for pending in self._pending:

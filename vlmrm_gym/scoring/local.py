@@ -17,7 +17,7 @@ from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rewards.program import ProgramError
 from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
-from vlmrm_gym.scoring.devices import choose_devices
+from vlmrm_gym.scoring.backends import choose_devices
 from vlmrm_gym.scoring.scorer import MAX_STEPS, ORDERED, Batch, Drawing, Keys, ScorerOptions, StartedScorers, Values
 
 FRAMES_PER_DRAW = 64
@@ -37,13 +37,12 @@ def start(options: ScorerOptions) -> StartedScorers:
 class LocalScorer:
     """Renders states on the calling thread and encodes the frames on another.
 
-    The two overlap on a GPU, and on a CPU with more than one core.
-
-    Args:
-        reward: Scores states by their frames.
-        renderer: Draws states.
-        progress: Called with "draw" after every `FRAMES_PER_DRAW` frames, and with "encode" after every microbatch.
+    The two overlap on a GPU, and on a CPU with more than one core. `progress` is called with "draw" after every
+    `FRAMES_PER_DRAW` frames, and with "encode" after every microbatch.
     """
+
+    max_in_flight = 2
+    """One batch is drawn while the one before it is encoded."""
 
     def __init__(
         self, reward: StateReward, renderer: Renderer, progress: Callable[[Stage], object] = lambda stage: None
@@ -57,11 +56,6 @@ class LocalScorer:
         # A daemon thread, unlike an executor's: the interpreter exits without waiting for the current batch.
         self._encoder = threading.Thread(target=self._encode, name="vlmrm-encode", daemon=True)
         self._encoder.start()
-
-    @property
-    def max_in_flight(self) -> int:
-        """2: one batch is drawn while the one before it is encoded."""
-        return 2
 
     def wait_until_available(self) -> bool:
         """Return at once."""
@@ -172,11 +166,7 @@ def _naming_states(keys: Keys) -> Iterator[None]:
 
 
 def see(states: States, renderer: Renderer, info: RewardInfo) -> NDArray[Any]:
-    """What a reward sees of states: their frames, see `States.draw`, or their numbers, float64 (B, S).
-
-    Raises:
-        InputError: It sees numbers, and the states have none: they are stored frames.
-    """
+    """What a reward sees of states: their frames, see `States.draw`, or their numbers, float64 (B, S)."""
     if not info.sees_states:
         return states.draw(renderer)
     if states.rows.ndim != 2 or states.rows.dtype != np.float64:

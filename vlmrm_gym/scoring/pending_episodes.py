@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.rendering import SceneChange, StateList, States
 from vlmrm_gym.rewards.base import ClipShape, Rewards
-from vlmrm_gym.scoring.clips import EpisodeClips
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Keys, Output, Values, transition_keys
-from vlmrm_gym.scoring.sparse import Indices, SparseScoring, interpolate
+from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +67,8 @@ class _Episode:
 class PendingEpisodes:
     """Turns the states of one environment into requests and delivers each reward once, oldest first.
 
-    Args:
-        env_index: Index of the environment in its vector; part of the keys.
-        max_bytes: Maximum memory of a chunk; longer episodes are split.
-        chunk_size: Maximum number of states in a chunk.
-        output: What is made of the states.
-        clip: What the reward of a state is of.
-        sparse: Which states are scored.
-        num_steps: Transitions that the environment has had.
-        episode: Number of the first episode.
+    Chunks have at most `max_bytes` and `chunk_size` states; longer episodes are split. The environment has had
+    `num_steps` transitions before, and its first episode here has the number `episode`.
     """
 
     def __init__(
@@ -91,14 +83,14 @@ class PendingEpisodes:
         num_steps: int = 0,
         episode: int = 0,
     ) -> None:
-        self._sparse, self.clips, self._every = sparse, EpisodeClips(clip), clip.every
+        self._sparse, self._clips, self._every = sparse, EpisodeClips(clip), clip.every
         self._output: Output = output
         self._env_index, self._num_steps = env_index, num_steps
         self._max_bytes, self._chunk_size = max_bytes, chunk_size
         self._episodes = deque([_Episode(episode)])
         self.unsubmitted: list[Request] = []
         """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
-        self.newest: Request | None = None
+        self._newest: Request | None = None
         """The episode's newest request, if its rewards are ordered."""
         self._shape: tuple[int, ...] = ()
         self._begin_chunk()
@@ -117,11 +109,7 @@ class PendingEpisodes:
         return self._episodes[-1].number + 1
 
     def append(self, state: NDArray[Any], change: SceneChange | None, offset: float) -> None:
-        """Add a transition: its next state, the scene change, and the offset of its reward.
-
-        Raises:
-            ValueError: The state's shape differs from earlier ones.
-        """
+        """Add a transition: its next state, the scene change, and the offset of its reward."""
         self._shape = self._shape or state.shape
         if state.shape != self._shape:
             raise ValueError(f"`env` must render frames of one size. Received {state.shape} after {self._shape}.")
@@ -134,8 +122,8 @@ class PendingEpisodes:
     def end_episode(self) -> None:
         """End the current episode, unless it is empty."""
         self.close_chunk()
-        self.clips.begin_episode()
-        self.newest = None
+        self._clips.begin_episode()
+        self._newest = None
         episode = self._episodes[-1]
         if not episode.length:
             return
@@ -147,8 +135,8 @@ class PendingEpisodes:
 
     def make_request(self, states: States, keys: Keys) -> Request:
         """A request of the next states of the episode, or of some of them."""
-        request = Request(states, keys, self._output, self.newest)
-        self.newest = request if self._output == "ordered" else None
+        request = Request(self._clips.extend(states), keys, self._output, self._newest)
+        self._newest = request if self._output == "ordered" else None
         return request
 
     def close_chunk(self) -> None:
@@ -163,7 +151,7 @@ class PendingEpisodes:
         if self._sparse.every > 1:
             chosen = self._sparse.choose(count)
             states, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
-        request = self.make_request(self.clips.extend(states), keys)
+        request = self.make_request(states, keys)
         episode.chunks.append(_Chunk(offsets, exact, request, chosen))
         episode.length += count
         self._num_steps += count
@@ -172,8 +160,7 @@ class PendingEpisodes:
     def collect(self, *, keep_newest: int) -> BaseException | None:
         """Collect what has arrived; block on all episodes but the `keep_newest` newest.
 
-        Returns:
-            The error of a failed request, which is then in `unsubmitted` again, or None.
+        Returns the error of a failed request, which is then in `unsubmitted` again, or None.
         """
         for number, episode in enumerate(self._episodes):
             wait = number < len(self._episodes) - keep_newest

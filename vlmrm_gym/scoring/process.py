@@ -15,7 +15,7 @@ import cloudpickle
 
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.cpu import usable_cores
-from vlmrm_gym.scoring.devices import choose_devices, worker_env
+from vlmrm_gym.scoring.backends import choose_devices, worker_env
 from vlmrm_gym.scoring.remote import LOG_TAIL_BYTES, RemoteScorer, finish_start
 from vlmrm_gym.scoring.scorer import ScorerOptions, StartedScorers
 
@@ -52,9 +52,6 @@ class ProcessChannel:
 
     Threads read and write the pipes, so waiting can time out, on Windows too. They end when the process is killed, even
     if it was stopped.
-
-    Args:
-        environment: Environment variables of the process.
     """
 
     max_in_flight = 2

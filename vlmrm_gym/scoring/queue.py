@@ -37,14 +37,7 @@ class ScoringQueue:
         info: What the reward is of.
     """
 
-    def __init__(
-        self,
-        scorers: Sequence[Scorer],
-        *,
-        batch_size: int,
-        max_pending_bytes: int,
-        info: RewardInfo,
-    ) -> None:
+    def __init__(self, scorers: Sequence[Scorer], *, batch_size: int, max_pending_bytes: int, info: RewardInfo) -> None:
         self.info = info
         self._scorers, self.batch_size, self.max_pending_bytes = list(scorers), batch_size, max_pending_bytes
         self._requests: dict[Request, None] = {}
@@ -104,18 +97,19 @@ class ScoringQueue:
         return self._make(states, Drawing(size, views))
 
     def _make(self, states: States, output: Output) -> Values:
-        request = Request(states, np.arange(len(states)), output)
-        self.submit(request)
-        if error := request.error():
-            raise error
-        return request.values
+        return self.score(Request(states, np.arange(len(states)), output))
+
+    def score(self, *requests: Request) -> Values:
+        """Score requests of one output, and wait: their values, one after the other."""
+        self.submit(*requests)
+        for request in requests:
+            if error := request.error():
+                raise error
+        values = [request.values for request in requests]
+        return values[0] if len(values) == 1 else np.concatenate(values)
 
     def submit(self, *requests: Request) -> None:
-        """Score requests, batched together. Requests in progress or scored are skipped. Blocks while memory is full.
-
-        Raises:
-            RuntimeError: The queue is closed, or this process is a fork.
-        """
+        """Score requests, batched together. Requests in progress or scored are skipped. Blocks while memory is full."""
         if os.getpid() != self._process:
             raise RuntimeError(
                 "This process was forked from the one that scores, and threads do not survive a fork. Make the "

@@ -1,37 +1,39 @@
-"""The connection to a Ray cluster, which several vector environments share."""
+"""The connection to a Ray cluster, which several vector environments share, and what its nodes have."""
 
 import atexit
-import functools
 import logging
 import os
+import platform
 import signal
 import socket
 import threading
 import time
 import weakref
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Any, ClassVar
 
 from gymnasium.error import DependencyNotInstalled
 
+import vlmrm_gym
 from vlmrm_gym.cpu import usable_cores
+from vlmrm_gym.scoring.scorer import ScorerOptions
 
 logger = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds for a TCP connection to the head of a cluster."""
-HEAD_TIMEOUT = 2.0
-"""Seconds for one to the head of a cluster that we started."""
-EXIT_TIMEOUT = 2.0
-"""Seconds to wait for scorers at interpreter exit."""
+CONNECT_TIMEOUT = 10.0  # seconds for a TCP connection to the head of a cluster
+HEAD_TIMEOUT = 2.0  # seconds for one to the head of a cluster that we started
+EXIT_TIMEOUT = 2.0  # seconds to wait for scorers at interpreter exit
+
+# Ray's own restarts do not do the same as `RemoteScorer`. An actor that Ray restarts has neither its reward nor its
+# renderer, whose size only a loaded reward knows; calls that Ray retries go to the same actor, while other workers are
+# free, without a count of the deaths over one batch; and an actor that hangs, or is stopped, is not restarted at all.
+_RESTARTS = {"max_restarts": 0, "max_task_retries": 0}
+_RESERVED = (*_RESTARTS, "max_concurrency", "concurrency_groups", "lifetime", "name", "namespace", "get_if_exists")
 
 
 def import_ray() -> Any:
-    """The module `ray`.
-
-    Raises:
-        DependencyNotInstalled: It is missing.
-    """
+    """The module `ray`."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Actors without a GPU keep the node's CUDA_VISIBLE_DEVICES; ours get their device explicitly.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -39,14 +41,9 @@ def import_ray() -> Any:
         import ray
     except ImportError as error:
         raise DependencyNotInstalled('backend="ray" needs Ray: pip install "vlmrm-gym[ray]"') from error
-    _register_at_exit()
+    atexit.unregister(_stop_all)
+    atexit.register(_stop_all)  # after Ray's own exit handler, so that it runs before
     return ray
-
-
-@functools.cache
-def _register_at_exit() -> None:
-    """Stop scorers before Ray's own exit handler, which was registered earlier and so runs later."""
-    atexit.register(_stop_all)
 
 
 def _stop_all() -> None:
@@ -58,89 +55,89 @@ def _stop_all() -> None:
 
 
 class Cluster:
-    """A reference-counted share of the connection to Ray. The last one closes it if we opened it.
+    """A share of the connection to Ray: the last one closes it if we opened it.
 
     Uses the existing connection of `ray.init`, else the cluster at `RAY_ADDRESS`, else a local one.
-
-    Raises:
-        ConnectionError: The cluster at `RAY_ADDRESS` cannot be reached.
     """
 
     scorers: ClassVar["weakref.WeakSet[Any]"] = weakref.WeakSet()
     """Scorers that are aborted when the interpreter exits, before the connection ends."""
-    num_shares = 0
-    """Number of shares currently held."""
-    _lock = threading.RLock()
-    _connection = ""
-    _is_ours = False
-    _is_local = False
+    num_shares, _lock = 0, threading.RLock()
+    _connection, _is_ours, _is_local = "", False, False
 
     def __init__(self) -> None:
-        self.ray = import_ray()
-        self._released = False
-        cls = Cluster
+        self.ray, self._released, cls = import_ray(), False, Cluster
         with cls._lock:
             is_ours = not self.ray.is_initialized()
             is_local = is_ours and _connect(self.ray)
             self._connection = self.ray.get_runtime_context().get_worker_id()
             if self._connection != cls._connection:  # shares of an earlier connection no longer count
-                cls._connection, cls.num_shares = self._connection, 0
-                cls._is_ours, cls._is_local = is_ours, is_local
+                cls._connection, cls._is_ours, cls._is_local, cls.num_shares = self._connection, is_ours, is_local, 0
             cls.num_shares += 1
-            self.is_local = cls._is_local
-            """Whether we started it on this machine."""
+            self.is_local = cls._is_local  # started by us on this machine
 
     @property
     def is_connected(self) -> bool:
         """Whether Ray is connected. Most Ray calls would otherwise start a new cluster."""
         return self.ray.is_initialized() and self._connection == Cluster._connection
 
-    def nodes(self) -> str:
-        """Which nodes are alive, and what they have, for messages."""
-        alive = [
-            f"{node['NodeManagerHostname']} ({node['Resources'].get('CPU', 0):g} CPUs, "
-            f"{node['Resources'].get('GPU', 0):g} GPUs)"
-            for node in self.ray.nodes()
-            if node["Alive"]
-        ]
-        return f"Nodes alive: {', '.join(alive) or 'none'}."
-
-    def why_dead(self) -> str:
-        """What a cluster that we started has died of; "" if it lives, or others run it and may add nodes."""
-        if not self.is_local or not self.is_connected:
-            return ""
-        host, _, port = self.ray.get_runtime_context().gcs_address.rpartition(":")
-        dead = "The Ray cluster that vlmrm_gym started on this machine has died: {}. Make environments again."
-        try:
-            socket.create_connection((host, int(port)), HEAD_TIMEOUT).close()
-        except OSError as error:
-            return dead.format(f"its head does not answer ({error})")
-        return "" if any(node["Alive"] for node in self.ray.nodes()) else dead.format("its only node is gone")
-
     def close(self) -> None:
         """Release the share."""
         with Cluster._lock:
-            if self._released:
+            if self._released or self._connection != Cluster._connection:
                 return
             self._released = True
-            if self._connection != Cluster._connection:
-                return
             Cluster.num_shares -= 1
             if Cluster.num_shares == 0 and Cluster._is_ours and self.is_connected:
                 self.ray.shutdown()
 
-    def check_resources(self, actor_options: Mapping[str, Any]) -> None:
-        """Check that some node, idle or busy, has the resources of an actor; only warn if the cluster can grow.
+    def alive(self) -> list[Mapping[str, Any]]:
+        """The nodes that are alive."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
 
-        Raises:
-            ValueError: No node has them, and the cluster cannot grow.
-        """
+    def describe(self) -> str:
+        """The nodes that are alive, and what they have, for messages."""
+        nodes = [(node["NodeManagerHostname"], node["Resources"]) for node in self.alive()]
+        each = [f"{name} ({has.get('CPU', 0):g} CPUs, {has.get('GPU', 0):g} GPUs)" for name, has in nodes]
+        return f"Nodes alive: {', '.join(each) or 'none'}."
+
+    def why_dead(self) -> str:
+        """What a cluster that we started has died of; "" if it lives, or others run it and may add nodes."""
+        if not self.is_connected:
+            return "The connection to the Ray cluster was closed by ray.shutdown(). Make environments again."
+        if not self.is_local:
+            return ""
+        dead = "The Ray cluster that vlmrm_gym started on this machine has died: {}. Make environments again."
+        try:
+            _reach(self.ray.get_runtime_context().gcs_address, HEAD_TIMEOUT)
+        except OSError as error:
+            return dead.format(f"its head does not answer ({error})")
+        return "" if self.alive() else dead.format("its only node is gone")
+
+    def actor_options(self, options: ScorerOptions) -> dict[str, Any]:
+        """Options of the actors: the user's override the defaults."""
+        if reserved := [name for name in _RESERVED if name in options.backend_options]:
+            raise ValueError(
+                f"`ray_options` must leave {', '.join(_RESERVED)} to vlmrm_gym, which replaces dead actors by itself. "
+                f"Received {reserved[0]!r}."
+            )
+        if options.devices is not None:
+            raise ValueError(
+                f'`devices` is for backend="process". Received {options.devices!r} with backend="ray", which assigns '
+                'GPUs itself: pass ray_options={"num_gpus": 1}, or a fraction for several workers on each GPU.'
+            )
+        has_gpus = any(node["Resources"].get("GPU", 0) for node in self.alive())
+        wants_gpu = options.device.startswith("cuda") or (options.device == "auto" and has_gpus)
+        # In a local cluster that we started, any number of workers may share the CPUs, as processes do.
+        defaults = {"num_cpus": 0 if self.is_local else 1, "num_gpus": int(wants_gpu)}
+        return {**defaults, **options.backend_options, **_RESTARTS}
+
+    def check_room(self, actor_options: Mapping[str, Any]) -> None:
+        """Raise ValueError if no node, idle or busy, could have an actor; only warn if the cluster can grow."""
         needs = {"CPU": actor_options["num_cpus"], "GPU": actor_options["num_gpus"]}
         needs |= {"memory": actor_options.get("memory"), **(actor_options.get("resources") or {})}
-        if accelerator := actor_options.get("accelerator_type"):
-            needs[f"accelerator_type:{accelerator}"] = 0.001  # as Ray does
         needs = {name: amount for name, amount in needs.items() if amount}
-        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        nodes = [node["Resources"] for node in self.alive()]
         if any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
             return
         largest = {name: max((node.get(name, 0) for node in nodes), default=0) for name in needs}
@@ -155,42 +152,75 @@ class Cluster:
             from ray.autoscaler.v2.sdk import get_cluster_status
 
             status = get_cluster_status(self.ray.get_runtime_context().gcs_address)
-            nodes = [*status.active_nodes, *status.idle_nodes]
-            return bool(status.pending_launches or status.pending_nodes) or any(
-                node.ray_node_type_name not in ("", f"node_{node.node_id}") for node in nodes
-            )
+            nodes = (*status.active_nodes, *status.idle_nodes)
+            return any(node.ray_node_type_name not in ("", f"node_{node.node_id}") for node in nodes)
         except Exception:  # a developer API that other versions of Ray may lack
             return False
 
 
+def choose_device(device: str, num_gpus: float) -> str:
+    """The device on every node: "cpu" or "cuda", which is the GPU that Ray has assigned."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(
+            f'`device` must be "auto", "cpu" or "cuda" with backend="ray", which assigns GPUs itself. '
+            f"Received {device!r}."
+        )
+    if (device == "cpu" and num_gpus) or (device == "cuda" and not num_gpus):
+        raise ValueError(
+            f'`device` and `ray_options["num_gpus"]` must agree. Received {device=!r} and num_gpus={num_gpus}.'
+        )
+    return "cuda" if num_gpus else "cpu"
+
+
+def versions() -> dict[str, str]:
+    """Local versions of Python, this package, and the packages that rewards depend on."""
+    packages = ("mujoco", "numpy", "open_clip_torch", "torch")
+    found = {"Python": platform.python_version(), "vlmrm_gym": vlmrm_gym.__version__}
+    return found | {package: metadata.version(package) for package in packages}
+
+
+def compare_versions(driver: Mapping[str, str], node: Mapping[str, str]) -> list[str]:
+    """Warnings about versions here that differ from the driver's; a RuntimeError if no actor can run with them."""
+    minor = [own["Python"].rpartition(".")[0] for own in (driver, node)]
+    if minor[0] != minor[1] or driver["vlmrm_gym"] != node["vlmrm_gym"]:
+        raise RuntimeError(
+            f"The nodes of the Ray cluster must have the driver's version of Python and of vlmrm_gym. Node "
+            f"{socket.gethostname()} has Python {node['Python']} and vlmrm_gym {node['vlmrm_gym']}, the driver has "
+            f"Python {driver['Python']} and vlmrm_gym {driver['vlmrm_gym']}. Use one image for all."
+        )
+    return [
+        f"A node of the Ray cluster has {name} {node[name]}, the driver {version}: rewards may differ."
+        for name, version in driver.items()
+        if name not in ("Python", "vlmrm_gym") and node[name] != version
+    ]
+
+
 def _connect(ray: Any) -> bool:
     """Connect to the cluster at RAY_ADDRESS, or start a local one; returns whether it is local."""
-    address = os.environ.get("RAY_ADDRESS", "")
-    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    if address and address != "local":
-        _check_reachable(address)
-        options["address"] = address
-    else:
-        options |= {"address": "local", "include_dashboard": False, "num_cpus": usable_cores()}
+    address = os.environ.get("RAY_ADDRESS", "") or "local"
+    options: dict[str, Any] = {"address": address, "logging_level": logging.ERROR, "log_to_driver": False}
+    if address == "local":
+        options |= {"include_dashboard": False, "num_cpus": usable_cores()}
     usual = signal.getsignal(signal.SIGTERM)
     try:
+        if address != "local":
+            _reach(address, CONNECT_TIMEOUT)  # Ray would try for minutes
         ray.init(**options)
-    except ConnectionError as error:
-        raise ConnectionError(f"The Ray cluster at RAY_ADDRESS={address!r} cannot be reached: {error}") from error
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, usual)  # Ray replaces it
-    return options["address"] == "local"
-
-
-def _check_reachable(address: str) -> None:
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not host or not port.isdigit():
-        return  # "auto", which is a file on this machine
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
     except OSError as error:
+        if address == "local":  # such as a full disk
+            raise
         raise ConnectionError(
             f"The Ray cluster at RAY_ADDRESS={address!r} cannot be reached: {error}. Start it with `ray start --head`, "
             "or unset RAY_ADDRESS to start a local one."
         ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, usual)  # Ray replaces it
+    return address == "local"
+
+
+def _reach(address: str, timeout: float) -> None:
+    """Raise OSError if nothing answers at an address; "auto" is a file on this machine, and not tried."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout).close()

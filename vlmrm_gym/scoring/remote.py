@@ -1,5 +1,6 @@
 """A scorer whose worker is another process, here or on a Ray node: it is replaced when it dies or stops."""
 
+import math
 import pickle
 import threading
 import time
@@ -8,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from vlmrm_gym.closing import Closable
-from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, StartedScorers, Values, WorkerDied
-from vlmrm_gym.scoring.timeouts import Timeouts, Watchdog
+from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, StartedScorers, Timeouts, Values, WorkerDied
 from vlmrm_gym.scoring.worker import WorkerInfo
 
 TICK = 0.2
@@ -55,15 +55,50 @@ class Channel(Protocol):
         ...
 
 
+_DOING = {"load": "loading the model", "draw": "drawing frames", "encode": "encoding frames"}
+
+
+class Watchdog:
+    """Counts the seconds without progress of each stage of a worker that has work."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._limits = {stage: getattr(timeouts, stage) or math.inf for stage in _DOING}
+        self._silent = dict.fromkeys(_DOING, 0.0)
+        self._loaded = False
+        self.num_sent = 0
+        """Batches that the worker has been sent."""
+        self._num_drawn = self._num_answered = 0
+
+    def advance(self, seconds: float, kind: str = "", payload: Any = None) -> str | None:
+        """Account for time, and for the message of the worker that ended it, if one has arrived: see `worker`.
+
+        Returns what the worker has done for too long; None if all is well.
+        """
+        self._loaded |= kind == "ready"
+        self._num_drawn += kind == "drawn"
+        self._num_answered += kind in ("answer", "error")
+        working = {
+            "load": not self._loaded,
+            "draw": self._loaded and self.num_sent > self._num_drawn,
+            "encode": self._num_drawn > self._num_answered,
+        }
+        wrong = None
+        progressing = payload if kind == "progress" else None
+        for own, is_working in working.items():
+            self._silent[own] = self._silent[own] + seconds if is_working and own != progressing else 0.0
+            if not kind and self._silent[own] > self._limits[own]:
+                wrong = (
+                    f"did not respond for {self._limits[own]:g} seconds ({_DOING[own]}). If it needs longer, "
+                    f'pass worker_timeouts={{"{own}": seconds}}.'
+                )
+        return wrong
+
+
 class RemoteScorer:
     """A `Scorer` with one worker at a time.
 
-    Args:
-        start_worker: Starts a worker.
-        make_reward: A pickled function that makes the reward: the first message to each worker.
-        timeouts: Time without progress after which a worker is replaced.
-        shown: Warnings of workers that have been shown; one for all scorers.
-        connection: What workers need, closed with the scorer.
+    The first message to each worker is `make_reward`, a pickled function. `shown` has the warnings of workers that have
+    been shown, one mapping for all scorers; `connection` is what workers need, closed with the scorer.
     """
 
     def __init__(
@@ -99,12 +134,7 @@ class RemoteScorer:
         return self._channel.wait_until_placed(None) and not self._closed
 
     def wait_until_ready(self) -> WorkerInfo:
-        """Wait for the model.
-
-        Raises:
-            WorkerDied: The worker died, or did not respond.
-            Exception: Raised by loading, with the worker's traceback as a note.
-        """
+        """Wait for the model. An exception of loading has the worker's traceback as a note."""
         return self._read("ready")
 
     def set_renderer(self, renderer: bytes) -> None:
@@ -118,12 +148,7 @@ class RemoteScorer:
         self._channel.put(pickle.dumps((batch.keys, batch.states, batch.output, batch.runs), protocol=5))
 
     def receive(self) -> Values:
-        """Wait for what was made of the oldest unanswered batch.
-
-        Raises:
-            WorkerDied: The worker died, or did not respond, and another one has been started.
-            Exception: Raised by scoring, with the worker's traceback as a note.
-        """
+        """Wait for what was made of the oldest unanswered batch. An exception has the worker's traceback as a note."""
         try:
             return self._read("answer")
         except WorkerDied:
@@ -195,16 +220,7 @@ class RemoteScorer:
 def finish_start(
     scorers: Sequence[RemoteScorer], placed: Sequence[RemoteScorer], make_renderer: MakeRenderer
 ) -> StartedScorers:
-    """Wait for models, and send the renderer to all workers.
-
-    Args:
-        scorers: All scorers.
-        placed: Those whose models to wait for; at least one.
-        make_renderer: See `make_scoring_queue`.
-
-    Raises:
-        Exception: As `RemoteScorer.wait_until_ready`.
-    """
+    """Wait for the models of `placed`, at least one, and send the renderer to all workers."""
     infos = [scorer.wait_until_ready() for scorer in placed]
     renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
     for scorer in scorers:

@@ -12,24 +12,13 @@ from vlmrm_gym.scoring.scorer import Batch, Keys, Output, Values
 
 
 class Request:
-    """States to score, with one key each; holds what was made of them.
+    """N states to score, with the keys (N,) of their transitions; holds what was made of them.
 
-    The states are freed once they are scored. A failed request keeps them, and can be submitted again.
-
-    Args:
-        states: N states.
-        keys: int64 (N,): identify the transitions that led to the states, see `transition_keys`.
-        output: What is made of the states.
-        after: Of ordered rewards: the request of the states of the episode before these. None: the episode begins.
+    The states are freed once they are scored. A failed request keeps them, and can be submitted again. Of ordered
+    rewards, `after` is the request of the states of the episode before these; None: the episode begins.
     """
 
-    def __init__(
-        self,
-        states: States,
-        keys: Keys,
-        output: Output = "rewards",
-        after: "Request | None" = None,
-    ) -> None:
+    def __init__(self, states: States, keys: Keys, output: Output = "rewards", after: "Request | None" = None) -> None:
         self.states: States | None = states
         self.keys = keys
         self.output: Output = output
@@ -46,14 +35,13 @@ class Request:
         """What an ordered reward remembers after the states that are scored."""
         self.attempt = 0
         self.begin()
-        self.in_queue = False
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def begin(self) -> None:
         """Start a new attempt."""
-        self.attempt, self.in_queue = self.attempt + 1, True
+        self.attempt += 1
         self.num_dispatched = self.num_scored = 0
         self.memory = None
         self._failure: BaseException | None = None
@@ -64,7 +52,7 @@ class Request:
 
     def end(self, failure: BaseException | None = None) -> None:
         """End this attempt, once."""
-        self.isolate, self.in_queue = failure is not None, False
+        self.isolate = failure is not None
         self._failure, self._done = failure, True
         self._gate.release()
 

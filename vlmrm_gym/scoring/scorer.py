@@ -4,8 +4,9 @@ A backend is a file with a function `start(ScorerOptions) -> StartedScorers`, an
 `ScoringQueue` forms batches, bounds memory and delivers what was made; a backend only works on batches, in order.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rewards.state_reward import Memory, RewardInfo, StateReward
-from vlmrm_gym.scoring.timeouts import Timeouts
+from vlmrm_gym.validation import is_number, short_repr
 
 Keys = NDArray[np.int64]
 
@@ -43,12 +44,7 @@ MAX_STEPS = 2**40
 
 
 def transition_keys(env_index: ArrayLike, step_index: ArrayLike) -> Keys:
-    """One key per transition, int64 (N,), independent of batching.
-
-    Args:
-        env_index: Index of the environment in its vector, from 0 to 2**23 - 1.
-        step_index: `vlm_step_index` of the transition in that environment, from 0 to 2**40 - 1.
-    """
+    """One key per transition, int64 (N,): the environment's index in its vector, and `vlm_step_index`."""
     return np.asarray(env_index, dtype=np.int64) * MAX_STEPS + np.asarray(step_index, dtype=np.int64)
 
 
@@ -106,6 +102,36 @@ class Scorer(Protocol):
     def close(self) -> None:
         """Free everything."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeouts:
+    """Seconds without progress after which a worker is killed; None: no limit.
+
+    Limits apply to small steps of work, so they need not grow with the batch size.
+    """
+
+    load: float | None = 3600.0
+    """Loading the model, including a download of its weights."""
+    draw: float | None = 300.0
+    """Rendering 64 frames; the first ones include creating an OpenGL context."""
+    encode: float | None = 900.0
+    """Encoding one microbatch: a frame for a large model on a CPU, a batch on a GPU."""
+    schedule: float | None = 600.0
+    """Ray only: the time without any worker, until the first one has a place, or after a cluster has lost all."""
+
+    @classmethod
+    def of(cls, worker_timeouts: Mapping[str, float | None] | None) -> "Timeouts":
+        """From the keyword argument: a mapping of some of the fields; the others keep their defaults."""
+        names = list(asdict(cls()))
+        rule = f"`worker_timeouts` must be a mapping of {', '.join(map(repr, names))} to seconds above 0 or None"
+        given = {} if worker_timeouts is None else worker_timeouts
+        if not isinstance(given, Mapping) or not set(given) <= set(names):
+            raise ValueError(f"{rule}. Received {short_repr(worker_timeouts)}.")
+        for name, seconds in given.items():
+            if seconds is not None and (not is_number(seconds) or not 0 < seconds < math.inf):
+                raise ValueError(f"{rule}. Received {short_repr(seconds)} for {short_repr(name)}.")
+        return cls(**given)
 
 
 MakeReward = Callable[..., StateReward]

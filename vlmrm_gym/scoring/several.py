@@ -9,24 +9,17 @@ from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.heads import CombineViews, ViewsHead, apply_head
+from vlmrm_gym.rewards.heads import apply_head
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.clips import EpisodeClips
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import MakeRenderer
+from vlmrm_gym.scoring.select import EpisodeClips
 
 
 class SeveralRewards:
-    """Scores episodes, or the successive frames of a video, by several rewards.
-
-    Args:
-        specs: The rewards.
-        device: Where their models run.
-
-    Raises:
-        Exception: Whatever loading a model raises.
-    """
+    """Scores episodes, or the successive frames of a video, by several rewards."""
 
     def __init__(self, specs: Sequence[RewardSpec], device: str = "auto") -> None:
         models: dict[object, list[tuple[int, RewardModel]]] = {}
@@ -45,16 +38,7 @@ class SeveralRewards:
         return min(model.microbatch_size for own in self._models for _, model in own)
 
     def open(self, make_renderer: MakeRenderer, num_views: int = 1, combine: CombineViews | None = None) -> None:
-        """Begin to score; `close` ends it.
-
-        Args:
-            make_renderer: Makes the renderer from a model's `render_size`.
-            num_views: Number of views of a state.
-            combine: How the rewards of the views are combined; None: "min".
-
-        Raises:
-            ValueError: `combine` is for a reward that sees all views.
-        """
+        """Begin to score; `close` ends it. `make_renderer` makes the renderer from a model's `render_size`."""
         with close_on_error([self]):
             for models in self._models:
                 self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
@@ -94,36 +78,20 @@ class _Scorer:
         self._clips = EpisodeClips(reward.info.clip)
         self.queue = make_scoring_queue(lambda device: reward, make_renderer)
         self._newest: Request | None = None
-        """The episode's newest request."""
-        self._heads: list[ViewsHead] = []
-        if len(models) > 1:
-            infos = [StateReward(model, num_views, combine, return_features=True).info for _, model in models]
-            self._heads = [info.features.head for info in infos]  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+        """The episode's newest request, of an ordered reward."""
+        shared = [model for _, model in models] if len(models) > 1 else []
+        infos = [StateReward(model, num_views, combine, return_features=True).info.features for model in shared]
+        self._heads = [info.head for info in infos if info is not None and info.head is not None]
 
     def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
         """The rewards of B states, float32 (B, number of rewards)."""
-        if self.queue.info.ordered:
-            return self._score_in_order(parts, begins=begins)[:, None]
-        clips = []
+        requests = []
         for part in parts:
             if begins:
                 self._clips.begin_episode()
-            clips.append(self._clips.extend(part))
-        states = States.concatenate(clips)
-        if not self._heads:
-            return self.queue.rewards(states)[:, None]
-        features = self.queue.features(states)
-        return np.stack([apply_head(head, features) for head in self._heads], axis=1)
-
-    def _score_in_order(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
-        """The rewards of B states, float32 (B,), each of which depends on the states before it."""
-        requests = []
-        for part in parts:
-            after = None if begins else self._newest
-            self._newest = Request(part, np.arange(len(part)), self.queue.output, after=after)
-            requests.append(self._newest)
-        self.queue.submit(*requests)
-        for request in requests:
-            if error := request.error():
-                raise error
-        return np.concatenate([request.values for request in requests])
+                self._newest = None
+            output = "features" if self._heads else self.queue.output
+            requests.append(Request(self._clips.extend(part), np.arange(len(part)), output, self._newest))
+            self._newest = requests[-1] if output == "ordered" else None
+        values = self.queue.score(*requests)
+        return np.stack([apply_head(head, values) for head in self._heads], axis=1) if self._heads else values[:, None]

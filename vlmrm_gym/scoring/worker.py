@@ -41,11 +41,7 @@ class WorkerInfo:
 
 
 def main(parent: int) -> None:
-    """Serve the process that reads this one's standard output, until it ends or closes the standard input.
-
-    Args:
-        parent: Its process ID.
-    """
+    """Serve the process that reads this one's standard output, until it ends or closes the standard input."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal; the parent decides
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # library output goes to the log, not between the replies
@@ -72,12 +68,7 @@ def main(parent: int) -> None:
 
 
 def serve(receive: Callable[[], Any], reply: Reply) -> None:
-    """Make the reward, then answer batches until an exception.
-
-    Args:
-        receive: Waits for a message, and returns it.
-        reply: Sends a kind and a payload. Called from any thread.
-    """
+    """Make the reward, then answer batches until an exception. `reply` is called from any thread."""
     _send_warnings(reply)
     reward: StateReward = receive()()
     render_size = _pickle_part("render_size", reward.render_size)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vlmrm_gym.scoring.sparse import SparseScoring, interpolate
+from vlmrm_gym.scoring.select import SparseScoring, interpolate
 
 CURVES = arrays(np.float32, st.integers(1, 60), elements=st.floats(-100, 100, width=32))
 
