@@ -20,7 +20,7 @@ def contents(buffer):
     names = ("observations", "actions", "next_observations", "rewards", "terminations")
     fields = (buffer._storage[name][: len(buffer)] for name in names)
     rows = list(zip(*(field.reshape(len(buffer)).tolist() for field in fields), strict=True))
-    oldest = buffer._num_stored % buffer.capacity if buffer._num_stored > buffer.capacity else 0
+    oldest = buffer._late.num_stored % buffer.capacity if buffer._late.num_stored > buffer.capacity else 0
     return rows[oldest:] + rows[:oldest]
 
 

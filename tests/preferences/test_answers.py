@@ -13,7 +13,7 @@ from poles import PROMPT, is_second, make_pairs
 from vlm_server import KEY, VLMServer
 
 from vlmrm_gym.preferences.answers import AnswersFile, ask
-from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
+from vlmrm_gym.preferences.labelers import GroundTruthLabeler
 from vlmrm_gym.preferences.pairs import Answer
 
 PAIRS = make_pairs(8)

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vlmrm_gym.preferences.answers import plan_sessions
 from vlmrm_gym.preferences.fitting import (
     Comparisons,
     FitOptions,
@@ -18,7 +19,6 @@ from vlmrm_gym.preferences.fitting import (
     judge,
     predict,
 )
-from vlmrm_gym.preferences.schedules import plan_sessions
 from vlmrm_gym.rewards import PreferenceHead
 
 VIEWS, SIZE = 2, 5

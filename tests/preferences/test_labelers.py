@@ -13,9 +13,14 @@ import pytest
 from poles import is_second, make_pairs, make_side
 
 from vlmrm_gym.preferences.endpoint import EndpointLabeler
-from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
 from vlmrm_gym.preferences.human import HumanLabeler
-from vlmrm_gym.preferences.labelers import CallableLabeler, from_mapping, resolve_labeler, to_mapping
+from vlmrm_gym.preferences.labelers import (
+    CallableLabeler,
+    GroundTruthLabeler,
+    from_mapping,
+    resolve_labeler,
+    to_mapping,
+)
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
@@ -58,7 +63,7 @@ def test_only_settings_that_decide_answers_are_part_of_the_identity():
         ("ground_truth", GroundTruthLabeler),
         ({"kind": "ground_truth", "mistakes": 0.5}, GroundTruthLabeler),
         ({"name": "human", "fps": 5}, HumanLabeler),
-        ("vlmrm_gym.preferences.ground_truth:GroundTruthLabeler", GroundTruthLabeler),
+        ("vlmrm_gym.preferences.labelers:GroundTruthLabeler", GroundTruthLabeler),
         ("poles:is_second", CallableLabeler),
         (lambda pairs: pairs, CallableLabeler),
         (GroundTruthLabeler, GroundTruthLabeler),

@@ -7,9 +7,9 @@ import torch
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
-from vlmrm_gym.preferences.answers_file import AnswersFile
+from vlmrm_gym.preferences.answers import AnswersFile
 from vlmrm_gym.preferences.fitting import FitOptions, disagreement
-from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
+from vlmrm_gym.preferences.labelers import GroundTruthLabeler
 from vlmrm_gym.preferences.learner import PreferenceLearner
 from vlmrm_gym.preferences.pairs import Answer
 from vlmrm_gym.replay import ReplayBuffer

@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import vlmrm_gym
 from vlmrm_gym.preferences.fitting import FitOptions
-from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
+from vlmrm_gym.preferences.labelers import GroundTruthLabeler
 from vlmrm_gym.preferences.pairs import Answer
 from vlmrm_gym.sb3 import (
     DeferredReplayBuffer,

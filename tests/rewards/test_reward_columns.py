@@ -1,9 +1,9 @@
-"""RewardColumns: stored rewards are of one head, or a buffer is not sampled."""
+"""TransitionStore: stored rewards are of one head, or a buffer is not sampled."""
 
 import numpy as np
 import pytest
 
-from vlmrm_gym.relabeling import RewardColumns
+from vlmrm_gym.store import TransitionStore
 
 
 def late(versions, number=1.0, reward=None):
@@ -18,7 +18,7 @@ def late(versions, number=1.0, reward=None):
 
 
 def columns(*arrivals):
-    made = RewardColumns(100, "capacity")
+    made = TransitionStore(100, "capacity")
     for versions in arrivals:
         made.arrive(late(versions), "environment 0", stored=0)
     return made
@@ -44,7 +44,7 @@ def test_rewards_of_several_versions_are_not_settled(arrivals, is_settled):
 
 def test_what_was_loaded_is_of_its_version():
     """Environments that are made anew count their heads from 1: theirs are older."""
-    made = RewardColumns(100, "capacity")
+    made = TransitionStore(100, "capacity")
     made.restore({"reward_version": 2, "fingerprint": ""})
     assert made.is_settled
     made.arrive(late([1]), "environment 0", stored=0)
@@ -100,6 +100,6 @@ def test_the_version_is_saved_unless_a_relabel_made_the_rewards():
     made = columns([2])
     made.relabel(three_times, 0)
     assert made.state["reward_version"] == -1
-    again = RewardColumns(100, "capacity")
+    again = TransitionStore(100, "capacity")
     again.restore(made.state)
     assert not again.is_settled

@@ -10,7 +10,7 @@ import numpy as np
 
 from vlmrm_gym.preferences import Record
 from vlmrm_gym.preferences.labelers import LABELERS
-from vlmrm_gym.preferences.segments import agreement, answer_differences
+from vlmrm_gym.preferences.pairs import agreement, answer_differences
 from vlmrm_gym.terminal import printable, say
 from vlmrm_gym.validation import truncate
 

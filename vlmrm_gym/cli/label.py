@@ -14,7 +14,7 @@ from vlmrm_gym.cli.segments import DatasetSegments
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, ask, resolve_labeler
-from vlmrm_gym.preferences.segments import grade_differences
+from vlmrm_gym.preferences.pairs import grade_differences
 from vlmrm_gym.terminal import say
 from vlmrm_gym.validation import check_integer, check_positive_integer
 

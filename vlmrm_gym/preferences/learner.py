@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.episode_log import EpisodeLog, Segment
 from vlmrm_gym.files import atomic_write
-from vlmrm_gym.preferences.answers import ask
-from vlmrm_gym.preferences.answers_file import AnswersFile
+from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.fitting import (
     Comparisons,
     FitOptions,
@@ -27,13 +26,21 @@ from vlmrm_gym.preferences.fitting import (
     predict,
 )
 from vlmrm_gym.preferences.labelers import resolve_labeler
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_differences, grade_of_task, make_side
-from vlmrm_gym.relabeling import find_featured
+from vlmrm_gym.preferences.pairs import (
+    Answer,
+    Pair,
+    Side,
+    agreement,
+    answer_differences,
+    grade_differences,
+    grade_of_task,
+    make_side,
+)
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.store import find_featured
 from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
 

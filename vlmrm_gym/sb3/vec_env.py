@@ -1,4 +1,4 @@
-"""A VecEnv of Stable-Baselines3 around a scored vector environment."""
+"""A VecEnv of Stable-Baselines3 around a scored vector environment, and what makes one of an ID."""
 
 import time
 import uuid
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from vlmrm_gym.pending import late_fields
-from vlmrm_gym.relabeling import find_featured
+from vlmrm_gym.closing import close_on_error
+from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.steps import VectorSteps
-from vlmrm_gym.validation import check_observation_space, check_reward_wrappers
+from vlmrm_gym.store import find_featured, late_fields
+from vlmrm_gym.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
 
 
 class VLMVecEnv(VecEnv):
@@ -277,3 +278,37 @@ def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:
         for name, value in infos.items()
         if not name.startswith(("_", "vlm_")) and (f"_{name}" not in infos or infos[f"_{name}"][i])
     }
+
+
+def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwargs: Any) -> VLMVecEnv:
+    """Make scored environments of any registered ID that renders, for Stable-Baselines3.
+
+    Args:
+        id: Such as "VLMRM/Humanoid-kneel-v0", or "Ant-v5", which needs a `prompt` or a `reward`. "module:ID" imports
+            the module first.
+        num_envs: Number of environments.
+        seed: Seed of the first environment. The others have the following numbers.
+        kwargs: Keyword arguments of `VLMRewardVectorEnv`: `prompt`, `reward`, `num_workers`, `overlap`, ...; also
+            `episode_length`, the steps after which episodes are truncated, instead of the ID's own time limit. For an
+            ID of this package the keyword arguments of its environment class, such as `textured`; for any other ID
+            `env_kwargs`, a mapping of keyword arguments of its environment.
+
+    Raises:
+        gymnasium.error.Error: The ID is unknown.
+        ValueError: The seed is not an integer of at least 0, `autoreset_mode` is passed, or `VLMRewardVectorEnv`
+            rejects a parameter.
+    """
+    if seed is not None:
+        check_integer("seed", seed, minimum=0)
+    if "autoreset_mode" in kwargs:
+        raise ValueError(
+            "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step. "
+            f"Received {short_repr(kwargs['autoreset_mode'])}. Leave it out."
+        )
+    task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
+    with close_on_error([envs]):
+        threshold = None if task is None else task.success_threshold
+        vec_env = VLMVecEnv(envs) if threshold is None else VLMVecEnv(envs, success_threshold=threshold)
+        if seed is not None:
+            vec_env.seed(seed)
+    return vec_env
