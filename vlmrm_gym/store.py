@@ -128,10 +128,8 @@ class TransitionStore:
         return self.fields | self.columns
 
     def allocate(self, shape: tuple[int, ...]) -> None:
-        """Allocate the columns of features of this shape, (V, D), unless they are.
-
-        Raises:
-            ValueError: They are of another shape, or the memory does not suffice for all transitions.
+        """Allocate the columns of features of this shape, (V, D), unless they are, or raise a ValueError: they are of
+        another shape, or the memory does not suffice for all transitions.
         """
         if self.columns:
             if (own := self.columns["features"].shape[1:]) != shape:
@@ -159,10 +157,8 @@ class TransitionStore:
     def arrive(self, late: Mapping[str, NDArray[Any]], of: str, *, stored: int) -> tuple[NDArray[Any], ...]:
         """The late columns of transitions of an environment: rewards; with features, also these and task rewards.
 
-        Raises:
-            RuntimeError: Rewards without features are not finite, or come after a `relabel`.
-            ValueError: The features are of another shape than those stored, are too large for their dtype, or come
-                after transitions without. Or the head cannot make rewards of them.
+        A RuntimeError says that rewards without features are not finite, or come after a `relabel`; a ValueError that
+        features are unlike those stored, or that the head cannot make rewards of them.
         """
         rewards = late["vlm_rewards"]
         has_features = "vlm_features" in late
@@ -208,9 +204,7 @@ class TransitionStore:
     def relabel(self, head: Head, stored: int) -> NDArray[np.float32]:
         """Make rewards with this head from now on. Returns those of the first `stored` transitions, float32 (stored,).
 
-        Raises:
-            RuntimeError: There are no features, or `head` is a `NewestHead` without any.
-            ValueError: The head is of other features, or cannot make rewards of them. A TypeError: it cannot be called.
+        Raises as `ReplayBuffer.relabel`.
         """
         if self.expected is False or (stored and not self.columns):
             raise _no_features()
@@ -245,7 +239,7 @@ class TransitionStore:
         if not self.num_stored:
             raise RuntimeError(
                 f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
-                "an episode ends. Start learning after at least one episode of every environment."
+                "an episode ends. Set `learning_starts` to at least one episode of every environment."
             )
 
     @property

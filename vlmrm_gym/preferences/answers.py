@@ -122,11 +122,7 @@ class AnswersFile(SpendingFile):
             return [Asked(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]
 
     def find(self, labeler: str, pairs: Sequence[Pair]) -> dict[str, Answer]:
-        """What a labeler has said of pairs, by the pair's key.
-
-        Raises:
-            ValueError: The file is of another prompt, or damaged.
-        """
+        """What a labeler has said of pairs, by the pair's key. A ValueError: the file is of another prompt."""
         statement = (
             "SELECT preference, confidence, details FROM answers "
             "WHERE pair = ? AND labeler = ? AND answered_at IS NOT NULL"
@@ -146,20 +142,15 @@ class AnswersFile(SpendingFile):
 
     def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
         """Write an answer; it replaces an earlier one of this labeler."""
-        row: dict[str, Any] = {"key": pair.key, "views": pair.views, "labeler": labeler}
-        row |= {"date": datetime.now(UTC).isoformat(), "version": __version__, "details": json.dumps(answer.details)}
-        row |= {"preference": answer.preference, "confidence": answer.confidence}
-        for name, side in (("first", pair.first), ("second", pair.second)):
-            row[name] = json.dumps([*side.where, len(side)])
+        date, details = datetime.now(UTC).isoformat(), json.dumps(answer.details)
+        places = (json.dumps([*side.where, len(side)]) for side in (pair.first, pair.second))
+        given = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
         with self._transaction():
             self._connection.execute(
-                "INSERT OR IGNORE INTO pairs (key, views, first, second) VALUES (:key, :views, :first, :second)", row
+                "INSERT OR IGNORE INTO pairs (key, views, first, second) VALUES (?, ?, ?, ?)",
+                (pair.key, pair.views, *places),
             )
-            self._connection.execute(
-                "INSERT OR REPLACE INTO answers VALUES (:key, :labeler, NULL, NULL, :date, :preference, :confidence, "
-                ":details, :version)",
-                row,
-            )
+            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, NULL, NULL, ?, ?, ?, ?, ?)", given)
 
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()
@@ -256,16 +247,10 @@ def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float,
 
 
 def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> list[int]:
-    """The number of questions of each session, at least 1, which are `total` together.
+    """The number of questions of each session: at least 1, `pairs` on average, and `total` together.
 
-    Args:
-        total: Questions of all sessions.
-        pairs: Questions of a session, on average.
-        schedule: See `Schedule`.
-
-    Raises:
-        ValueError: A number is not an integer of at least 1, or the schedule is unknown or returns a number that is
-            not finite and positive.
+    Raises a ValueError if a number is not an integer of at least 1, the schedule is unknown, or returns a number that
+    is not finite and positive.
     """
     check_positive_integer("total", total)
     check_positive_integer("pairs", pairs)

@@ -104,9 +104,8 @@ class PreferenceCallback(BaseCallback):
         **options: Any,
     ) -> None:
         super().__init__()
-        check_positive_integer("every", every)
-        if first is not None:
-            check_positive_integer("first", first)
+        for name, value in {"every": every, **({} if first is None else {"first": first})}.items():
+            check_positive_integer(name, value)
         self._plan = plan_sessions(total, pairs, schedule)
         self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
         self._labeler, self._options = labeler, options

@@ -82,8 +82,8 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
     def add(
         self,
-        obs: NDArray[Any] | dict[str, NDArray[Any]],
-        next_obs: NDArray[Any] | dict[str, NDArray[Any]],
+        obs: Any,
+        next_obs: Any,
         action: NDArray[Any],
         reward: NDArray[Any],
         done: NDArray[Any],
@@ -117,11 +117,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             self._receive(i, info)
 
     def receive(self, infos: list[dict[str, Any]]) -> None:
-        """Store the transitions whose rewards these infos have, one for each environment, without those of a step.
-
-        Raises:
-            RuntimeError, ValueError: As `add`.
-        """
+        """Store the transitions whose rewards these infos have, one for each environment. Raises as `add`."""
         for i, info in enumerate(infos):
             self._receive(i, info)
 
@@ -222,24 +218,21 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         """
         pos, full = int(state["pos"]), bool(state["full"])
         used = self.buffer_size if full else pos
-        if not 0 <= pos < self.buffer_size:
-            raise ValueError(f"`state` must have a position below {self.buffer_size}. Received {pos}.")
         self._late.restore(state)
         if "features" in state or "features[0]" in state:
             self._late.allocate(next(_pieces(state, "features")).shape[2:])
         for name, stored in self._storage.items():
-            start = 0
+            count = 0
             for piece in _pieces(state, name):
-                rows = min(len(piece), used - start)
-                if (piece.dtype, piece.shape) != (stored.dtype, (rows, *stored.shape[1:])):
+                if (piece.dtype, piece.shape[1:]) != (stored.dtype, stored.shape[1:]) or count + len(piece) > used:
                     raise ValueError(
                         f"`state` must have {name} of {stored.dtype} {(used, *stored.shape[1:])}. "
-                        f"Received {piece.dtype} {piece.shape} from row {start} on."
+                        f"Received {piece.dtype} {piece.shape} from row {count} on."
                     )
-                stored[start : start + rows] = piece
-                start += rows
-            if start != used:
-                raise ValueError(f"`state` must have {used} rows of {name}. Received {start}.")
+                stored[count : count + len(piece)] = piece
+                count += len(piece)
+            if count != used:
+                raise ValueError(f"`state` must have {used} rows of {name}. Received {count}.")
         self.pos, self.full, self._env_uid = pos, full, str(state["env_uid"])
         self._late.num_stored = used + pos * full
         self._late.drop_pending(self._late.num_envs)

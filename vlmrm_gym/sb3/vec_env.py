@@ -20,7 +20,7 @@ from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.steps import VectorSteps
 from vlmrm_gym.store import find_featured, late_fields
-from vlmrm_gym.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
+from vlmrm_gym.validation import check_integer, check_observation_space, check_reward_wrappers
 
 
 class VLMVecEnv(VecEnv):
@@ -116,12 +116,10 @@ class VLMVecEnv(VecEnv):
         rewards, infos = step.rewards, step.infos
         if "task_reward" not in infos:
             raise RuntimeError(
-                f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
-                f"Received {self.envs}, whose infos do not."
+                f"`envs` must be a VLMRewardVectorEnv, with `task_reward` in infos. Received {self.envs}."
             )
         featured, deferred = find_featured(self.envs), "vlm_rewards" in infos or bool(np.isnan(rewards).any())
-        learns = featured is not None and featured.head.head is None
-        callers = check_callers(self, deferred=deferred, learns=learns)
+        callers = check_callers(self, deferred=deferred, learns=featured is not None and featured.head.head is None)
         if callers.monitored:
             self._warn_of_missing_returns()
         self._skip_lost_steps(infos)
@@ -140,12 +138,9 @@ class VLMVecEnv(VecEnv):
                 if "success" in info:
                     info["is_success"] = success_fraction >= self.success_threshold
         if "vlm_rewards" not in infos:  # scored at every step
-            infos = {
-                **infos,
-                "vlm_rewards": rewards[:, None].astype(np.float32),
-                "_vlm_rewards": np.full(self.num_envs, True),
-                "vlm_reward_start": np.array([tracker.num_steps - 1 for tracker in self._trackers]),
-            }
+            starts = np.array([tracker.num_steps - 1 for tracker in self._trackers])
+            infos = {**infos, "vlm_rewards": rewards[:, None].astype(np.float32), "vlm_reward_start": starts}
+            infos["_vlm_rewards"] = np.full(self.num_envs, True)
         self._add_rewards(infos)
         if callers.evaluated and self._overlap and dones.any():
             self._add_rewards(self.envs.flush())
@@ -174,8 +169,8 @@ class VLMVecEnv(VecEnv):
         rewards = np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
         if not np.isfinite(rewards).all():
             raise RuntimeError(
-                "The rewards of the rollout are not finite: the reward has no head yet, or had none in a part of the "
-                "rollout. Set the first one, `envs.envs.head.replace(head)`, before the training."
+                "The rewards of the rollout are not finite: the reward had no head yet, at least in a part of it. Set "
+                "the first one, `envs.envs.head.replace(head)`, before the training."
             )
         return rewards
 
@@ -199,19 +194,11 @@ class VLMVecEnv(VecEnv):
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Not supported: the environments are one object.
-
-        Raises:
-            NotImplementedError: Always.
-        """
+        """Raise a NotImplementedError: the environments are one object."""
         raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no attributes to set.")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Not supported: the environments are one object.
-
-        Raises:
-            NotImplementedError: Always.
-        """
+        """Raise a NotImplementedError: the environments are one object."""
         raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no methods to call.")
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
@@ -295,16 +282,11 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
 
     Raises:
         gymnasium.error.Error: The ID is unknown.
-        ValueError: The seed is not an integer of at least 0, `autoreset_mode` is passed, or `VLMRewardVectorEnv`
-            rejects a parameter.
+        ValueError: The seed is not an integer of at least 0, or `VLMRewardVectorEnv` rejects a parameter.
+        TypeError: `autoreset_mode` is passed: Stable-Baselines3 needs same-step.
     """
     if seed is not None:
         check_integer("seed", seed, minimum=0)
-    if "autoreset_mode" in kwargs:
-        raise ValueError(
-            "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step. "
-            f"Received {short_repr(kwargs['autoreset_mode'])}. Leave it out."
-        )
     task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
     with close_on_error([envs]):
         threshold = None if task is None else task.success_threshold
