@@ -140,14 +140,8 @@ class ReplayBuffer:
     ) -> None:
         """Add the transitions of a step, and store those whose rewards have arrived.
 
-        Args:
-            observations: The observations that the policy acted on. Copied, like all arrays.
-            actions: The actions.
-            next_observations: Returned by `envs.step`, like all that follow.
-            rewards: See `VLMRewardVectorEnv.step`.
-            terminations: See `VLMRewardVectorEnv.step`.
-            truncations: See `VLMRewardVectorEnv.step`.
-            infos: See `vlmrm_gym.infos`.
+        `observations` are those that the policy acted on; all from `next_observations` on is what `envs.step` returned.
+        Arrays are copied.
 
         Raises:
             ValueError: `infos` was not returned by a `VLMRewardVectorEnv`, or lacks the last observation of an episode

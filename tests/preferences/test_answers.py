@@ -46,21 +46,6 @@ def test_what_is_in_the_file_is_not_asked_again(path):
     assert sorted(labeler.asked) == sorted(pair.key for pair in PAIRS)
 
 
-def test_a_file_in_which_earlier_versions_claimed_pairs_is_read(path):
-    """Those that were not answered are asked about."""
-    with AnswersFile(path) as file:
-        ask(Counting(), PAIRS[:2], file)
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE answers SET claimed_by = 'host 1 5', claimed_at = 7e9")
-    connection.execute("UPDATE answers SET answered_at = NULL, preference = NULL WHERE pair = ?", (PAIRS[0].key,))
-    connection.commit()
-    connection.close()
-    labeler = Counting()
-    with AnswersFile(path) as file:
-        assert [answer.preference for answer in ask(labeler, PAIRS[:2], file)] == list(map(is_second, PAIRS[:2]))
-        assert (len(file.records()), labeler.asked) == (2, [PAIRS[0].key])
-
-
 def test_labelers_are_kept_apart_with_their_provenance(path):
     with AnswersFile(path) as file:
         ask(Counting("a"), PAIRS[:2], file)

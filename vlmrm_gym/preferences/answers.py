@@ -23,14 +23,11 @@ _APPLICATION_ID = 0x564C4D50
 """Of our files among those of SQLite: "VLMP"."""
 _TABLES = """
 CREATE TABLE IF NOT EXISTS prompt (text TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS pairs (
-    key TEXT PRIMARY KEY, views TEXT, first TEXT, second TEXT, first_picture BLOB, second_picture BLOB);
+CREATE TABLE IF NOT EXISTS pairs (key TEXT PRIMARY KEY, views TEXT, first TEXT, second TEXT);
 CREATE TABLE IF NOT EXISTS answers (
-    pair TEXT, labeler TEXT, claimed_by TEXT, claimed_at REAL,
-    answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
+    pair TEXT, labeler TEXT, answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
     PRIMARY KEY (pair, labeler));
 """
-"""Earlier versions kept pictures, and claimed pairs while they asked: files of theirs have the same tables."""
 _ANSWER = (float | None, float, str)
 """Types of `preference`, `confidence` and `details`."""
 COUNTS = ("calls", "tokens", "output_tokens", "seconds")
@@ -101,8 +98,7 @@ class AnswersFile(SpendingFile):
         """All answers, oldest first."""
         columns = "pair, labeler, answered_at, version, preference, confidence, details"
         rows = self._read(
-            f"SELECT {columns} FROM answers WHERE answered_at IS NOT NULL ORDER BY answered_at, rowid",
-            types=(str, str, str, str, *_ANSWER),
+            f"SELECT {columns} FROM answers ORDER BY answered_at, rowid", types=(str, str, str, str, *_ANSWER)
         )
         with self._refusing_damage():
             return [
@@ -112,8 +108,7 @@ class AnswersFile(SpendingFile):
 
     def answered(self, labeler: str) -> set[str]:
         """Keys of the pairs that a labeler has answered or skipped."""
-        statement = "SELECT pair FROM answers WHERE labeler = ? AND answered_at IS NOT NULL"
-        return {pair for (pair,) in self._read(statement, labeler, types=(str,))}
+        return {pair for (pair,) in self._read("SELECT pair FROM answers WHERE labeler = ?", labeler, types=(str,))}
 
     def asked(self) -> list[Asked]:
         """All pairs that were answered, and where their segments were cut from."""
@@ -123,10 +118,7 @@ class AnswersFile(SpendingFile):
 
     def find(self, labeler: str, pairs: Sequence[Pair]) -> dict[str, Answer]:
         """What a labeler has said of pairs, by the pair's key. A ValueError: the file is of another prompt."""
-        statement = (
-            "SELECT preference, confidence, details FROM answers "
-            "WHERE pair = ? AND labeler = ? AND answered_at IS NOT NULL"
-        )
+        statement = "SELECT preference, confidence, details FROM answers WHERE pair = ? AND labeler = ?"
         found = dict[str, Answer]()
         with self._transaction():
             for pair in pairs:
@@ -143,14 +135,12 @@ class AnswersFile(SpendingFile):
     def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
         """Write an answer; it replaces an earlier one of this labeler."""
         date, details = datetime.now(UTC).isoformat(), json.dumps(answer.details)
-        places = (json.dumps([*side.where, len(side)]) for side in (pair.first, pair.second))
+        first, second = (json.dumps([*side.where, len(side)]) for side in (pair.first, pair.second))
         given = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
         with self._transaction():
-            self._connection.execute(
-                "INSERT OR IGNORE INTO pairs (key, views, first, second) VALUES (?, ?, ?, ?)",
-                (pair.key, pair.views, *places),
-            )
-            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, NULL, NULL, ?, ?, ?, ?, ?)", given)
+            asked = (pair.key, pair.views, first, second)
+            self._connection.execute("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?)", asked)
+            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", given)
 
     def _check_prompt(self, prompt: str) -> None:
         known = self._connection.execute("SELECT text FROM prompt").fetchone()

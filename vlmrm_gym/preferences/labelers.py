@@ -194,17 +194,9 @@ def resolve_labeler(labeler: Any) -> Labeler:
 
 
 def to_mapping(labeler: Any) -> dict[str, Any]:
-    """A labeler as a mapping, which JSON can hold; `from_mapping` is the inverse.
-
-    Raises:
-        TypeError: It is neither a dataclass nor a function.
-    """
+    """A labeler, a dataclass or a function, as a mapping, which JSON can hold; `from_mapping` is the inverse."""
     if isinstance(labeler, CallableLabeler):
         return {"kind": labeler.identity}
-    if not is_dataclass(labeler) or isinstance(labeler, type):
-        raise TypeError(
-            f"`labeler` must be a dataclass or a function to be written as a mapping. Received {labeler!r}."
-        )
     own = f"{type(labeler).__module__}:{type(labeler).__qualname__}"
     kind = next((kind for kind, path in LABELERS.items() if path == own), own)
     return {"kind": kind, **{one.name: getattr(labeler, one.name) for one in fields(labeler) if one.init}}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
-from vlmrm_gym.rewards.heads import Features, Head, NewestHead
+from vlmrm_gym.rewards.heads import Head, NewestHead
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
 from vlmrm_gym.store import LATE, FeaturesDtype, TransitionStore, flatten_field
 from vlmrm_gym.validation import check_observation_space
@@ -75,11 +75,6 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         """Number of transitions that wait for their rewards."""
         return self._late.num_pending
 
-    @property
-    def features(self) -> Features:
-        """Those of the stored transitions, float32 or float16 (size, V, D): a view. Empty without any."""
-        return self._late.columns["features"][: self.size()] if self._late.columns else np.empty((0, 0, 0), np.float32)
-
     def add(
         self,
         obs: Any,
@@ -131,21 +126,10 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         self.pos, self.full = self._late.num_stored % self.buffer_size, self._late.num_stored >= self.buffer_size
 
     def relabel(self, head: Head) -> None:
-        """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.
+        """Make all rewards anew, as `vlmrm_gym.replay.ReplayBuffer.relabel`, by a head such as `envs.envs.head`.
 
-        See `vlmrm_gym.replay.ReplayBuffer.relabel`. The environments' head is `envs.envs.head` of a `VLMVecEnv`. It is
-        not saved, neither with the model nor with the buffer: after loading call this again, unless it was not called
-        before.
-
-        Args:
-            head: Such as `envs.envs.head`; or a callable from features, float32 (B, V, D) on the CPU, to rewards,
-                float32 (B,). Kept, not copied.
-
-        Raises:
-            RuntimeError: The rewards have no features, or the environments' head has no first version.
-            ValueError: The head is of other features, raises, or returns another shape, NaN or infinity. The stored
-                rewards are as before.
-            TypeError: It cannot be called.
+        The head is not saved, neither with the model nor with the buffer: after loading call this again, unless it was
+        not called before.
         """
         rewards = self._late.relabel(head, self.size())
         self.rewards[: len(rewards), 0] = rewards
@@ -167,9 +151,6 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
 
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Sample transitions with rewards.
-
-        Returns:
-            `ReplayBufferSamples`, or `DictReplayBufferSamples` where observations are dictionaries.
 
         Raises:
             ValueError: `env` normalises rewards.

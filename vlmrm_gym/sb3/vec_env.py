@@ -100,12 +100,9 @@ class VLMVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Step the environments.
+        """Step the environments. Rewards, float32 (num_envs,), are NaN where they arrive later.
 
-        Returns:
-            Observations, an array or a dictionary of arrays; rewards float32 (num_envs,), NaN where they arrive later
-            (0 during a rollout of a `DeferredRolloutBuffer`, which fills them in); ends of episodes, bool (num_envs,);
-            infos.
+        They are 0 during a rollout of a `DeferredRolloutBuffer`, which fills them in.
 
         Raises:
             RuntimeError: The infos of the environments do not have `task_reward`.
