@@ -5,23 +5,22 @@ import json
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
 import pytest
 from poles import is_second, make_pairs, make_side
 
-from vlmrm_gym.preferences.endpoint import EndpointLabeler
-from vlmrm_gym.preferences.human import HumanLabeler
-from vlmrm_gym.preferences.labelers import (
+from vlmrm_gym.preferences import (
+    Answer,
     CallableLabeler,
+    EndpointLabeler,
     GroundTruthLabeler,
-    from_mapping,
+    HumanLabeler,
+    Pair,
     resolve_labeler,
-    to_mapping,
 )
-from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
 
@@ -42,7 +41,7 @@ def preferences(labeler, pairs):
 def test_a_labeler_is_a_value(labeler):
     """JSON, pickle and copies give an equal one, of the same identity."""
     for same in (
-        from_mapping(json.loads(json.dumps(to_mapping(labeler)))),
+        resolve_labeler(json.loads(json.dumps({"kind": labeler.kind, **asdict(labeler)}))),
         pickle.loads(pickle.dumps(labeler)),
         copy.deepcopy(labeler),
     ):

@@ -49,7 +49,7 @@ def test_only_a_time_limit_that_does_not_terminate_is_bootstrapped(terminates, t
     assert truncated == [[False] * 2, [False] * 2, [truncates and not terminates, False]] * 2
     lengths = [[info["episode"]["l"] for info in infos if "episode" in info] for *_, infos in results]
     assert lengths == [[], [], [3, 3]] * 2
-    buffer = DeferredReplayBuffer(10, envs.observation_space, envs.action_space, "cpu", n_envs=2)
+    buffer = DeferredReplayBuffer(20, envs.observation_space, envs.action_space, "cpu", n_envs=2)
     observations = envs.reset()
     for _ in range(6):
         after, rewards, dones, infos = envs.step(np.zeros(2, dtype=int))

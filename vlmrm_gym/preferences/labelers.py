@@ -54,8 +54,9 @@ class LabelerSpec:
     @property
     def identity(self) -> str:
         """`kind`, and the fields that decide answers, as JSON."""
-        values = {"kind": to_mapping(self)["kind"], **deciding_fields(self)}
-        return json.dumps(values, sort_keys=True)
+        own = f"{type(self).__module__}:{type(self).__qualname__}"
+        kind = next((kind for kind, path in LABELERS.items() if path == own), own)
+        return json.dumps({"kind": kind, **deciding_fields(self)}, sort_keys=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}
@@ -180,7 +181,7 @@ def resolve_labeler(labeler: Any) -> Labeler:
     if isinstance(labeler, str):
         labeler = {"kind": labeler}
     if isinstance(labeler, Mapping):
-        return from_mapping(labeler)
+        return _from_mapping(labeler)
     if isinstance(labeler, type):
         labeler = labeler()
     if isinstance(labeler, Labeler):
@@ -193,22 +194,8 @@ def resolve_labeler(labeler: Any) -> Labeler:
     )
 
 
-def to_mapping(labeler: Any) -> dict[str, Any]:
-    """A labeler, a dataclass or a function, as a mapping, which JSON can hold; `from_mapping` is the inverse."""
-    if isinstance(labeler, CallableLabeler):
-        return {"kind": labeler.identity}
-    own = f"{type(labeler).__module__}:{type(labeler).__qualname__}"
-    kind = next((kind for kind, path in LABELERS.items() if path == own), own)
-    return {"kind": kind, **{one.name: getattr(labeler, one.name) for one in fields(labeler) if one.init}}
-
-
-def from_mapping(values: Mapping[str, Any]) -> Labeler:
-    """The labeler that `to_mapping` turns into this mapping. `name` is another word for `kind`.
-
-    Raises:
-        TypeError: Unknown or missing field.
-        ValueError: Unknown kind, or a value out of its range.
-    """
+def _from_mapping(values: Mapping[str, Any]) -> Labeler:
+    """The labeler of this kind, with these fields. `name` is another word for `kind`."""
     settings = dict(values)
     kind = settings.pop("kind", None) or settings.pop("name", None)
     if isinstance(kind, str) and kind in LABELERS:

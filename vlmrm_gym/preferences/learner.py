@@ -16,7 +16,7 @@ from vlmrm_gym.episode_log import EpisodeLog, Segment
 from vlmrm_gym.files import atomic_write
 from vlmrm_gym.preferences import fitting
 from vlmrm_gym.preferences.answers import AnswersFile, ask
-from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, Verdict
+from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, Verdict, judge
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import (
     Answer,
@@ -230,7 +230,7 @@ class PreferenceLearner:
         new = PreferenceHead(self.comparisons.features.shape[3:], **size, **texts)
         scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_sessions)
         scalars["disagreement"] = float(fitting.disagreement(new, self.comparisons.features).mean())
-        verdict = fitting.judge(new, self.head, self.comparisons, self.fit_options)
+        verdict = judge(new, self.head, self.comparisons, self.fit_options)
         if verdict.accepted:
             self.newest.replace(new)
         return verdict
