@@ -132,6 +132,22 @@ def test_missed_rewards_go_to_no_other_transition(door, overlap, added):
     envs.close()
 
 
+def test_a_step_whose_reward_is_refused_leaves_nothing_that_the_next_reward_could_go_to():
+    envs = vlmrm_gym.VLMRewardVectorEnv([Counting], reward="reward_models:PixelReward", scoring="step")
+    buffer, actions = ReplayBuffer(5, envs), np.zeros(1, dtype=int)
+    observations, _ = envs.reset(seed=0)
+    for reward in (np.nan, 2.0):
+        next_observations, _, *results = envs.step(actions)
+        if np.isnan(reward):
+            with pytest.raises(RuntimeError, match="not finite"):
+                buffer.add(observations, actions, next_observations, np.array([reward]), *results)
+        else:
+            buffer.add(observations, actions, next_observations, np.array([reward]), *results)
+        observations = next_observations
+    assert [row[3] for row in contents(buffer)] == [2.0]
+    envs.close()
+
+
 def test_bad_input():
     envs = vlmrm_gym.VLMRewardVectorEnv([lambda: Counting([2])], reward="reward_models:PixelReward")
     with pytest.raises(ValueError, match=r"`capacity` must be an integer of at least 1. Received 0"):

@@ -9,7 +9,7 @@ from sb3_contrib import ARS, MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy as evaluate_masked_policy
 from sb3_helpers import off_policy, on_policy
 from stable_baselines3 import DQN, PPO
-from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
+from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
@@ -104,19 +104,6 @@ def test_ars_learns_from_vlm_returns(counting):
     model = ARS("LinearPolicy", envs, n_delta=2, n_eval_episodes=2, device="cpu").learn(30)
     assert sorted(episode["r"] for episode in model.ep_info_buffer) == returns_of(bases, 0)
     assert torch.isfinite(model.weights).all()
-
-
-def test_training_stops_at_the_return_of_overlapping_evaluations(counting, tmp_path):
-    """The best model is written, and StopTrainingOnRewardThreshold sees its return."""
-    envs, _ = counting([[5], [5]])
-    others, bases = counting([[5], [5]], overlap=True)
-    stop = StopTrainingOnRewardThreshold(1.0)
-    evaluation = EvalCallback(
-        others, eval_freq=10, n_eval_episodes=2, verbose=0, best_model_save_path=tmp_path, callback_on_new_best=stop
-    )
-    assert off_policy(DQN, envs).learn(60, callback=evaluation).num_timesteps == 20
-    assert evaluation.best_mean_reward == np.mean(returns_of(bases, 0))
-    assert (tmp_path / "best_model.zip").exists()
 
 
 @pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")  # Stable-Baselines3
