@@ -20,7 +20,7 @@ from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.steps import VectorSteps
 from vlmrm_gym.store import find_featured, late_fields
-from vlmrm_gym.validation import check_integer, check_observation_space, check_reward_wrappers
+from vlmrm_gym.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
 
 
 class VLMVecEnv(VecEnv):
@@ -279,11 +279,14 @@ def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwarg
 
     Raises:
         gymnasium.error.Error: The ID is unknown.
-        ValueError: The seed is not an integer of at least 0, or `VLMRewardVectorEnv` rejects a parameter.
-        TypeError: `autoreset_mode` is passed: Stable-Baselines3 needs same-step.
+        ValueError: The seed is not an integer of at least 0, `autoreset_mode` is passed, or `VLMRewardVectorEnv`
+            rejects a parameter.
     """
     if seed is not None:
         check_integer("seed", seed, minimum=0)
+    if "autoreset_mode" in kwargs:
+        rule = "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step."
+        raise ValueError(f"{rule} Received {short_repr(kwargs['autoreset_mode'])}. Leave it out.")
     task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
     with close_on_error([envs]):
         threshold = None if task is None else task.success_threshold
