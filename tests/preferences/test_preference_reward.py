@@ -63,11 +63,13 @@ def test_an_environment_that_scores_every_step_needs_a_head():
         gym.make(CART_POLE, reward=vlmrm_gym.Preference(prompt="up"))
 
 
-def test_a_saved_head_is_a_reward_at_every_door(head, path):
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_saved_head_is_a_reward_at_every_door(num_workers, head, path):
     reward = vlmrm_gym.Preference(head=path)
     env = gym.make(CART_POLE, reward=reward, episode_length=3)
     envs = gym.make_vec(CART_POLE, 1, reward=to_mapping(reward), episode_length=3)
-    workers = gym.make_vec(CART_POLE, 1, reward=reward, episode_length=3, num_workers=1, return_features=True)
+    options = {"episode_length": 3, "num_workers": num_workers, "return_features": True}
+    workers = gym.make_vec(CART_POLE, 1, reward=reward, **options)
     for each in (env, envs, workers):
         each.reset(seed=0)
     steps, frames = [], []
