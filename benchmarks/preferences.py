@@ -51,7 +51,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 import vlmrm_gym
 from vlmrm_gym.preferences import Answer, EndpointLabeler, GroundTruthLabeler, Pair, PreferenceLearner
-from vlmrm_gym.preferences.session_picture import write_session
+from vlmrm_gym.preferences.pictures import write_session
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
 from vlmrm_gym.versions import read_commit

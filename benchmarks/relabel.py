@@ -28,9 +28,9 @@ import numpy as np
 import torch
 import tyro
 
-from vlmrm_gym.relabeling import FeaturesDtype
 from vlmrm_gym.replay import ReplayBuffer
 from vlmrm_gym.sb3 import DeferredReplayBuffer
+from vlmrm_gym.store import FeaturesDtype
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def plain_buffer(count: int, size: int, dtype: FeaturesDtype) -> ReplayBuffer:
     fill(buffer._late, count, size)
     for column in buffer._storage.values():
         column.zero_()
-    buffer._num_stored = count
+    buffer._late.num_stored = count
     return buffer
 
 

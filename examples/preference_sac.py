@@ -45,7 +45,7 @@ import vlmrm_gym
 from vlmrm_gym.episodes import EpisodeStatistics, finished_episodes, play_episodes
 from vlmrm_gym.media.videos import record_video
 from vlmrm_gym.preferences import FitOptions, GroundTruthLabeler, PreferenceLearner
-from vlmrm_gym.preferences.session_picture import write_session
+from vlmrm_gym.preferences.pictures import write_session
 from vlmrm_gym.registration import find_task, make_env, make_vector_env
 from vlmrm_gym.replay import Batch, ReplayBuffer
 

@@ -48,12 +48,6 @@ def test_statistics_are_those_of_gymnasium_and_of_the_task(mode):
     assert seen > 15
 
 
-def test_an_episode_succeeds_from_the_threshold_on():
-    """Half of the steps are enough for a threshold of a half."""
-    episodes = Episodes(np.zeros(4), np.zeros(4), np.array([0.25, 0.5, 0.5, 1.0]))
-    assert [episodes.means(threshold)["success"] for threshold in (0.5, 0.51, 1.0)] == [0.75, 0.25, 0.25]
-
-
 def test_a_reset_begins_statistics_anew():
     """Only those of the environments that it resets."""
     envs = EpisodeStatistics(SyncVectorEnv([Counter] * 2, autoreset_mode=AutoresetMode.DISABLED))
@@ -90,18 +84,11 @@ def test_played_episodes_are_those_of_single_environments(id, mode):
         np.testing.assert_allclose(played.task_returns[i], sum(step[4]["task_reward"] for step in steps), rtol=1e-6)
         assert played.success_fractions[i] == np.mean([step[4]["success"] for step in steps])
     env.close()
+    episodes = Episodes(np.zeros(4), np.zeros(4), np.array([0.25, 0.5, 0.5, 1.0]))
+    assert [episodes.means(threshold)["success"] for threshold in (0.5, 0.51, 1.0)] == [0.75, 0.25, 0.25]
     means = played.means(success_threshold=0.5)
     assert means["success"] == np.mean(played.success_fractions >= 0.5)
     assert means["vlm_return"] == played.vlm_returns.mean()
-
-
-def test_the_return_of_an_episode_that_is_scored_at_every_step():
-    envs = EpisodeStatistics(gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=3, scoring="step"))
-    envs.reset(seed=0)
-    steps = [envs.step(np.zeros(1, np.int64)) for _ in range(3)]
-    (row,) = finished_episodes(steps[-1][4])
-    assert row["vlm_return"] == pytest.approx(sum(step[1][0] for step in steps))
-    envs.close()
 
 
 def test_success_that_is_not_known_is_left_out():
@@ -119,25 +106,26 @@ def test_success_that_is_not_known_is_left_out():
     assert {name for row in rows for name in row} == {"task_return"}
 
 
-def test_an_exception_of_scoring_is_raised_while_episodes_are_played():
+def test_the_return_of_an_episode_that_is_scored_at_every_step():
+    envs = EpisodeStatistics(gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=3, scoring="step"))
+    envs.reset(seed=0)
+    steps = [envs.step(np.zeros(1, np.int64)) for _ in range(3)]
+    (row,) = finished_episodes(steps[-1][4])
+    assert row["vlm_return"] == pytest.approx(sum(step[1][0] for step in steps))
+    envs.close()
+
+
+def test_episodes_that_cannot_be_played_are_refused_and_an_exception_of_scoring_is_raised():
     def fails(frames):
         raise OSError("the scoring service is down")
 
-    envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, reward=fails)
-    with pytest.raises(OSError, match="the scoring service is down"):
-        play_episodes(envs, lambda observations: np.zeros(2, dtype=np.int64), seed=0)
-    envs.close()
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "rule"),
-    [
-        ({"overlap": True}, "`envs` must have an episode's rewards when it ends"),
-        ({"autoreset_mode": "Disabled"}, "`envs` must reset themselves"),
-    ],
-)
-def test_environments_in_which_episodes_cannot_be_played_are_refused(kwargs, rule):
-    envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, reward=lambda frames: frames.mean((1, 2, 3)), **kwargs)
-    with pytest.raises(ValueError, match=rule):
-        play_episodes(envs, lambda observations: np.zeros(2, dtype=np.int64), seed=0)
-    envs.close()
+    for kwargs, error, message in [
+        ({"overlap": True}, ValueError, "`envs` must have an episode's rewards when it ends"),
+        ({"autoreset_mode": "Disabled"}, ValueError, "`envs` must reset themselves"),
+        ({"reward": fails}, OSError, "the scoring service is down"),
+    ]:
+        options = {"reward": lambda frames: frames.mean((1, 2, 3)), **kwargs}
+        envs = gym.make_vec("VLMRM/CartPole-v1", 2, episode_length=20, **options)
+        with pytest.raises(error, match=message):
+            play_episodes(envs, lambda observations: np.zeros(2, dtype=np.int64), seed=0)
+        envs.close()

@@ -27,7 +27,7 @@ class LoggedEpisode:
     start: int
     """The `vlm_step_index` of the first step."""
     states: States
-    """The T states that the steps led to, with scene changes and randomly drawn views."""
+    """The T states that the steps led to, with scene changes."""
     rewards: NDArray[np.float32]
     """float32 (T,): as delivered; NaN where they have not arrived."""
     versions: NDArray[np.int64]
@@ -185,7 +185,7 @@ class EpisodeLog:
         return self  # as Gymnasium copies constructor arguments: environments write to the log that was passed
 
 
-_COLUMNS = ("rewards", "versions", "task_rewards", "success")
+_COLUMNS = {"rewards": np.float32, "versions": np.int64, "task_rewards": np.float64, "success": np.float64}
 
 
 def _unpack(numbers: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> LoggedEpisode:
@@ -203,44 +203,23 @@ class _Recording:
 
     def __init__(self, env_index: int, episode_index: int, start: int) -> None:
         self._numbers = {"env_index": env_index, "episode_index": episode_index, "start": start}
-        self.start = start
-        self._states = StateList()
-        self._steps: list[tuple[float, float]] = []
-        self.rewards: list[float] = []
-        self.versions: list[int] = []
-
-    def add(self, row: NDArray[Any], change: SceneChange | None, *values: float) -> int:
-        """Add a step. Returns its memory in bytes."""
-        before = self.nbytes
-        self._states.append(row, change)
-        self._steps.append(values)  # pyright: ignore[reportArgumentType]
-        self.rewards.append(np.nan)
-        self.versions.append(0)
-        return self.nbytes - before
+        self.start, self.states = start, StateList()
+        self.columns: dict[str, list[float]] = {name: [] for name in _COLUMNS}
+        self.rewards, self.versions = self.columns["rewards"], self.columns["versions"]
 
     @property
     def nbytes(self) -> int:
-        return self._states.nbytes + 32 * len(self.rewards)
+        return self.states.nbytes + 32 * len(self.rewards)
 
     def finish(self) -> LoggedEpisode:
-        task_rewards, success = zip(*self._steps, strict=True)
-        return LoggedEpisode(
-            states=self._states.states(),
-            rewards=np.array(self.rewards, dtype=np.float32),
-            versions=np.array(self.versions, dtype=np.int64),
-            task_rewards=np.array(task_rewards, dtype=np.float64),
-            success=np.array(success, dtype=np.float64),
-            **self._numbers,
-        )
+        columns: Any = {
+            name: np.array(self.columns[name], dtype=dtype) for name, dtype in _COLUMNS.items()
+        } | self._numbers
+        return LoggedEpisode(states=self.states.states(), **columns)
 
 
 class EpisodeRecorder:
-    """Writes the steps of one vector environment to a log.
-
-    Args:
-        log: The log.
-        num_envs: Number of environments.
-    """
+    """Writes the steps of one vector environment to a log."""
 
     def __init__(self, log: EpisodeLog, num_envs: int) -> None:
         self._log = log
@@ -258,7 +237,7 @@ class EpisodeRecorder:
         task_reward: float,
         success: float,
     ) -> None:
-        """Add a step of an environment: the state that it led to, and what the environment said.
+        """Add a step: the state that it led to, and what the environment said.
 
         Raises:
             ValueError: The episode is larger than the log.
@@ -267,7 +246,11 @@ class EpisodeRecorder:
         if recording is None:
             recording = _Recording(env_index, self._num_episodes[env_index], step_index)
             self._recordings[env_index], self._num_episodes[env_index] = recording, self._num_episodes[env_index] + 1
-        self._log._recording_bytes += recording.add(row, change, task_reward, success)
+        before, step = recording.nbytes, (np.nan, 0, task_reward, success)
+        recording.states.append(row, change)
+        for column, value in zip(recording.columns.values(), step, strict=True):
+            column.append(value)
+        self._log._recording_bytes += recording.nbytes - before
         self._log._make_room()
         if recording.nbytes > self._log.max_bytes:
             self._forget(env_index)

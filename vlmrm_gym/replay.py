@@ -10,16 +10,17 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.pending import PendingTransitions, Transition, flatten_field, late_fields, unflatten_field
-from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns, find_featured
 from vlmrm_gym.rewards.heads import Head
 from vlmrm_gym.steps import as_flags, as_rewards, check_final_observations, find_autoreset_mode
-from vlmrm_gym.validation import (
-    check_observation_space,
-    check_positive_integer,
-    check_reward_wrappers,
-    is_array_space,
+from vlmrm_gym.store import (
+    FeaturesDtype,
+    TransitionStore,
+    find_featured,
+    flatten_field,
+    late_fields,
+    unflatten_field,
 )
+from vlmrm_gym.validation import check_observation_space, check_positive_integer, check_reward_wrappers, is_array_space
 
 
 @dataclass(frozen=True)
@@ -101,28 +102,31 @@ class ReplayBuffer:
             "actions": action_space,
             **flatten_field("next_observations", observation_space),
             "terminations": scalar,
-            "rewards": scalar,  # last: `PendingTransitions` appends it, and the columns of features after it
+            "rewards": scalar,  # last, as of a `TransitionStore`
         }
         featured = find_featured(envs)
-        fingerprint = "" if featured is None else featured.head.fingerprint
-        self._late = RewardColumns(
-            self.capacity, "capacity", features_dtype, fingerprint=fingerprint, expected=featured is not None
+        self._storage = {name: self._allocate(space) for name, space in spaces.items()}
+        self._late = TransitionStore(
+            self.capacity,
+            "capacity",
+            features_dtype,
+            fields=self._storage,
+            num_envs=envs.num_envs,
+            fingerprint="" if featured is None else featured.head.fingerprint,
+            expected=featured is not None,
         )
         if featured is not None and featured.feature_shape is not None:
             self._late.allocate(featured.feature_shape)
-        self._storage = {name: self._allocate(space) for name, space in spaces.items()}
-        self._num_stored = 0
-        self._pending = PendingTransitions(envs.num_envs)
         self._generator = torch.Generator(self.device).manual_seed(seed)
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
-        return min(self._num_stored, self.capacity)
+        return len(self._late)
 
     @property
     def num_pending(self) -> int:
         """Number of transitions that wait for their rewards."""
-        return len(self._pending)
+        return self._late.num_pending
 
     def add(
         self,
@@ -136,14 +140,8 @@ class ReplayBuffer:
     ) -> None:
         """Add the transitions of a step, and store those whose rewards have arrived.
 
-        Args:
-            observations: The observations that the policy acted on. Copied, like all arrays.
-            actions: The actions.
-            next_observations: Returned by `envs.step`, like all that follow.
-            rewards: See `VLMRewardVectorEnv.step`.
-            terminations: See `VLMRewardVectorEnv.step`.
-            truncations: See `VLMRewardVectorEnv.step`.
-            infos: See `vlmrm_gym.infos`.
+        `observations` are those that the policy acted on; all from `next_observations` on is what `envs.step` returned.
+        Arrays are copied.
 
         Raises:
             ValueError: `infos` was not returned by a `VLMRewardVectorEnv`, or lacks the last observation of an episode
@@ -157,7 +155,7 @@ class ReplayBuffer:
                 "`infos` must be what a VLMRewardVectorEnv returned. Received some without `task_reward`, as of a "
                 "vector of VLMReward. Put VLMRewardVectorEnv around a vector of unscored environments."
             )
-        num_envs = self._pending.num_envs
+        num_envs = self._late.num_envs
         terminated, truncated = (
             as_flags(f"`{name}`", flags, num_envs)
             for name, flags in (("terminations", terminations), ("truncations", truncations))
@@ -175,14 +173,14 @@ class ReplayBuffer:
                 for name, values in flatten_field("next_observations", infos["final_obs"][i]).items():
                     step[name][i] = values
         transitions = list(zip(*step.values(), strict=True))
+        if "vlm_rewards" not in infos:  # scored at every step: nothing waits
+            own = as_rewards("`rewards`", rewards, num_envs)[:, None]
+            zeros = np.zeros(num_envs, dtype=np.int64)
+            infos = {**infos, "_vlm_rewards": infos["_task_reward"], "vlm_rewards": own}
+            infos |= {"vlm_reward_start": zeros, "vlm_step_index": zeros}
+            self._late.drop_pending(num_envs)
         for i in np.flatnonzero(infos["_task_reward"]).tolist():
-            if "vlm_rewards" in infos:
-                self._pending.add(i, int(infos["vlm_step_index"][i]), transitions[i])
-            else:
-                own = as_rewards("`rewards`", rewards, num_envs)
-                late = late_fields({**infos, "vlm_rewards": own[:, None]}, i)
-                columns = self._late.arrive(late, f"environment {i}", stored=len(self))
-                self._store([(*transitions[i], *(column[0] for column in columns))])
+            self._late.add(i, int(infos["vlm_step_index"][i]), transitions[i])
         self.add_rewards(infos)
 
     def add_rewards(self, infos: Mapping[str, Any]) -> None:
@@ -193,8 +191,7 @@ class ReplayBuffer:
             ValueError: Features are not like those stored, or the head of the last `relabel` makes no rewards of them.
         """
         for i in np.flatnonzero(infos.get("_vlm_rewards", ())).tolist():
-            columns = self._late.arrive(late_fields(infos, i), f"environment {i}", stored=len(self))
-            self._store(self._pending.pop_rewarded(i, int(infos["vlm_reward_start"][i]), *columns))
+            self._late.receive(i, int(infos["vlm_reward_start"][i]), late_fields(infos, i))
 
     def relabel(self, head: Head) -> None:
         """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.
@@ -225,12 +222,7 @@ class ReplayBuffer:
             RuntimeError: No transition has its reward yet, or `relabel` has to be called first.
         """
         check_positive_integer("batch_size", batch_size)
-        self._late.check_settled()
-        if not self._num_stored:
-            raise RuntimeError(
-                f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
-                "an episode ends. Start learning after at least one episode of every environment."
-            )
+        self._late.check_sample()
         i = torch.randint(len(self), (batch_size,), generator=self._generator, device=self.device)
         sampled = {name: stored[i] for name, stored in self._storage.items()}
         return Batch(**{field.name: unflatten_field(field.name, sampled) for field in fields(Batch)})
@@ -244,7 +236,7 @@ class ReplayBuffer:
         """
         stored = {name: _used(stored, len(self)) for name, stored in self._columns.items()}
         generator = self._generator.get_state()
-        own = {"stored": self._num_stored, "capacity": self.capacity, "generator": generator}
+        own = {"stored": self._late.num_stored, "capacity": self.capacity, "generator": generator}
         return {**stored, **own, **self._late.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -270,25 +262,15 @@ class ReplayBuffer:
         self._late.restore(state)
         for name, stored in self._columns.items():
             stored[: len(state[name])] = state[name].to(stored.device)
-        self._num_stored = state["stored"]
+        self._late.num_stored = state["stored"]
         if len(state["generator"]) == len(self._generator.get_state()):  # else of another kind of device
             self._generator.set_state(state["generator"].cpu())
-        self._pending.clear()
+        self._late.drop_pending(self._late.num_envs)
 
     @property
     def _columns(self) -> dict[str, torch.Tensor]:
-        """All columns, those of features after the others: as `PendingTransitions` gives the fields."""
-        return self._storage | {name: torch.from_numpy(column) for name, column in self._late.columns.items()}
-
-    def _store(self, transitions: list[Transition]) -> None:
-        """Store transitions with rewards, oldest first."""
-        if not transitions:
-            return
-        newest = slice(max(0, len(transitions) - self.capacity), None)
-        i = (self._num_stored + torch.arange(len(transitions))[newest]) % self.capacity
-        for stored, values in zip(self._columns.values(), zip(*transitions[newest], strict=True), strict=True):
-            stored[i.to(stored.device)] = torch.as_tensor(np.array(values)).to(stored)
-        self._num_stored += len(transitions)
+        """All columns, those of features after the others."""
+        return {name: torch.as_tensor(column) for name, column in self._late.all_columns.items()}
 
     def _allocate(self, space: gym.Space[Any]) -> torch.Tensor:
         """Allocate storage for elements of a space."""

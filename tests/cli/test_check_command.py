@@ -12,7 +12,6 @@ from conftest import TASK_PROMPT
 
 import vlmrm_gym
 from vlmrm_gym.cli import main
-from vlmrm_gym.rewards.clip import CLIP
 
 pytestmark = pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")
 

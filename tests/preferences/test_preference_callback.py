@@ -9,16 +9,8 @@ from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import VecNormalize
 
 import vlmrm_gym
-from vlmrm_gym.preferences.fitting import FitOptions
-from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
-from vlmrm_gym.preferences.pairs import Answer
-from vlmrm_gym.sb3 import (
-    DeferredReplayBuffer,
-    DeferredRolloutBuffer,
-    PreferenceCallback,
-    RewardHandle,
-    make_vec_env,
-)
+from vlmrm_gym.preferences import Answer, FitOptions, GroundTruthLabeler
+from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, PreferenceCallback, RewardHandle, make_vec_env
 
 CART_POLE, MOUNTAIN_CAR = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"
 QUICK = FitOptions(epochs=5)
@@ -54,7 +46,12 @@ def on_policy(envs, base):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "id"), [(DQN, CART_POLE), (SAC, MOUNTAIN_CAR), (TD3, MOUNTAIN_CAR), (TQC, MOUNTAIN_CAR)]
+    ("algorithm", "id"),
+    [
+        (DQN, CART_POLE),
+        (TQC, MOUNTAIN_CAR),
+        *(pytest.param(one, MOUNTAIN_CAR, marks=pytest.mark.slow) for one in (SAC, TD3)),
+    ],
 )
 def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest(algorithm, id, tmp_path):
     envs = make_envs(id)
@@ -63,7 +60,10 @@ def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest
     held = []
     hold = callback._hold_session
     callback._hold_session = lambda: (held.append((model.num_timesteps, model._n_updates)), hold())
-    model.learn(120, callback=callback)
+    model.learn(120, callback=callback, log_interval=1_000)
+    recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
+    assert recorded >= {f"preferences/{name}" for name in ("questions", "answers", "head_version", "accepted", "loss")}
+    assert recorded >= {f"preferences/{name}" for name in ("held_out_loss", "answer_accuracy", "disagreement")}
     assert [steps for steps, _ in held] == [40, 72, 104]
     assert held[0][1] == 0 < held[1][1]
     assert callback.learner.num_questions == 45
@@ -74,12 +74,10 @@ def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest
     envs.close()
 
 
-@pytest.mark.parametrize("normalizes", [False, True])
-def test_on_policy_algorithms_explore_until_there_is_a_head(normalizes):
-    """The steps of exploration count; every rollout has the rewards of one head."""
+def test_on_policy_algorithms_explore_until_there_is_a_head():
+    """The steps of exploration count; every rollout has the rewards of one head. Also under a VecNormalize."""
     base = make_envs()
-    envs = VecNormalize(base, norm_reward=False) if normalizes else base
-    model = on_policy(envs, base)
+    model = on_policy(VecNormalize(base, norm_reward=False), base)
     callback = PreferenceCallback(GroundTruthLabeler(), every=40, pairs=15, total=30, fit=QUICK)
     model.learn(100, callback=callback)
     assert (model.num_timesteps, model._n_updates) == (100, 2)  # 40 at random, and 2 rollouts of 30
@@ -128,36 +126,11 @@ def test_a_first_session_waits_for_the_first_episode():
     envs.close()
 
 
-def test_figures_are_logged():
-    envs = make_envs()
-    model = off_policy(DQN, envs)
-    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=30, fit=QUICK)
-    model.learn(80, callback=callback, log_interval=1_000)
-    recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
-    assert recorded >= {f"preferences/{name}" for name in ("questions", "answers", "head_version", "accepted")}
-    assert recorded >= {f"preferences/{name}" for name in ("loss", "held_out_loss", "answer_accuracy", "disagreement")}
-    envs.close()
-
-
 def test_sessions_that_do_not_fit_into_the_training_are_warned_of():
     envs = make_envs()
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=75, fit=QUICK)
     with pytest.warns(UserWarning, match="room for 2 of 5 sessions in 70 steps"):
         off_policy(DQN, envs).learn(70, callback=callback)
-    envs.close()
-
-
-@pytest.mark.parametrize("name", ["every", "pairs", "total", "first"])
-def test_counts_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 1"):
-        PreferenceCallback(GroundTruthLabeler(), **{"every": 10, name: 0})
-
-
-def test_other_environments_are_refused():
-    envs = make_vec_env(CART_POLE, 1, return_features=True)
-    model = off_policy(DQN, envs)
-    with pytest.raises(ValueError, match="with a reward that is yet to be learned"):
-        model.learn(10, callback=PreferenceCallback(GroundTruthLabeler(), every=10))
     envs.close()
 
 
@@ -172,4 +145,14 @@ def test_questions_that_a_budget_ended_are_not_counted():
     callback = PreferenceCallback(Poor(), every=20, pairs=10, total=20, fit=QUICK)
     with pytest.raises(RuntimeError, match="Only 8 of 20 questions have been asked, and there is no head"):
         off_policy(DQN, envs).learn(400, callback=callback)
+    envs.close()
+
+
+def test_counts_and_environments_of_other_kinds_are_refused():
+    for name in ("every", "pairs", "total", "first"):
+        with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 1"):
+            PreferenceCallback(GroundTruthLabeler(), **{"every": 10, name: 0})
+    envs = make_vec_env(CART_POLE, 1, return_features=True)
+    with pytest.raises(ValueError, match="with a reward that is yet to be learned"):
+        off_policy(DQN, envs).learn(10, callback=PreferenceCallback(GroundTruthLabeler(), every=10))
     envs.close()

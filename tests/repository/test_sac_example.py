@@ -152,29 +152,32 @@ def test_a_finished_run_is_lengthened_by_the_command(finished, tmp_path, monkeyp
     assert {"50", "100", "150", "200"} <= {row.split(",")[0] for row in curve}
 
 
-@pytest.mark.parametrize("contents", [None, b"PK\x03\x04 cut off", {"args": {"alpha_of_old": 0.1}}])
-def test_a_missing_damaged_or_old_checkpoint_is_refused(contents, tmp_path):
-    if isinstance(contents, dict):
-        torch.save(contents, tmp_path / "checkpoint.pt")
-    elif contents is not None:
-        (tmp_path / "checkpoint.pt").write_bytes(contents)
-    with pytest.raises(ValueError, match="`resume` must be the folder of a run of this version"):
-        sac_continuous.main(sac_continuous.Args(resume=tmp_path))
+def test_a_missing_damaged_or_old_checkpoint_is_refused(tmp_path):
+    for contents in (None, b"PK\x03\x04 cut off", {"args": {"alpha_of_old": 0.1}}):
+        if isinstance(contents, dict):
+            torch.save(contents, tmp_path / "checkpoint.pt")
+        elif contents is not None:
+            (tmp_path / "checkpoint.pt").write_bytes(contents)
+        with pytest.raises(ValueError, match="`resume` must be the folder of a run of this version"):
+            sac_continuous.main(sac_continuous.Args(resume=tmp_path))
 
 
 CODE = "vlmrm_gym:gym.spaces.box.np.f2py.subprocess.Popen"
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("reward", CODE), ("reward", {"kind": "import"}), ("combine_views", CODE), ("env_id", "a:A-v0")]
-)
-def test_a_checkpoint_names_no_code_unless_a_flag_says_the_same(name, value):
+def test_a_checkpoint_names_no_code_unless_a_flag_says_the_same():
     given = sac_continuous.Args(env_id="vlmrm_gym:VLMRM/CartPole-v1")
     sac_continuous.check_named_code(given, sac_continuous.Args())
-    saved = replace(given, **{name: value})
-    with pytest.raises(ValueError, match=f"`{name}` of the checkpoint names code that would be run"):
-        sac_continuous.check_named_code(saved, given)
-    sac_continuous.check_named_code(saved, replace(given, **{name: value}))
+    for name, value in (
+        ("reward", CODE),
+        ("reward", {"kind": "import"}),
+        ("combine_views", CODE),
+        ("env_id", "a:A-v0"),
+    ):
+        saved = replace(given, **{name: value})
+        with pytest.raises(ValueError, match=f"`{name}` of the checkpoint names code that would be run"):
+            sac_continuous.check_named_code(saved, given)
+        sac_continuous.check_named_code(saved, replace(given, **{name: value}))
 
 
 def test_resuming_with_a_strangers_checkpoint_runs_nothing(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from sb3_helpers import off_policy, on_policy
 from stable_baselines3 import DQN, PPO
 
 import vlmrm_gym
-from vlmrm_gym import relabeling
+from vlmrm_gym import store
 from vlmrm_gym.episodes import EpisodeStatistics
 from vlmrm_gym.memory import available_memory
 from vlmrm_gym.replay import ReplayBuffer
@@ -361,7 +361,7 @@ def test_features_that_do_not_fit_into_memory_are_refused(open_run, monkeypatch)
         r"`{}` is too high for the memory: 1,000,000 transitions with features of shape \(1, 2\) in {} take {} GB\. "
         r"0.003 GB are available. Pass {}a lower `{}`"
     )
-    monkeypatch.setattr(relabeling, "available_memory", lambda: 3_000_000)
+    monkeypatch.setattr(store, "available_memory", lambda: 3_000_000)
     half = r'features_dtype="float16" \(0.004 GB\), or '
     with pytest.raises(ValueError, match=rule.format("capacity", "float32", "0.008", half, "capacity")):
         open_run(PlainRun, [[2]], 1_000_000)

@@ -1,9 +1,9 @@
-"""RewardColumns: stored rewards are of one head, or a buffer is not sampled."""
+"""TransitionStore: stored rewards are of one head, or a buffer is not sampled."""
 
 import numpy as np
 
-from vlmrm_gym.relabeling import RewardColumns
 from vlmrm_gym.rewards.heads import NewestHead
+from vlmrm_gym.store import TransitionStore
 
 
 def late(versions, number=1.0, reward=None):
@@ -18,7 +18,7 @@ def late(versions, number=1.0, reward=None):
 
 
 def columns(*arrivals):
-    made = RewardColumns(100, "capacity")
+    made = TransitionStore(100, "capacity")
     for versions in arrivals:
         made.arrive(late(versions), "environment 0", stored=0)
     return made
@@ -80,7 +80,7 @@ def test_the_version_is_saved_unless_a_relabel_made_the_rewards():
     assert columns([2], [1]).state["reward_version"] == -1
     made = columns([2])
     assert made.state["reward_version"] == 2
-    again = RewardColumns(100, "capacity")
+    again = TransitionStore(100, "capacity")
     again.restore(made.state)
     assert again.is_settled
     again.arrive(late([1]), "environment 0", stored=0)

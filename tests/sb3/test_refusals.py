@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from counting_env import Counting, CountingDict
-from sb3_contrib import ARS, TRPO, MaskablePPO, RecurrentPPO
+from sb3_contrib import ARS, TRPO, RecurrentPPO
 from sb3_helpers import StopAfter, off_policy, on_policy
 from stable_baselines3 import A2C, DQN, PPO, HerReplayBuffer
 from stable_baselines3.common.callbacks import EvalCallback
@@ -41,18 +41,15 @@ def stacked(envs):
     ("algorithm", "buffer", "remedy", "options"),
     [
         (DQN, "ReplayBuffer", REPLAY, {"wrap": stacked}),
-        (DQN, "DictReplayBuffer", REPLAY, {"make": CountingDict}),
         (TRPO, "RolloutBuffer", ROLLOUT, {}),
         (A2C, "DictRolloutBuffer", ROLLOUT, {"make": CountingDict}),
         (DQN, "NStepReplayBuffer", STEP, {"n_steps": 3}),
         (RecurrentPPO, "RecurrentRolloutBuffer", STEP, {"policy": "MlpLstmPolicy"}),
-        (MaskablePPO, "MaskableRolloutBuffer", STEP, {"use_masking": False}),
     ],
 )
 def test_buffers_that_do_not_wait_are_refused(algorithm, buffer, remedy, options, counting):
     """They would learn from NaN. The message names the buffer that waits, where there is one."""
     make, wrap = options.pop("make", Counting), options.pop("wrap", lambda envs: envs)
-    learn = {name: options.pop(name) for name in ("use_masking",) if name in options}
     policy = options.pop("policy", "MlpPolicy" if make is Counting else "MultiInputPolicy")
     model = algorithm(policy, wrap(counting([[7], [7]], make)[0]), device="cpu", **options)
     with pytest.raises(
@@ -60,7 +57,7 @@ def test_buffers_that_do_not_wait_are_refused(algorithm, buffer, remedy, options
         match=f"`env` gives NaN rewards until an episode has been scored, so .* {algorithm.__name__} .*"
         + remedy.format(buffer),
     ):
-        model.learn(100, **learn)
+        model.learn(100)
 
 
 def test_plain_buffers_are_refused_after_another_algorithm_has_trained_on_the_environments(counting):
@@ -106,16 +103,15 @@ def halved(envs):
     return gym.wrappers.vector.TransformReward(envs, lambda rewards: rewards / 2)
 
 
-@pytest.mark.parametrize("wrap", [halved, gym.wrappers.vector.NormalizeReward])
-def test_wrappers_that_change_deferred_rewards_are_refused(wrap):
+def test_wrappers_that_change_deferred_rewards_are_refused():
     rule = r"`envs` must have no wrapper that changes rewards: they arrive later"
     envs = gym.make_vec(CARTPOLE, 2, autoreset_mode="SameStep")
     for door in (VLMVecEnv, partial(ReplayBuffer, 100)):
         with pytest.raises(ValueError, match=rule):
-            door(wrap(envs))
+            door(halved(envs))
     envs.close()
     by_step = gym.make_vec(CARTPOLE, 2, autoreset_mode="SameStep", scoring="step")
-    VLMVecEnv(wrap(by_step)).close()
+    VLMVecEnv(halved(by_step)).close()
 
 
 class Goals(CountingDict):
@@ -135,7 +131,7 @@ class Goals(CountingDict):
 
 
 def test_hindsight_which_has_another_reward_is_refused(counting):
-    options = {"replay_buffer_class": HerReplayBuffer, "learning_starts": 12, "device": "cpu"}
+    options = {"replay_buffer_class": HerReplayBuffer, "learning_starts": 12, "buffer_size": 100, "device": "cpu"}
     for scoring in ("episode", "step"):
         with pytest.raises(ValueError, match="`replay_buffer_class` must not be HerReplayBuffer"):
             DQN("MultiInputPolicy", counting([[5]], Goals, scoring=scoring)[0], **options).learn(40)
@@ -153,22 +149,8 @@ def test_evaluations_on_the_environments_of_a_rollout_are_refused(eval_freq, err
         on_policy(PPO, envs, 10).learn(40, callback=EvalCallback(envs, eval_freq=eval_freq, n_eval_episodes=2))
 
 
-def test_a_callback_needs_an_algorithm_with_infos(counting):
-    envs, _ = counting([[5], [5]])
-    with pytest.raises(RuntimeError, match=r"`callback` must not be a ScoredReturnCallback .*Received one with ARS"):
-        ARS("LinearPolicy", envs, n_delta=2, device="cpu").learn(30, callback=ScoredReturnCallback())
-
-
-def test_options_must_be_the_same_for_all_environments(counting):
-    envs, _ = counting([[7], [7]])
-    envs.set_options([{"goal": 1}, {"goal": 2}])
-    with pytest.raises(ValueError, match="`options` must be the same for all environments"):
-        envs.reset()
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
+def test_bad_environments(counting):
+    for call, error, message in [
         (lambda: make_vec_env(CARTPOLE, autoreset_mode="NextStep"), ValueError, "`autoreset_mode` cannot be chosen"),
         (lambda: make_vec_env("CartPole-v1"), TypeError, "`prompt` must be a text or a list of texts. Received None"),
         (lambda: make_vec_env(CARTPOLE, seed="a"), ValueError, "`seed` must be an integer of at least 0. Received 'a'"),
@@ -183,11 +165,13 @@ def test_options_must_be_the_same_for_all_environments(counting):
             ValueError,
             "`envs` must reset in the same step",
         ),
-    ],
-)
-def test_bad_environments(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+    envs, _ = counting([[7], [7]])
+    envs.set_options([{"goal": 1}, {"goal": 2}])
+    with pytest.raises(ValueError, match="`options` must be the same for all environments"):
+        envs.reset()
 
 
 def observing(space):
@@ -204,6 +188,8 @@ def test_bad_input(counting):
         off_policy(DQN, envs, optimize_memory_usage=True)
     with pytest.raises(RuntimeError, match="DeferredReplayBuffer needs the infos of a VLMVecEnv"):
         off_policy(DQN, "CartPole-v1").learn(20)
+    with pytest.raises(RuntimeError, match=r"`callback` must not be a ScoredReturnCallback .*Received one with ARS"):
+        ARS("LinearPolicy", envs, n_delta=2, device="cpu").learn(30, callback=ScoredReturnCallback())
     with pytest.raises(NotImplementedError, match="no methods to call"):
         envs.env_method("reset")
     with pytest.raises(TypeError, match="VLMRewardVectorEnv cannot be copied or pickled"):

@@ -22,8 +22,7 @@ from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.heads import CombineViews, Features, Head, apply_head
-from vlmrm_gym.rewards.heads import Features, Head, ViewsHead, apply_head
+from vlmrm_gym.rewards.heads import CombineViews, Features, Head, ViewsHead, apply_head
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.backends import make_scoring_queue

@@ -23,8 +23,8 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.folders import output_folder
 from vlmrm_gym.preferences import AnswersFile, Record
-from vlmrm_gym.preferences.answers_file import Asked
-from vlmrm_gym.preferences.segments import grade_differences
+from vlmrm_gym.preferences.answers import Asked
+from vlmrm_gym.preferences.pairs import grade_differences
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.learned import Preference

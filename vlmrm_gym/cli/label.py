@@ -18,7 +18,7 @@ from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record, ask, resolve_labeler
 from vlmrm_gym.preferences.labelers import LABELERS
-from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_differences
+from vlmrm_gym.preferences.pairs import agreement, answer_differences, grade_differences
 from vlmrm_gym.terminal import printable, say
 from vlmrm_gym.validation import check_integer, check_positive_integer, truncate
 

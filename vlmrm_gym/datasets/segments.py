@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.datasets.labels import read_dataset, read_settings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.preferences.answers_file import Asked
-from vlmrm_gym.preferences.pairs import Pair, Side
-from vlmrm_gym.preferences.segments import grade_of_task, make_side
+from vlmrm_gym.preferences.answers import Asked
+from vlmrm_gym.preferences.pairs import Pair, Side, grade_of_task, make_side
 from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env

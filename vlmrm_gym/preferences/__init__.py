@@ -6,12 +6,10 @@ Imports no torch.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vlmrm_gym.preferences.answers import ask
-from vlmrm_gym.preferences.answers_file import AnswersFile, Record
+from vlmrm_gym.preferences.answers import AnswersFile, Record, ask
 from vlmrm_gym.preferences.endpoint import EndpointLabeler
-from vlmrm_gym.preferences.ground_truth import GroundTruthLabeler
 from vlmrm_gym.preferences.human import HumanLabeler
-from vlmrm_gym.preferences.labelers import CallableLabeler, Labeler, from_mapping, resolve_labeler, to_mapping
+from vlmrm_gym.preferences.labelers import CallableLabeler, GroundTruthLabeler, Labeler, resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 
 if TYPE_CHECKING:
@@ -33,9 +31,7 @@ __all__ = [
     "Session",
     "Side",
     "ask",
-    "from_mapping",
     "resolve_labeler",
-    "to_mapping",
 ]
 
 _LAZY = {

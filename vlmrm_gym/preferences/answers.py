@@ -1,11 +1,178 @@
-"""Asking a labeler about pairs, so that nothing is asked twice."""
+"""Asking labelers about pairs, and the file of what they have said: nothing is asked twice."""
 
+import json
+import sqlite3
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from vlmrm_gym.preferences.answers_file import COUNTS, AnswersFile
+import numpy as np
+
+from vlmrm_gym import __version__
+from vlmrm_gym.closing import close_on_error
+from vlmrm_gym.database import Database
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.untrusted import parse_json
+from vlmrm_gym.validation import check_positive_integer, is_finite, short_repr
+
+_APPLICATION_ID = 0x564C4D50
+"""Of our files among those of SQLite: "VLMP"."""
+_TABLES = """
+CREATE TABLE IF NOT EXISTS prompt (text TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS pairs (key TEXT PRIMARY KEY, views TEXT, first TEXT, second TEXT);
+CREATE TABLE IF NOT EXISTS answers (
+    pair TEXT, labeler TEXT, answered_at TEXT, preference REAL, confidence REAL, details TEXT, version TEXT,
+    PRIMARY KEY (pair, labeler));
+"""
+_ANSWER = (float | None, float, str)
+"""Types of `preference`, `confidence` and `details`."""
+COUNTS = ("calls", "tokens", "output_tokens", "seconds")
+"""Details that are numbers, and are added up."""
+Place = tuple[int, int, int, int]
+"""Where a segment was cut from: `Side.where`, and the number of its states."""
+Schedule = str | Callable[[float], float]
+"""A function from the part of the sessions that is over, 0 to 1, to a relative number of questions; its
+"package.module:name"; or "constant"."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Record:
+    """An answer in the file."""
+
+    pair: str
+    """Key of the pair."""
+    labeler: str
+    """Identity of the labeler."""
+    answer: Answer
+    date: str
+    """When it was given, in UTC, as ISO 8601."""
+    version: str
+    """Of this package."""
+
+
+class Asked(NamedTuple):
+    """A pair in the file."""
+
+    pair: str
+    """Its key."""
+    views: str
+    """See `Pair`."""
+    first: Place
+    second: Place
+
+
+class AnswersFile(Database):
+    """Answers about one prompt, in an SQLite file. Several processes of one host may share it.
+
+    >>> with AnswersFile() as file:
+    ...     file.records()
+    []
+
+    Args:
+        path: The file, made if there is none; None: in memory.
+        prompt: The goal, if it is known already; None: that of the first pair.
+        exists: Whether it must be there, with answers about a prompt or without.
+
+    Raises:
+        OSError: The file cannot be made.
+        ValueError: It is damaged, no file of answers, or of another prompt.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, prompt: str | None = None, exists: bool = False) -> None:
+        super().__init__(path, _APPLICATION_ID, _TABLES, "file of answers", exists=exists)
+        if prompt is not None:
+            with close_on_error([self]), self._transaction():
+                self._check_prompt(prompt)
+
+    @property
+    def prompt(self) -> str | None:
+        """The goal that its answers are about; None if it has none."""
+        found = self._read("SELECT text FROM prompt", types=(str,))
+        return found[0][0] if found else None
+
+    def records(self) -> list[Record]:
+        """All answers, oldest first."""
+        columns = "pair, labeler, answered_at, version, preference, confidence, details"
+        rows = self._read(
+            f"SELECT {columns} FROM answers ORDER BY answered_at, rowid", types=(str, str, str, str, *_ANSWER)
+        )
+        with self._refusing_damage():
+            return [
+                Record(pair=pair, labeler=labeler, date=date, version=version, answer=_unpack(*answer))
+                for pair, labeler, date, version, *answer in rows
+            ]
+
+    def answered(self, labeler: str) -> set[str]:
+        """Keys of the pairs that a labeler has answered or skipped."""
+        return {pair for (pair,) in self._read("SELECT pair FROM answers WHERE labeler = ?", labeler, types=(str,))}
+
+    def asked(self) -> list[Asked]:
+        """All pairs that were answered, and where their segments were cut from."""
+        rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid", types=(str, str, str, str))
+        with self._refusing_damage():
+            return [Asked(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]
+
+    def find(self, labeler: str, pairs: Sequence[Pair]) -> dict[str, Answer]:
+        """What a labeler has said of pairs, by the pair's key. A ValueError: the file is of another prompt."""
+        statement = "SELECT preference, confidence, details FROM answers WHERE pair = ? AND labeler = ?"
+        found = dict[str, Answer]()
+        with self._transaction():
+            for pair in pairs:
+                self._check_prompt(pair.prompt)
+                for answer in self._read(statement, pair.key, labeler, types=_ANSWER):
+                    found[pair.key] = _unpack(*answer)
+        return found
+
+    def take_back(self, labeler: str, pair: str) -> None:
+        """Forget a labeler's answer about the pair with this key."""
+        with self._transaction():
+            self._connection.execute("DELETE FROM answers WHERE pair = ? AND labeler = ?", (pair, labeler))
+
+    def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
+        """Write an answer; it replaces an earlier one of this labeler."""
+        date, details = datetime.now(UTC).isoformat(), json.dumps(answer.details)
+        first, second = (json.dumps([*side.where, len(side)]) for side in (pair.first, pair.second))
+        given = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
+        with self._transaction():
+            asked = (pair.key, pair.views, first, second)
+            self._connection.execute("INSERT OR IGNORE INTO pairs VALUES (?, ?, ?, ?)", asked)
+            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)", given)
+
+    def _check_prompt(self, prompt: str) -> None:
+        known = self._connection.execute("SELECT text FROM prompt").fetchone()
+        if known is None:
+            self._connection.execute("INSERT INTO prompt VALUES (?)", (prompt,))
+        elif known[0] != prompt:
+            raise ValueError(
+                f"The answers of {self.path} are about the prompt {short_repr(known[0])}. Received {prompt!r}. Pass "
+                "another file."
+            )
+
+
+def _unpack(preference: float | None, confidence: float, details: str) -> Answer:
+    try:
+        known = parse_json(details)
+        if not isinstance(known, dict) or not all(
+            is_finite(known.get(name, 0)) and known.get(name, 0) >= 0 for name in COUNTS
+        ):
+            raise ValueError(f"{', '.join(COUNTS)} must be numbers of at least 0. Received {short_repr(known)}")
+        return Answer(preference=preference, confidence=confidence, details=known)
+    except ValueError as error:
+        raise sqlite3.DataError(f"an answer cannot be read: {error}") from error
+
+
+def _unpack_place(side: str) -> Place:
+    try:
+        place = parse_json(side)
+    except ValueError as error:
+        raise sqlite3.DataError(f"a pair cannot be read: {error}") from error
+    if not isinstance(place, list) or len(place) != 4 or not all(type(one) is int and one >= 0 for one in place):
+        raise sqlite3.DataError(f"a pair is of four numbers of at least 0, not {short_repr(place)}")
+    return tuple(place)
 
 
 def ask(
@@ -65,3 +232,29 @@ def describe_progress(answers: Sequence[Answer], total: int, price: tuple[float,
             parts.append(f"${(inputs * price[0] + sums['output_tokens'] * price[1]) / 1e6:.4f}")
         parts.append(f"{sums['seconds'] / sums['calls']:.1f} s a call")
     return ", ".join(parts)
+
+
+def plan_sessions(total: int, pairs: int, schedule: Schedule = "constant") -> list[int]:
+    """The number of questions of each session: at least 1, `pairs` on average, and `total` together.
+
+    Raises a ValueError if a number is not an integer of at least 1, the schedule is unknown, or returns a number that
+    is not finite and positive.
+    """
+    check_positive_integer("total", total)
+    check_positive_integer("pairs", pairs)
+    count = -(-total // pairs)
+    weights = np.ones(count)
+    if schedule != "constant":
+        if isinstance(schedule, str) and ":" not in schedule:
+            rule = '`schedule` must be "constant", a function, or its "package.module:name".'
+            raise ValueError(f"{rule} Received {schedule!r}.")
+        rate = find_callable(schedule, "schedule") if isinstance(schedule, str) else schedule
+        weights = np.array([rate(t) for t in np.linspace(0, 1, count).tolist()], dtype=np.float64)
+    if not np.isfinite(weights).all() or (weights <= 0).any():
+        raise ValueError(f"`schedule` must return finite numbers above 0. Received {weights.tolist()}.")
+    ends = np.rint(total * np.cumsum(weights) / weights.sum()).astype(np.int64)
+    plan = np.diff(ends, prepend=0)
+    while not plan.all():  # each session has a question
+        plan[plan.argmin()] += 1
+        plan[plan.argmax()] -= 1
+    return plan.tolist()

@@ -95,29 +95,18 @@ def _member_rewards(head: PreferenceHead, features: torch.Tensor) -> torch.Tenso
 
 @torch.no_grad()
 def predict(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """A head's log-odds that the second segments are closer, by the mean of its networks.
-
-    Args:
-        head: The head.
-        features: float32 (N, 2, T, V, D).
-
-    Returns:
-        float32 (N,).
+    """A head's log-odds that the second segments are closer, by the mean of its networks, of float32 (N, 2, T, V, D):
+    float32 (N,).
     """
     return preference_logits(_member_rewards(head, torch.from_numpy(features)).mean(0)).numpy()
 
 
 @torch.no_grad()
 def cross_entropy(head: PreferenceHead | None, comparisons: Comparisons) -> tuple[float, float]:
-    """How well a head, the mean of its networks, predicts answers.
+    """How well a head, the mean of its networks, predicts answers; without one, all pairs are said to be equal.
 
-    Args:
-        head: The head; None: one that says of all pairs that both are equal.
-        comparisons: At least one with a confidence above 0.
-
-    Returns:
-        Cross-entropy in nats, weighted by confidence; and accuracy: the fraction of the answers other than 0.5 that it
-        orders alike, NaN if there is none.
+    Returns the cross-entropy in nats, weighted by confidence, of which one must be above 0; and accuracy: the fraction
+    of the answers other than 0.5 that it orders alike, NaN if there is none.
     """
     answers, weights = torch.from_numpy(comparisons.preferences), torch.from_numpy(comparisons.confidences)
     logits = torch.zeros(len(comparisons))
@@ -131,12 +120,7 @@ def cross_entropy(head: PreferenceHead | None, comparisons: Comparisons) -> tupl
 
 @torch.no_grad()
 def disagreement(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Standard deviation over the networks of the probability that the second is closer (B-Pref), float32 (N,).
-
-    Args:
-        head: The head.
-        features: float32 (N, 2, T, V, D).
-    """
+    """Standard deviation over the networks of the probability that the second is closer (B-Pref), float32 (N,)."""
     probabilities = preference_logits(_member_rewards(head, torch.from_numpy(features))).sigmoid()
     return probabilities.std(0, correction=0).numpy()
 
@@ -144,20 +128,11 @@ def disagreement(head: PreferenceHead, features: NDArray[np.float32]) -> NDArray
 def fit(
     head: PreferenceHead, comparisons: Comparisons, logged: NDArray[np.float32], options: FitOptions, seed: int = 0
 ) -> float:
-    """Fit a new head to the comparisons that are not held out.
+    """Fit a new head, in place, to the comparisons that are not held out. Returns the loss in the last epoch, in nats.
 
     Each network goes through them in an order of its own. The loss is the cross-entropy of the answers, soft ones and
-    ties included, weighted by their confidences.
-
-    Args:
-        head: With weights as they were drawn; changed in place.
-        comparisons: At least one is not held out.
-        logged: Features of states of the log, float32 (N, V, D): the head is standardised with them.
-        options: How.
-        seed: Of the order.
-
-    Returns:
-        The loss in the last epoch, in nats.
+    ties included, weighted by their confidences. `logged` are features of states of the log, float32 (N, V, D): the
+    head is standardised with them.
     """
     fitted = comparisons[~comparisons.held_out]
     features, answers, weights = map(torch.from_numpy, (fitted.features, fitted.preferences, fitted.confidences))

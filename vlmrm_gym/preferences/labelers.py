@@ -8,13 +8,16 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import numpy as np
+
 from vlmrm_gym.identity import deciding_fields
-from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import check_names
+from vlmrm_gym.validation import check_fraction, check_integer, is_number
 
 LABELERS: Mapping[str, str] = {
-    "ground_truth": "vlmrm_gym.preferences.ground_truth:GroundTruthLabeler",
+    "ground_truth": "vlmrm_gym.preferences.labelers:GroundTruthLabeler",
     "endpoint": "vlmrm_gym.preferences.endpoint:EndpointLabeler",
     "human": "vlmrm_gym.preferences.human:HumanLabeler",
 }
@@ -51,11 +54,77 @@ class LabelerSpec:
     @property
     def identity(self) -> str:
         """`kind`, and the fields that decide answers, as JSON."""
-        values = {"kind": to_mapping(self)["kind"], **deciding_fields(self)}
-        return json.dumps(values, sort_keys=True)
+        own = f"{type(self).__module__}:{type(self).__qualname__}"
+        kind = next((kind for kind, path in LABELERS.items() if path == own), own)
+        return json.dumps({"kind": kind, **deciding_fields(self)}, sort_keys=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroundTruthLabeler(LabelerSpec):
+    """Prefers the segment with the higher sum of the task's grade, or of the environment's own rewards if it has none.
+
+    A pair with a sum that is NaN is skipped: nothing can be said of it.
+
+    The faults are those of B-Pref's teachers (Lee et al., 2021, arXiv 2111.03026). A fault depends on `seed` and the
+    pair alone: not on the order in which pairs are asked.
+
+    >>> GroundTruthLabeler(mistakes=0.1, seed=7).mistakes
+    0.1
+
+    Raises:
+        ValueError: A value is out of its range; the message names the field.
+    """
+
+    mistakes: float = 0.0
+    """Fraction of the answers that are turned around; those that are equal stay."""
+    skips: float = 0.0
+    """Fraction of the pairs that are skipped, drawn at random. (B-Pref's teacher skips pairs whose returns are both low
+    for the policy of the moment: its answers depend on when it is asked.)"""
+    equal: float = 0.0
+    """Sums that differ by no more are equal: the preference is 0.5."""
+    temperature: float = 0.0
+    """0: the higher sum is always preferred. Above: the second is preferred with the probability
+    sigmoid((second - first) / temperature), B-Pref's stochastic teacher with beta = 1 / temperature."""
+    myopia: float = 1.0
+    """Factor by which each earlier state of a segment counts less than the next, above 0; 1: all count the same."""
+    seed: int = 0
+    kind: ClassVar[str] = "ground_truth"
+
+    def __post_init__(self) -> None:
+        for name in ("mistakes", "skips", "myopia"):
+            check_fraction(name, getattr(self, name))
+        if self.myopia == 0:
+            raise ValueError("`myopia` must be above 0: only 1 counts all states the same. Received 0.")
+        for name in ("equal", "temperature"):
+            value = getattr(self, name)
+            if not is_number(value) or not 0 <= value < np.inf:
+                raise ValueError(f"`{name}` must be a finite number of at least 0. Received {value!r}.")
+        check_integer("seed", self.seed, minimum=0)
+
+    def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer]]:
+        """Answer all pairs. No frame is drawn."""
+        for number, pair in enumerate(pairs):
+            yield number, self._answer(pair)
+
+    def _answer(self, pair: Pair) -> Answer:
+        graded = pair.first.grades is not None and pair.second.grades is not None
+        difference = self._sum(pair.second, graded) - self._sum(pair.first, graded)
+        skip, choice, mistake = np.random.default_rng([self.seed, int(pair.key, 16)]).random(3)
+        if skip < self.skips or np.isnan(difference):
+            return Answer(preference=None)
+        if abs(difference) <= self.equal:
+            return Answer(preference=0.5)
+        prefers_second = difference > 0
+        if self.temperature:
+            prefers_second = choice < 0.5 * (1 + np.tanh(0.5 * difference / self.temperature))  # the sigmoid
+        return Answer(preference=float(prefers_second != (mistake < self.mistakes)))
+
+    def _sum(self, side: Side, graded: bool) -> float:
+        values = side.grades if graded and side.grades is not None else side.task_rewards
+        return float(values @ self.myopia ** np.arange(len(values))[::-1])
 
 
 class CallableLabeler:
@@ -112,7 +181,7 @@ def resolve_labeler(labeler: Any) -> Labeler:
     if isinstance(labeler, str):
         labeler = {"kind": labeler}
     if isinstance(labeler, Mapping):
-        return from_mapping(labeler)
+        return _from_mapping(labeler)
     if isinstance(labeler, type):
         labeler = labeler()
     if isinstance(labeler, Labeler):
@@ -125,30 +194,8 @@ def resolve_labeler(labeler: Any) -> Labeler:
     )
 
 
-def to_mapping(labeler: Any) -> dict[str, Any]:
-    """A labeler as a mapping, which JSON can hold; `from_mapping` is the inverse.
-
-    Raises:
-        TypeError: It is neither a dataclass nor a function.
-    """
-    if isinstance(labeler, CallableLabeler):
-        return {"kind": labeler.identity}
-    if not is_dataclass(labeler) or isinstance(labeler, type):
-        raise TypeError(
-            f"`labeler` must be a dataclass or a function to be written as a mapping. Received {labeler!r}."
-        )
-    own = f"{type(labeler).__module__}:{type(labeler).__qualname__}"
-    kind = next((kind for kind, path in LABELERS.items() if path == own), own)
-    return {"kind": kind, **{one.name: getattr(labeler, one.name) for one in fields(labeler) if one.init}}
-
-
-def from_mapping(values: Mapping[str, Any]) -> Labeler:
-    """The labeler that `to_mapping` turns into this mapping. `name` is another word for `kind`.
-
-    Raises:
-        TypeError: Unknown or missing field.
-        ValueError: Unknown kind, or a value out of its range.
-    """
+def _from_mapping(values: Mapping[str, Any]) -> Labeler:
+    """The labeler of this kind, with these fields. `name` is another word for `kind`."""
     settings = dict(values)
     kind = settings.pop("kind", None) or settings.pop("name", None)
     if isinstance(kind, str) and kind in LABELERS:

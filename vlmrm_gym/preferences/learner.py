@@ -14,26 +14,25 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.episode_log import EpisodeLog, Segment
 from vlmrm_gym.files import atomic_write
-from vlmrm_gym.preferences.answers import ask
-from vlmrm_gym.preferences.answers_file import AnswersFile
-from vlmrm_gym.preferences.fitting import (
-    Comparisons,
-    FitOptions,
-    Verdict,
-    disagreement,
-    find_obstacle,
-    fit,
-    judge,
-    predict,
-)
+from vlmrm_gym.preferences import fitting
+from vlmrm_gym.preferences.answers import AnswersFile, ask
+from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, Verdict, judge
 from vlmrm_gym.preferences.labelers import resolve_labeler
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.preferences.segments import agreement, answer_differences, grade_differences, grade_of_task, make_side
-from vlmrm_gym.relabeling import find_featured
+from vlmrm_gym.preferences.pairs import (
+    Answer,
+    Pair,
+    Side,
+    agreement,
+    answer_differences,
+    grade_differences,
+    grade_of_task,
+    make_side,
+)
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.store import find_featured
 from vlmrm_gym.tasks import REGISTERED
 from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
 
@@ -123,7 +122,7 @@ class PreferenceLearner:
             answers if isinstance(answers, AnswersFile) else AnswersFile(answers, prompt=self.specification.prompt)
         )
         self._sampling, self._candidates, self._half_life, self._seed = sampling, candidates, half_life, seed
-        self._scorer, self._shape, self._rng = featured.scorer, featured.feature_shape, np.random.default_rng(seed)
+        self._scorer, self._rng = featured.scorer, np.random.default_rng(seed)
         spec = getattr(featured, "spec", None)
         task = None if spec is None else REGISTERED.get(spec.id)
         look = {} if task is None or spec is None else {name: spec.kwargs.get(name) for name in task.kwargs}
@@ -166,25 +165,17 @@ class PreferenceLearner:
         self.num_questions += sum(pair.key in answered for pair in pairs)
         scalars = {"questions": float(self.num_questions)}
         verdict, truth = self._learn(logged, scalars), grade_differences(pairs)
-        scalars |= {
-            "answers": float(0 if self.comparisons is None else len(self.comparisons)),
-            "head_version": float(self.newest.version),
-            "accepted": float(verdict.accepted),
-            "held_out_loss": verdict.held_out_loss,
-            "held_out_accuracy": verdict.held_out_accuracy,
-            "answer_accuracy": agreement(answer_differences(answers), truth),
-        }
+        scalars |= {"answers": float(0 if self.comparisons is None else len(self.comparisons))}
+        scalars |= {"head_version": float(self.newest.version), "accepted": float(verdict.accepted)}
+        scalars |= {"held_out_loss": verdict.held_out_loss, "held_out_accuracy": verdict.held_out_accuracy}
+        scalars |= {"answer_accuracy": agreement(answer_differences(answers), truth)}
         if self.head is not None:
-            scalars["head_accuracy"] = agreement(predict(self.head, features), truth)
+            scalars["head_accuracy"] = agreement(fitting.predict(self.head, features), truth)
         scalars = {name: value for name, value in scalars.items() if not np.isnan(value)}
         return Session(number=self.num_sessions, pairs=pairs, answers=answers, verdict=verdict, scalars=scalars)
 
     def _choose(self, count: int) -> tuple[list[Pair], NDArray[np.float32], NDArray[np.float32]]:
-        """Pairs from the log.
-
-        Returns:
-            The pairs; their features, float32 (count, 2, T, V, D); features of states of the log, float32 (N, V, D).
-        """
+        """Pairs, their features, float32 (count, 2, T, V, D), and features of states of the log, float32 (N, V, D)."""
         length = self.segment_length
         available = sum(max(0, len(episode) - length + 1) for episode in self.log.episodes)
         if available and 2 * count > available:
@@ -202,7 +193,7 @@ class PreferenceLearner:
             known: dict[tuple[int, int], int] = {}  # a segment may have been drawn twice
             where = np.array([known.setdefault((id(one.episode), one.start), i) for i, one in enumerate(pool)])
             candidates = np.unique(np.sort(where[np.stack([first, second], axis=1)]), axis=0)
-            order = np.argsort(-disagreement(self.head, features[candidates]), kind="stable")
+            order = np.argsort(-fitting.disagreement(self.head, features[candidates]), kind="stable")
             sides = candidates[order[:count]]
         drawn = {i: self._side(pool[i]) for i in np.unique(sides).tolist()}
         # One order of every two sides: a pair that comes again the other way round is not asked again.
@@ -218,33 +209,27 @@ class PreferenceLearner:
     def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
         """Add what was answered to the comparisons. A part of it is held out."""
         held_out = self._rng.random(len(answers)) < self.fit_options.held_out
-        rows = [i for i, answer in enumerate(answers) if answer is not None]
-        given = [answer for answer in answers if answer is not None]
+        given = {i: answer for i, answer in enumerate(answers) if answer is not None}
         new = Comparisons(
-            features=features[rows],
-            preferences=np.array([answer.preference for answer in given], dtype=np.float32),
-            confidences=np.array([answer.confidence for answer in given], dtype=np.float32),
-            held_out=held_out[rows],
+            features=features[list(given)],
+            preferences=np.array([answer.preference for answer in given.values()], dtype=np.float32),
+            confidences=np.array([answer.confidence for answer in given.values()], dtype=np.float32),
+            held_out=held_out[list(given)],
         )
         self.comparisons = new if self.comparisons is None else Comparisons.concatenate([self.comparisons, new])
 
     def _learn(self, logged: NDArray[np.float32], scalars: dict[str, float]) -> Verdict:
         """Fit a head to all comparisons, and publish it if it is no worse than the one before."""
         assert self.comparisons is not None
-        if (obstacle := find_obstacle(self.comparisons, self.fit_options)) is not None:
+        if (obstacle := fitting.find_obstacle(self.comparisons, self.fit_options)) is not None:
             rest = "There is no head yet." if self.head is None else "The old head stays."
             return Verdict(False, f"{obstacle} {rest}")
         own = self.specification
-        new = PreferenceHead(
-            self.comparisons.features.shape[3:],
-            ensemble=own.ensemble,
-            hidden_size=own.hidden_size,
-            fingerprint=self.newest.fingerprint,
-            prompt=own.prompt,
-            seed=self._seed + self.num_sessions,
-        )
-        scalars["loss"] = fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_sessions)
-        scalars["disagreement"] = float(disagreement(new, self.comparisons.features).mean())
+        size = {"ensemble": own.ensemble, "hidden_size": own.hidden_size, "seed": self._seed + self.num_sessions}
+        texts: Any = {"fingerprint": self.newest.fingerprint, "prompt": own.prompt}
+        new = PreferenceHead(self.comparisons.features.shape[3:], **size, **texts)
+        scalars["loss"] = fitting.fit(new, self.comparisons, logged, self.fit_options, self._seed + self.num_sessions)
+        scalars["disagreement"] = float(fitting.disagreement(new, self.comparisons.features).mean())
         verdict = judge(new, self.head, self.comparisons, self.fit_options)
         if verdict.accepted:
             self.newest.replace(new)
@@ -261,16 +246,12 @@ class PreferenceLearner:
             self._write(file)
 
     def _write(self, file: Path | IO[bytes]) -> None:
-        known = {
+        counts = {
             "num_sessions": self.num_sessions,
             "num_questions": self.num_questions,
-            "generator": self._rng.bit_generator.state,
             "version": self.newest.version,
-            "prompt": self.specification.prompt,
-            "segment_length": self.segment_length,
-            "fingerprint": self.newest.fingerprint,
         }
-
+        known = {**counts, "generator": self._rng.bit_generator.state, **self._identity}
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("learner.json", json.dumps(known))
             if self.head is not None:
@@ -280,6 +261,12 @@ class PreferenceLearner:
                     np.savez(member, **self.comparisons.arrays())  # pyright: ignore[reportArgumentType]
             with archive.open("log.npz", "w", force_zip64=True) as member:
                 self.log.save(member)
+
+    @property
+    def _identity(self) -> dict[str, Any]:
+        """What a learner that is loaded must have in common with the one that was saved."""
+        own = {"prompt": self.specification.prompt, "segment_length": self.segment_length}
+        return {**own, "fingerprint": self.newest.fingerprint}
 
     def load(self, file: str | Path | IO[bytes]) -> None:
         """Continue with what `save` wrote. Call this before the environments step: the head makes their rewards.
@@ -300,17 +287,9 @@ class PreferenceLearner:
                         comparisons = Comparisons(**arrays)
             generator = np.random.default_rng()
             generator.bit_generator.state = known["generator"]
-            own = {
-                "prompt": self.specification.prompt,
-                "segment_length": self.segment_length,
-                "fingerprint": self.newest.fingerprint,
-            }
-            for name, value in own.items():
+            for name, value in self._identity.items():
                 if known[name] != value:
                     raise ValueError(f"its {name} is {known[name]!r}, and here it is {value!r}")
-            shape = (2, self.segment_length, *(self._shape or ()))
-            if comparisons is not None and comparisons.features.shape[1:] != shape:
-                raise ValueError(f"its features are of another shape: {comparisons.features.shape}")
             counts = int(known["num_sessions"]), int(known["num_questions"]), int(known["version"])
             self.log.load(log)
         except FileNotFoundError:

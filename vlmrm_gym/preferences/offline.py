@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.preferences import fitting
-from vlmrm_gym.preferences.answers_file import Record
+from vlmrm_gym.preferences.answers import Record
 from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, Verdict
-from vlmrm_gym.preferences.pairs import Pair
-from vlmrm_gym.preferences.segments import agreement, grade_differences
+from vlmrm_gym.preferences.pairs import Pair, agreement, grade_differences
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead

@@ -13,14 +13,11 @@ A2C `DeferredRolloutBuffer`. Training with another buffer raises an error at the
 an episode has been scored. ARS of sb3-contrib has no buffer: it learns from the returns of `evaluate_policy`.
 """
 
-from vlmrm_gym.sb3.callbacks import ScoredReturnCallback
-from vlmrm_gym.sb3.exploration import ActionRepeatNoise
-from vlmrm_gym.sb3.extractors import RunningNormExtractor
-from vlmrm_gym.sb3.make import make_vec_env
-from vlmrm_gym.sb3.preferences import PreferenceCallback
+from vlmrm_gym.sb3.callbacks import PreferenceCallback, ScoredReturnCallback
+from vlmrm_gym.sb3.policy import ActionRepeatNoise, RunningNormExtractor
 from vlmrm_gym.sb3.replay_buffer import DeferredReplayBuffer
 from vlmrm_gym.sb3.rollout_buffer import DeferredRolloutBuffer, RewardHandle
-from vlmrm_gym.sb3.vec_env import VLMVecEnv
+from vlmrm_gym.sb3.vec_env import VLMVecEnv, make_vec_env
 
 __all__ = [
     "ActionRepeatNoise",

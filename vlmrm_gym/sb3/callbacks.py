@@ -1,8 +1,21 @@
-"""Logs the figures of scored episodes."""
+"""Callbacks: the figures of scored episodes, and a reward that is learned from comparisons meanwhile."""
 
 import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+
+from vlmrm_gym.preferences.answers import Schedule, plan_sessions
+from vlmrm_gym.preferences.learner import PreferenceLearner, Session
+from vlmrm_gym.preferences.pictures import write_session
+from vlmrm_gym.sb3.vec_env import VLMVecEnv
+from vlmrm_gym.validation import check_positive_integer
 
 
 class ScoredReturnCallback(BaseCallback):
@@ -30,3 +43,166 @@ class ScoredReturnCallback(BaseCallback):
                 if "success" in episode:
                     self.logger.record_mean("rollout/success_fraction", episode["success"])
         return True
+
+
+class PreferenceCallback(BaseCallback):
+    """Asks a labeler, fits heads, and relabels the replay buffer, between the rollouts of an unmodified algorithm.
+
+    For SAC, TD3, DQN and TQC with `DeferredReplayBuffer`, and PPO and A2C with `DeferredRolloutBuffer`, on environments
+    with `reward=vlmrm_gym.Preference(prompt=...)`. Learning waits for the first head: off-policy algorithms explore
+    until then (their `learning_starts` moves along); for on-policy algorithms the callback itself explores with random
+    actions, which count as steps of the training.
+
+    >>> from stable_baselines3 import DQN
+    >>> import vlmrm_gym
+    >>> from vlmrm_gym.preferences import GroundTruthLabeler
+    >>> from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
+    >>> reward = vlmrm_gym.Preference(prompt="pole vertically upright on top of the cart")
+    >>> envs = make_vec_env("VLMRM/CartPole-v1", num_envs=2, reward=reward, episode_length=50)
+    >>> model = DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=200)
+    >>> callback = PreferenceCallback(GroundTruthLabeler(), every=100, pairs=20, total=40)
+    >>> _ = model.learn(400, callback=callback)
+    >>> callback.learner.num_questions
+    40
+    >>> envs.close()
+
+    Args:
+        labeler: Answers pairs: as for `vlmrm_gym.preferences.labelers.resolve_labeler`.
+        every: Steps, over all environments, from one session to the next.
+        pairs: Pairs of a session, on average.
+        total: Pairs of all sessions.
+        first: Steps before the first session. None: `learning_starts`; for on-policy algorithms `every`. It waits for
+            the first episode to end, too.
+        schedule: How the pairs are divided over the sessions: "constant", or a function from the part of the sessions
+            that is over, 0 to 1, to a relative number; or its "package.module:name".
+        folder: Where a picture of each session's pairs, with their answers, is written. None: none is.
+        progress: Called with a line about a session after each answer; see `ask`.
+        options: Other arguments of `PreferenceLearner`, such as `segment_length`, `sampling`, `fit` and `answers`.
+
+    Attributes:
+        learner: The `PreferenceLearner`; its `save` and `load` are for checkpoints. Made by `bind`, or when training
+            begins.
+        sessions: Those that this has held, oldest first.
+
+    Raises:
+        ValueError: A number is not an integer of at least 1, or the schedule is unknown.
+    """
+
+    learner: PreferenceLearner
+
+    def __init__(
+        self,
+        labeler: Any,
+        *,
+        every: int,
+        pairs: int = 50,
+        total: int = 500,
+        first: int | None = None,
+        schedule: Schedule = "constant",
+        folder: str | Path | None = None,
+        progress: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        for name, value in {"every": every, **({} if first is None else {"first": first})}.items():
+            check_positive_integer(name, value)
+        self._plan = plan_sessions(total, pairs, schedule)
+        self._every, self._first, self._folder = every, first, None if folder is None else Path(folder)
+        self._labeler, self._options = labeler, options
+        self.progress = progress
+        self.sessions: list[Session] = []
+
+    def bind(self, envs: VLMVecEnv) -> None:
+        """Make the learner, before training begins: to `load` what it knew.
+
+        Raises:
+            ValueError, TypeError: As `PreferenceLearner`.
+        """
+        self.learner = PreferenceLearner(envs.envs, self._labeler, **self._options)
+
+    def relabel(self) -> None:
+        """Make the stored rewards anew, if there is a replay buffer: on-policy algorithms have none."""
+        buffer: Any = getattr(self.model, "replay_buffer", None)
+        if buffer is not None:
+            buffer.relabel(self.learner.newest)
+
+    def _init_callback(self) -> None:
+        base = self.training_env.unwrapped
+        if not isinstance(base, VLMVecEnv):
+            raise ValueError(f"`env` must be a VLMVecEnv, such as `make_vec_env` returns. Received {base}.")
+        if not hasattr(self, "learner"):
+            self.bind(base)
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+
+    def _on_training_start(self) -> None:
+        if self._first is None:
+            self._first = max(1, getattr(self.model, "learning_starts", self._every))
+        steps = self.locals["total_timesteps"]
+        if self._first + (len(self._plan) - 1) * self._every > steps:
+            room = max(0, (steps - self._first) // self._every + 1)
+            warnings.warn(
+                f"`every` leaves room for {room} of {len(self._plan)} sessions in {steps:,} steps: not all questions "
+                "will be asked. Pass a lower `every`, or more `pairs`.",
+                stacklevel=2,
+            )
+        if self.learner.head is not None:  # a training that continues: its buffer may have no head yet
+            if not getattr(getattr(self.model, "replay_buffer", None), "is_settled", False):
+                self.relabel()
+        elif isinstance(self.model, OnPolicyAlgorithm):
+            self._explore()
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        self._rollout_start = self.model.num_timesteps
+
+    def _on_rollout_end(self) -> None:
+        """Hold a session if it is time. Off-policy algorithms train next."""
+        if self._is_due():
+            self._hold_session()
+        model = self.model
+        if not isinstance(model, OffPolicyAlgorithm) or self.learner.head is not None:
+            return
+        if model.num_timesteps >= model.learning_starts:  # the next rollout is random, too
+            model.learning_starts = 2 * model.num_timesteps - self._rollout_start
+
+    def _is_due(self) -> bool:
+        done = self.learner.num_sessions
+        assert self._first is not None
+        is_time = self.model.num_timesteps >= self._first + done * self._every
+        return is_time and done < len(self._plan) and len(self.learner.log) > 0
+
+    def _explore(self) -> None:
+        """Act at random until there is a head, and then begin new episodes. The steps count."""
+        model, envs = self.model, self.training_env
+        while self.learner.head is None:
+            while not self._is_due():
+                envs.step(np.array([model.action_space.sample() for _ in range(envs.num_envs)]))
+                model.num_timesteps += envs.num_envs
+            self._hold_session()
+        model._last_obs = envs.reset()  # pyright: ignore[reportAttributeAccessIssue]
+        model._last_episode_starts = np.ones(envs.num_envs, dtype=np.bool_)
+
+    def _hold_session(self) -> None:
+        is_first, planned = self.learner.head is None, len(self._plan)
+        session = self.learner.session(self._plan[self.learner.num_sessions], self.progress)
+        self.sessions.append(session)
+        for name, value in session.scalars.items():
+            self.logger.record(f"preferences/{name}", value)
+        self.logger.log(f"Session {session.number} of {planned}: {session.verdict.reason}")
+        if self._folder is not None:
+            write_session(session, self._folder / f"session_{session.number:03}.png")
+        if self.learner.head is None and session.number >= planned:
+            asked, total = self.learner.num_questions, sum(self._plan)
+            part = f"All {asked}" if asked >= total else f"Only {asked} of {total}"
+            raise RuntimeError(
+                f"{part} questions have been asked, and there is no head to learn with. {session.verdict.reason}"
+            )
+        if session.verdict.accepted:
+            self.relabel()
+            if is_first and self.model.ep_info_buffer:  # episodes before the first head have no return
+                known = [episode for episode in self.model.ep_info_buffer if np.isfinite(episode["r"])]
+                self.model.ep_info_buffer.clear()
+                self.model.ep_info_buffer.extend(known)

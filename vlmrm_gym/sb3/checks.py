@@ -40,20 +40,11 @@ class Callers(NamedTuple):
 
 
 def check_callers(envs: VecEnv, *, deferred: bool, learns: bool = False) -> Callers:
-    """Raise if rewards that have not arrived are being learned from, or summed up by an evaluation.
+    """Raise a ValueError if rewards that have not arrived are being learned from, or summed up by an evaluation.
 
     Training, evaluation and user code call the same methods. Stable-Baselines3 has no hook that tells them apart, so
-    this inspects the call stack.
-
-    Args:
-        envs: The environments, without wrappers.
-        deferred: Whether rewards arrive later than the step, or there is no head yet that makes them.
-        learns: Whether the latter.
-
-    Raises:
-        ValueError: An algorithm trains on the environments, and its buffer does not wait for rewards, or computes its
-            own; it uses n-step returns, or normalises rewards. Or an evaluation gets its returns from a `VecMonitor`
-            that sums up rewards which have not arrived.
+    this inspects the call stack. `deferred`: rewards arrive later than the step, or, if the reward `learns`, there is
+    no head yet that makes them.
     """
     monitored = False
     for name, variables in _callers(envs):
@@ -115,12 +106,10 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferr
         remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or {alternative}"
     else:
         remedy = alternative.capitalize()
-    late = "gives NaN rewards until an episode has been scored"
-    if learns:
-        late = "gives NaN rewards until the reward has its first head"
+    until = "the reward has its first head" if learns else "an episode has been scored"
     raise ValueError(
-        f"`env` {late}, so the buffer of "
-        f"{type(algorithm).__name__} must wait for them. Received a {type(buffer).__name__}. {remedy}"
+        f"`env` gives NaN rewards until {until}, so the buffer of {type(algorithm).__name__} must wait for them. "
+        f"Received a {type(buffer).__name__}. {remedy}"
     )
 
 

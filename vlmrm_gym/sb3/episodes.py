@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 class _Episode:
     steps: int = 0
     scored: int = 0
+    successes: int = 0
     vlm_return: float = 0.0
     task_return: float = 0.0
-    successes: int = 0
     has_success: bool = False
     """Whether the environment reports success."""
     ended: bool = False
@@ -24,7 +24,7 @@ class _Episode:
 
 
 class EpisodeTracker:
-    """Tracks the episodes of one environment, and which of their rewards have arrived."""
+    """The books of one environment, whose rewards may arrive after the episode."""
 
     def __init__(self) -> None:
         self.num_steps = 0
@@ -43,15 +43,7 @@ class EpisodeTracker:
         return sum(episode.steps - episode.scored for episode in self._episodes)
 
     def step(self, task_reward: float, success: bool | None) -> float:
-        """Add a transition.
-
-        Args:
-            task_reward: The environment's own reward.
-            success: Whether the state that it led to is a success; None: not reported.
-
-        Returns:
-            The fraction of the episode's steps that have been successes.
-        """
+        """Add a transition; `success` is None if it is not reported. Returns the fraction of successes so far."""
         self.num_steps += 1
         episode = self._episodes[-1]
         episode.steps += 1
@@ -75,13 +67,9 @@ class EpisodeTracker:
             self._episodes.append(_Episode())
 
     def add_rewards(self, start: int, late: Mapping[str, NDArray[Any]]) -> None:
-        """Add the rewards of the transitions from an index on.
+        """Add the late fields (T, ...) of the transitions from an index on; see `late_fields`.
 
         Those that have their rewards already are left out. Unscored transitions before the index will not get theirs.
-
-        Args:
-            start: The index.
-            late: `vlm_rewards`, float32 (T,), and what belongs to them, (T, ...) each; see `late_fields`.
         """
         self.skip_to(start + len(late["vlm_rewards"]))
         oldest = self.num_steps - self._num_unscored
@@ -108,12 +96,8 @@ class EpisodeTracker:
     def pop_updates(self, seconds: float, *, newest: bool = False) -> dict[str, Any]:
         """Info entries for the rewards that have arrived since the last call; see `vlmrm_gym.infos`.
 
-        At most one episode is reported in each call, without the aborted ones.
-
-        Args:
-            seconds: The time to report as `t` of an episode.
-            newest: Where several episodes could be reported, report the newest only; otherwise the oldest, and the
-                others in the next calls.
+        At most one episode is reported in each call, without the aborted ones: where there are several, the newest
+        only, or the oldest, and the others in the next calls. `seconds` are its `t`.
         """
         info: dict[str, Any] = {}
         if self._new_rewards:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
-from vlmrm_gym.pending import LATE, PendingTransitions, Transition, flatten_field
-from vlmrm_gym.relabeling import FeaturesDtype, RewardColumns
-from vlmrm_gym.rewards.heads import Features, Head, NewestHead
+from vlmrm_gym.rewards.heads import Head, NewestHead
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
+from vlmrm_gym.store import LATE, FeaturesDtype, TransitionStore, flatten_field
 from vlmrm_gym.validation import check_observation_space
 
 
@@ -65,24 +64,21 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         check_observation_space("observation_space", observation_space)
         # Stored as one environment: rewards of different environments arrive at different times.
         super().__init__(buffer_size, observation_space, action_space, device, 1, False, handle_timeout_termination)
-        self._pending = PendingTransitions(n_envs)
-        self._late = RewardColumns(self.buffer_size, "buffer_size", features_dtype)
+        fields = dict[str, NDArray[Any]]()
+        for name in _FIELDS:
+            fields |= {key: column[:, 0] for key, column in flatten_field(name, getattr(self, name)).items()}
+        self._late = TransitionStore(self.buffer_size, "buffer_size", features_dtype, fields=fields, num_envs=n_envs)
         self._env_uid = ""
 
     @property
     def num_pending(self) -> int:
         """Number of transitions that wait for their rewards."""
-        return len(self._pending)
-
-    @property
-    def features(self) -> Features:
-        """Those of the stored transitions, float32 or float16 (size, V, D): a view. Empty without any."""
-        return self._late.columns["features"][: self.size()] if self._late.columns else np.empty((0, 0, 0), np.float32)
+        return self._late.num_pending
 
     def add(
         self,
-        obs: NDArray[Any] | dict[str, NDArray[Any]],
-        next_obs: NDArray[Any] | dict[str, NDArray[Any]],
+        obs: Any,
+        next_obs: Any,
         action: NDArray[Any],
         reward: NDArray[Any],
         done: NDArray[Any],
@@ -101,7 +97,8 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
                 "Make the environments with `vlmrm_gym.sb3.make_vec_env`."
             )
         if infos[0]["vlm_env_uid"] != self._env_uid:
-            self._env_uid, self._pending = infos[0]["vlm_env_uid"], PendingTransitions(len(infos))
+            self._env_uid = infos[0]["vlm_env_uid"]
+            self._late.drop_pending(len(infos))
         step = {
             **flatten_field("observations", obs),
             **flatten_field("next_observations", next_obs),
@@ -109,17 +106,13 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             "dones": done,
             "timeouts": [info.get("TimeLimit.truncated", False) for info in infos],
         }
-        transitions = zip(*(np.array(step[name]) for name in self._storage if name in step), strict=True)
+        transitions = zip(*(np.array(step[name]) for name in self._late.fields if name in step), strict=True)
         for i, (info, transition) in enumerate(zip(infos, transitions, strict=True)):
-            self._pending.add(i, info["vlm_step_index"], transition)
+            self._late.add(i, info["vlm_step_index"], transition)
             self._receive(i, info)
 
     def receive(self, infos: list[dict[str, Any]]) -> None:
-        """Store the transitions whose rewards these infos have, one for each environment, without those of a step.
-
-        Raises:
-            RuntimeError, ValueError: As `add`.
-        """
+        """Store the transitions whose rewards these infos have, one for each environment. Raises as `add`."""
         for i, info in enumerate(infos):
             self._receive(i, info)
 
@@ -128,26 +121,15 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             return
         late = {name: info[name] for name in LATE if name in info}
         self._late.check_fingerprint(info.get("vlm_fingerprint", ""))
-        columns = self._late.arrive(late, f"environment {i}", stored=self.size())
         # A transition may be missing: when a callback ends the training, the last one is not added.
-        self._store(self._pending.pop_rewarded(i, info["vlm_reward_start"], *columns))
+        self._late.receive(i, info["vlm_reward_start"], late)
+        self.pos, self.full = self._late.num_stored % self.buffer_size, self._late.num_stored >= self.buffer_size
 
     def relabel(self, head: Head) -> None:
-        """Make all rewards anew: that of a transition becomes `head(features)` plus its weighted task reward.
+        """Make all rewards anew, as `vlmrm_gym.replay.ReplayBuffer.relabel`, by a head such as `envs.envs.head`.
 
-        See `vlmrm_gym.replay.ReplayBuffer.relabel`. The environments' head is `envs.envs.head` of a `VLMVecEnv`. It is
-        not saved, neither with the model nor with the buffer: after loading call this again, unless it was not called
-        before.
-
-        Args:
-            head: Such as `envs.envs.head`; or a callable from features, float32 (B, V, D) on the CPU, to rewards,
-                float32 (B,). Kept, not copied.
-
-        Raises:
-            RuntimeError: The rewards have no features, or the environments' head has no first version.
-            ValueError: The head is of other features, raises, or returns another shape, NaN or infinity. The stored
-                rewards are as before.
-            TypeError: It cannot be called.
+        The head is not saved, neither with the model nor with the buffer: after loading call this again, unless it was
+        not called before.
         """
         rewards = self._late.relabel(head, self.size())
         self.rewards[: len(rewards), 0] = rewards
@@ -170,20 +152,12 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
     def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
         """Sample transitions with rewards.
 
-        Returns:
-            `ReplayBufferSamples`, or `DictReplayBufferSamples` where observations are dictionaries.
-
         Raises:
             ValueError: `env` normalises rewards.
             RuntimeError: No transition has its reward yet, or `relabel` has to be called first.
         """
         check_normalization(env)
-        self._late.check_settled()
-        if not self.size():
-            raise RuntimeError(
-                f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
-                "an episode ends. Set `learning_starts` to at least one episode of every environment."
-            )
+        self._late.check_sample()
         return super().sample(batch_size, env)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -193,7 +167,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             "observation_space": self.observation_space,
             "action_space": self.action_space,
             "device": self.device,
-            "n_envs": self._pending.num_envs,
+            "n_envs": self._late.num_envs,
             "handle_timeout_termination": self.handle_timeout_termination,
             "features_dtype": self._late.dtype,
         }
@@ -208,7 +182,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         state = {name: np.array(value) for name, value in self._late.state.items()}
         for name, stored in self._storage.items():
             state |= _split(name, stored[: self.size()])
-        pending = [(env_index, step_index, *fields) for env_index, step_index, fields in self._pending]
+        pending = [(env_index, step_index, *fields) for env_index, step_index, fields in self._late.pending()]
         return {
             **state,
             **{name: np.array([row[i] for row in pending]) for i, name in enumerate(self._pending_names)},
@@ -225,64 +199,36 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         """
         pos, full = int(state["pos"]), bool(state["full"])
         used = self.buffer_size if full else pos
-        if not 0 <= pos < self.buffer_size:
-            raise ValueError(f"`state` must have a position below {self.buffer_size}. Received {pos}.")
         self._late.restore(state)
         if "features" in state or "features[0]" in state:
             self._late.allocate(next(_pieces(state, "features")).shape[2:])
         for name, stored in self._storage.items():
-            start = 0
+            count = 0
             for piece in _pieces(state, name):
-                rows = min(len(piece), used - start)
-                if (piece.dtype, piece.shape) != (stored.dtype, (rows, *stored.shape[1:])):
+                if (piece.dtype, piece.shape[1:]) != (stored.dtype, stored.shape[1:]) or count + len(piece) > used:
                     raise ValueError(
                         f"`state` must have {name} of {stored.dtype} {(used, *stored.shape[1:])}. "
-                        f"Received {piece.dtype} {piece.shape} from row {start} on."
+                        f"Received {piece.dtype} {piece.shape} from row {count} on."
                     )
-                stored[start : start + rows] = piece
-                start += rows
-            if start != used:
-                raise ValueError(f"`state` must have {used} rows of {name}. Received {start}.")
+                stored[count : count + len(piece)] = piece
+                count += len(piece)
+            if count != used:
+                raise ValueError(f"`state` must have {used} rows of {name}. Received {count}.")
         self.pos, self.full, self._env_uid = pos, full, str(state["env_uid"])
-        self._pending.clear()
-        num_pending = len(state["pending_env_index"])
-        for name, stored in self._storage.items():
-            values = state.get(f"pending_{name}")
-            if values is not None and (len(values), values[:1].size) != (num_pending, num_pending and stored[0].size):
-                raise ValueError(
-                    f"`state` must have pending {name} like those that are stored. Received {values.shape}."
-                )
+        self._late.num_stored = used + pos * full
+        self._late.drop_pending(self._late.num_envs)
         for env_index, step_index, *fields in zip(*(state[name] for name in self._pending_names), strict=True):
-            self._pending.add(int(env_index), int(step_index), tuple(fields))
+            self._late.add(int(env_index), int(step_index), tuple(fields))
 
     @property
     def _storage(self) -> dict[str, NDArray[Any]]:
-        """All columns, those of features after the others: as `PendingTransitions` gives the fields."""
-        return self._own_storage | {name: column[:, None] for name, column in self._late.columns.items()}
-
-    @property
-    def _own_storage(self) -> dict[str, NDArray[Any]]:
-        """The arrays of Stable-Baselines3's buffer by name; entries of dictionaries as "field.key"."""
-        storage: dict[str, NDArray[Any]] = {}
-        for name in _FIELDS:
-            storage |= flatten_field(name, getattr(self, name))
-        return storage
+        """All columns as Stable-Baselines3 has them, (capacity, 1, ...), those of features after the others."""
+        return {name: column[:, None] for name, column in self._late.all_columns.items()}
 
     @property
     def _pending_names(self) -> list[str]:
         """Keys of `state_dict` for pending transitions: environment, step index and fields."""
-        return [f"pending_{name}" for name in ("env_index", "step_index", *self._own_storage) if name != "rewards"]
-
-    def _store(self, transitions: list[Transition]) -> None:
-        """Store transitions with rewards, oldest first."""
-        if not transitions:
-            return
-        newest = transitions[-self.buffer_size :]
-        i = (self.pos + np.arange(len(newest))) % self.buffer_size
-        for stored, values in zip(self._storage.values(), zip(*newest, strict=True), strict=True):
-            stored[i, 0] = np.array(values).reshape(len(newest), *stored.shape[2:])
-        self.full = self.full or self.pos + len(newest) >= self.buffer_size
-        self.pos = (self.pos + len(newest)) % self.buffer_size
+        return [f"pending_{name}" for name in ("env_index", "step_index", *self._late.fields) if name != "rewards"]
 
 
 def _split(name: str, column: NDArray[Any]) -> dict[str, NDArray[Any]]:
@@ -303,9 +249,7 @@ def _pieces(state: Mapping[str, NDArray[Any]], name: str) -> Iterator[NDArray[An
         number += 1
 
 
-def _rebuild(
-    cls: type[DeferredReplayBuffer], arguments: Mapping[str, Any], state: Mapping[str, NDArray[Any]]
-) -> DeferredReplayBuffer:
+def _rebuild(cls: type[DeferredReplayBuffer], arguments: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
     """The buffer that was pickled."""
     buffer = cls(**arguments)
     buffer.load_state_dict(state)
@@ -322,4 +266,4 @@ DeferredReplayBuffer.for_dictionaries = DeferredDictReplayBuffer
 PIECE_BYTES = 2**26
 """Size of the entries of `state_dict`."""
 _FIELDS = ("observations", "next_observations", "actions", "dones", "timeouts", "rewards")
-"""Attributes of the buffer with the fields of transitions; rewards last, as `PendingTransitions` appends them."""
+"""Attributes of the buffer with the fields of transitions; rewards last, as of a `TransitionStore`."""

@@ -79,15 +79,7 @@ class DeferredRolloutBuffer(DeferredBuffer, RolloutBuffer):
         if self._envs is not None:
             self._envs.begin_rollout(self.buffer_size)
 
-    def add(
-        self,
-        obs: Any,
-        action: NDArray[Any],
-        reward: NDArray[Any],
-        episode_start: NDArray[Any],
-        value: torch.Tensor,
-        log_prob: torch.Tensor,
-    ) -> None:
+    def add(self, obs: Any, action: NDArray[Any], reward: NDArray[Any], *args: Any, **kwargs: Any) -> None:
         """Add a step, whose rewards are filled in later.
 
         Raises:
@@ -104,7 +96,7 @@ class DeferredRolloutBuffer(DeferredBuffer, RolloutBuffer):
                 "others: after `set_env`, make a new algorithm, or `load` this one with another RewardHandle. Or "
                 "something else stepped them during the rollout: give EvalCallback environments of its own."
             )
-        super().add(obs, action, reward, episode_start, value, log_prob)
+        super().add(obs, action, reward, *args, **kwargs)
 
     def compute_returns_and_advantage(self, last_values: torch.Tensor, dones: NDArray[Any]) -> None:
         """Wait for the rewards of the rollout, then compute returns and advantages."""

@@ -1,4 +1,4 @@
-"""A VecEnv of Stable-Baselines3 around a scored vector environment."""
+"""A VecEnv of Stable-Baselines3 around a scored vector environment, and what makes one of an ID."""
 
 import time
 import uuid
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from vlmrm_gym.pending import late_fields
-from vlmrm_gym.relabeling import find_featured
+from vlmrm_gym.closing import close_on_error
+from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.steps import VectorSteps
-from vlmrm_gym.validation import check_observation_space, check_reward_wrappers
+from vlmrm_gym.store import find_featured, late_fields
+from vlmrm_gym.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
 
 
 class VLMVecEnv(VecEnv):
@@ -99,12 +100,9 @@ class VLMVecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """Step the environments.
+        """Step the environments. Rewards, float32 (num_envs,), are NaN where they arrive later.
 
-        Returns:
-            Observations, an array or a dictionary of arrays; rewards float32 (num_envs,), NaN where they arrive later
-            (0 during a rollout of a `DeferredRolloutBuffer`, which fills them in); ends of episodes, bool (num_envs,);
-            infos.
+        They are 0 during a rollout of a `DeferredRolloutBuffer`, which fills them in.
 
         Raises:
             RuntimeError: The infos of the environments do not have `task_reward`.
@@ -115,12 +113,10 @@ class VLMVecEnv(VecEnv):
         rewards, infos = step.rewards, step.infos
         if "task_reward" not in infos:
             raise RuntimeError(
-                f"`envs` must be a VLMRewardVectorEnv, whose infos have `task_reward`. "
-                f"Received {self.envs}, whose infos do not."
+                f"`envs` must be a VLMRewardVectorEnv, with `task_reward` in infos. Received {self.envs}."
             )
         featured, deferred = find_featured(self.envs), "vlm_rewards" in infos or bool(np.isnan(rewards).any())
-        learns = featured is not None and featured.head.head is None
-        callers = check_callers(self, deferred=deferred, learns=learns)
+        callers = check_callers(self, deferred=deferred, learns=featured is not None and featured.head.head is None)
         if callers.monitored:
             self._warn_of_missing_returns()
         self._skip_lost_steps(infos)
@@ -139,12 +135,9 @@ class VLMVecEnv(VecEnv):
                 if "success" in info:
                     info["is_success"] = success_fraction >= self.success_threshold
         if "vlm_rewards" not in infos:  # scored at every step
-            infos = {
-                **infos,
-                "vlm_rewards": rewards[:, None].astype(np.float32),
-                "_vlm_rewards": np.full(self.num_envs, True),
-                "vlm_reward_start": np.array([tracker.num_steps - 1 for tracker in self._trackers]),
-            }
+            starts = np.array([tracker.num_steps - 1 for tracker in self._trackers])
+            infos = {**infos, "vlm_rewards": rewards[:, None].astype(np.float32), "vlm_reward_start": starts}
+            infos["_vlm_rewards"] = np.full(self.num_envs, True)
         self._add_rewards(infos)
         if callers.evaluated and self._overlap and dones.any():
             self._add_rewards(self.envs.flush())
@@ -173,8 +166,8 @@ class VLMVecEnv(VecEnv):
         rewards = np.array([list(newest)[-count:] for newest in self._newest_rewards], dtype=np.float32).T
         if not np.isfinite(rewards).all():
             raise RuntimeError(
-                "The rewards of the rollout are not finite: the reward has no head yet, or had none in a part of the "
-                "rollout. Set the first one, `envs.envs.head.replace(head)`, before the training."
+                "The rewards of the rollout are not finite: the reward has no head yet, or had none in a part of it. "
+                "Set the first one, `envs.envs.head.replace(head)`, before the training."
             )
         return rewards
 
@@ -198,19 +191,11 @@ class VLMVecEnv(VecEnv):
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Not supported: the environments are one object.
-
-        Raises:
-            NotImplementedError: Always.
-        """
+        """Raise a NotImplementedError: the environments are one object."""
         raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no attributes to set.")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Not supported: the environments are one object.
-
-        Raises:
-            NotImplementedError: Always.
-        """
+        """Raise a NotImplementedError: the environments are one object."""
         raise NotImplementedError("VLMVecEnv steps all environments together: single ones have no methods to call.")
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
@@ -277,3 +262,35 @@ def _select_env(infos: dict[str, Any], i: int) -> dict[str, Any]:
         for name, value in infos.items()
         if not name.startswith(("_", "vlm_")) and (f"_{name}" not in infos or infos[f"_{name}"][i])
     }
+
+
+def make_vec_env(id: str, num_envs: int = 1, *, seed: int | None = None, **kwargs: Any) -> VLMVecEnv:
+    """Make scored environments of any registered ID that renders, for Stable-Baselines3.
+
+    Args:
+        id: Such as "VLMRM/Humanoid-kneel-v0", or "Ant-v5", which needs a `prompt` or a `reward`. "module:ID" imports
+            the module first.
+        num_envs: Number of environments.
+        seed: Seed of the first environment. The others have the following numbers.
+        kwargs: Keyword arguments of `VLMRewardVectorEnv`: `prompt`, `reward`, `num_workers`, `overlap`, ...; also
+            `episode_length`, the steps after which episodes are truncated, instead of the ID's own time limit. For an
+            ID of this package the keyword arguments of its environment class, such as `textured`; for any other ID
+            `env_kwargs`, a mapping of keyword arguments of its environment.
+
+    Raises:
+        gymnasium.error.Error: The ID is unknown.
+        ValueError: The seed is not an integer of at least 0, `autoreset_mode` is passed, or `VLMRewardVectorEnv`
+            rejects a parameter.
+    """
+    if seed is not None:
+        check_integer("seed", seed, minimum=0)
+    if "autoreset_mode" in kwargs:
+        rule = "`autoreset_mode` cannot be chosen: Stable-Baselines3 needs same-step."
+        raise ValueError(f"{rule} Received {short_repr(kwargs['autoreset_mode'])}. Leave it out.")
+    task, envs = find_task(id), make_vector_env(id, num_envs, autoreset_mode="SameStep", **kwargs)
+    with close_on_error([envs]):
+        threshold = None if task is None else task.success_threshold
+        vec_env = VLMVecEnv(envs) if threshold is None else VLMVecEnv(envs, success_threshold=threshold)
+        if seed is not None:
+            vec_env.seed(seed)
+    return vec_env

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.rewards.heads import CombineViews, ViewsHead, apply_head
-from vlmrm_gym.rewards.heads import apply_head
+from vlmrm_gym.rewards.heads import CombineViews, apply_head
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.backends import make_scoring_queue

@@ -11,8 +11,8 @@ import gymnasium as gym
 
 from vlmrm_gym.endpoint.client import read_key
 from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.preferences.answers import plan_sessions
 from vlmrm_gym.preferences.labelers import resolve_labeler
-from vlmrm_gym.preferences.schedules import plan_sessions
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.rollouts.traits import read_traits

@@ -1,12 +1,14 @@
-"""Stored rewards that can be made anew: features, task rewards, and the head that rewards are of.
+"""The transitions of a replay buffer: those that wait for their rewards, and those that have them.
 
-`RewardColumns` is the part of both replay buffers that knows of heads. Needs no RL library.
+Stored rewards can be made anew of features, by another head. Needs no RL library.
 """
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
@@ -15,29 +17,33 @@ from vlmrm_gym.rewards.heads import Head, NewestHead, apply_head, check_fingerpr
 from vlmrm_gym.validation import check_choice
 
 FeaturesDtype = Literal["float32", "float16"]
-
+Transition = tuple[Any, ...]
+"""The fields of a transition: arrays without a batch dimension, and numbers."""
+LATE = ("vlm_rewards", "vlm_scored", "vlm_features", "vlm_task_rewards", "vlm_reward_version")
+"""The entries of infos that belong to transitions of earlier steps, too; see `vlmrm_gym.infos`."""
 _NEEDS_RELABEL = -1
 """Saved in place of a version where the stored rewards are of no version that new environments can have."""
 
 
-class RewardColumns:
-    """The columns of a replay buffer that arrive late: rewards, and what they are made of.
+def late_fields(infos: Mapping[str, Any], i: int) -> dict[str, NDArray[Any]]:
+    """What has arrived of an environment for T of its transitions: the entries in `LATE`, arrays (T, ...)."""
+    found = {name: np.asarray(infos[name][i]) for name in LATE if name in infos}
+    # The version is one number for all rewards that arrive together.
+    return {name: np.full(len(found["vlm_rewards"]), own) if own.ndim == 0 else own for name, own in found.items()}
+
+
+class TransitionStore:
+    """The newest transitions that have rewards, and those of each environment that wait for theirs.
 
     The rule: stored rewards are all of one head, that of the last `relabel`, which makes what is stored and what
     arrives; before the first, they are as they arrive. Rewards that arrive from a newer version of the environments'
-    head stay as they are. Then the buffer is not settled, and `check_settled` raises an error until the next `relabel`.
+    head stay as they are. Then the store is not settled, and `check_sample` raises an error until the next `relabel`.
     Nor is it where rewards are NaN, as there is no head yet, or where it was loaded after a `relabel`: the head is kept
     in memory only, no pickle and no `state` has it.
 
-    Args:
-        capacity: Maximum number of transitions.
-        name: The parameter that is the capacity, for messages.
-        dtype: How features are kept: "float32" or "float16".
-        fingerprint: Of the features, see `RewardModel`; empty if it is not known yet.
-        expected: Whether there will be features; None if it is not known yet.
-
-    Raises:
-        ValueError: `dtype` is another.
+    `name` is the parameter that is the capacity, for messages. `fields` are arrays or tensors (capacity, ...) by name,
+    the rewards last, in the order of the fields of transitions. `expected` says whether there will be features; None:
+    it is not known yet.
     """
 
     def __init__(
@@ -46,17 +52,18 @@ class RewardColumns:
         name: str,
         dtype: FeaturesDtype = "float32",
         *,
+        fields: Mapping[str, Any] | None = None,
+        num_envs: int = 1,
         fingerprint: str = "",
         expected: bool | None = None,
     ) -> None:
         check_choice("features_dtype", dtype, get_args(FeaturesDtype))
-        self._capacity, self._name = capacity, name
+        self.capacity, self._name = capacity, name
         self.dtype: FeaturesDtype = dtype
-        """How features are kept."""
-        self.fingerprint = fingerprint
-        """Of the features."""
-        self.expected = expected
-        """Whether there are features; None if it is not known yet."""
+        self.fields = dict(fields or {})
+        self.num_stored = 0
+        """How many transitions have been stored so far; the newest `capacity` of them are there."""
+        self.fingerprint, self.expected = fingerprint, expected
         self._head: Head | None = None
         self._version: int | None = None
         """Of the environments' head, when the stored rewards were made; None: that of the next rewards to arrive."""
@@ -65,15 +72,64 @@ class RewardColumns:
         self.columns: dict[str, NDArray[Any]] = {}
         """`features`, float32 or float16 (capacity, V, D), and weighted `task_rewards`, float32 (capacity,), in the
         order of `arrive`. Empty without features. The system gives the memory as they fill."""
+        self.drop_pending(num_envs)
+
+    def __len__(self) -> int:
+        """Number of transitions with rewards."""
+        return min(self.num_stored, self.capacity)
+
+    def drop_pending(self, num_envs: int) -> None:
+        """Drop what waits; from now on there are so many environments."""
+        self._pending: list[deque[tuple[int, Transition]]] = [deque() for _ in range(num_envs)]
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+        return len(self._pending)
+
+    @property
+    def num_pending(self) -> int:
+        """Number of transitions that wait for their rewards."""
+        return sum(map(len, self._pending))
+
+    def pending(self) -> Iterator[tuple[int, int, Transition]]:
+        """Environment, step index and fields of what waits: environment by environment, oldest first."""
+        for env_index, waiting in enumerate(self._pending):
+            for step_index, transition in waiting:
+                yield env_index, step_index, transition
+
+    def add(self, env_index: int, step_index: int, transition: Transition) -> None:
+        """Add a transition that waits. Its `vlm_step_index` is higher than those before it. Kept, not copied."""
+        self._pending[env_index].append((step_index, transition))
+
+    def receive(self, env_index: int, start: int, late: Mapping[str, NDArray[Any]]) -> None:
+        """Store the transitions of an environment that these late fields belong to, from an index on.
+
+        Transitions before it are dropped: their rewards will not come any more. Rewards of transitions that were never
+        added are ignored.
+        """
+        arrived = self.arrive(late, f"environment {env_index}", stored=len(self))
+        waiting, rewarded = self._pending[env_index], list[Transition]()
+        while waiting and waiting[0][0] < start + len(arrived[0]):
+            step_index, transition = waiting.popleft()
+            if step_index >= start:
+                rewarded.append((*transition, *(rows[step_index - start] for rows in arrived)))
+        count = len(rewarded)
+        newest = slice(max(0, count - self.capacity), None)
+        rows = (self.num_stored + np.arange(count)[newest]) % self.capacity
+        for column, values in zip(self.all_columns.values(), zip(*rewarded[newest], strict=True), strict=bool(count)):
+            new = np.array(values).reshape(len(rows), *column.shape[1:])
+            column[rows] = new if isinstance(column, np.ndarray) else torch.as_tensor(new).to(column)
+        self.num_stored += count
+
+    @property
+    def all_columns(self) -> dict[str, Any]:
+        """The fields, and the columns of features after them."""
+        return self.fields | self.columns
 
     def allocate(self, shape: tuple[int, ...]) -> None:
-        """Allocate the columns of features, unless they are.
-
-        Args:
-            shape: Of a transition's features, (V, D).
-
-        Raises:
-            ValueError: They are of another shape, or the memory does not suffice for all transitions.
+        """Allocate the columns of features of this shape, (V, D), unless they are, or raise a ValueError: they are of
+        another shape, or the memory does not suffice for all transitions.
         """
         if self.columns:
             if (own := self.columns["features"].shape[1:]) != shape:
@@ -82,34 +138,27 @@ class RewardColumns:
                 )
             return
         self.expected = True
-        needed = self._capacity * int(np.prod(shape)) * np.dtype(self.dtype).itemsize
+        needed = self.capacity * int(np.prod(shape)) * np.dtype(self.dtype).itemsize
         available = available_memory()
         if available is not None and needed > available:
             remedy = f"a lower `{self._name}`"
             if self.dtype == "float32":
                 remedy = f'features_dtype="float16" ({needed / 2e9:.3g} GB), or {remedy}'
             raise ValueError(
-                f"`{self._name}` is too high for the memory: {self._capacity:,} transitions with features of shape "
+                f"`{self._name}` is too high for the memory: {self.capacity:,} transitions with features of shape "
                 f"{shape} in {self.dtype} take {needed / 1e9:.3g} GB. {available / 1e9:.3g} GB are available. "
                 f"Pass {remedy}."
             )
         self.columns = {
-            "features": np.empty((self._capacity, *shape), dtype=self.dtype),
-            "task_rewards": np.empty(self._capacity, dtype=np.float32),
+            "features": np.empty((self.capacity, *shape), dtype=self.dtype),
+            "task_rewards": np.empty(self.capacity, dtype=np.float32),
         }
 
     def arrive(self, late: Mapping[str, NDArray[Any]], of: str, *, stored: int) -> tuple[NDArray[Any], ...]:
         """The late columns of transitions of an environment: rewards; with features, also these and task rewards.
 
-        Args:
-            late: What has arrived of it, see `late_fields`.
-            of: Which environment, for messages.
-            stored: Number of transitions that the buffer has.
-
-        Raises:
-            RuntimeError: Rewards without features are not finite, or come after a `relabel`.
-            ValueError: The features are of another shape than those stored, are too large for their dtype, or come
-                after transitions without. Or the head cannot make rewards of them.
+        A RuntimeError says that rewards without features are not finite, or come after a `relabel`; a ValueError that
+        features are unlike those stored, or that the head cannot make rewards of them.
         """
         rewards = late["vlm_rewards"]
         has_features = "vlm_features" in late
@@ -153,19 +202,9 @@ class RewardColumns:
         self.fingerprint = fingerprint or self.fingerprint
 
     def relabel(self, head: Head, stored: int) -> NDArray[np.float32]:
-        """Make rewards with this head from now on.
+        """Make rewards with this head from now on. Returns those of the first `stored` transitions, float32 (stored,).
 
-        Args:
-            head: See `ReplayBuffer.relabel`.
-            stored: Number of transitions that the buffer has.
-
-        Returns:
-            Those of the stored transitions, float32 (stored,).
-
-        Raises:
-            RuntimeError: There are no features, or `head` is a `NewestHead` without any.
-            ValueError: The head is of other features, or cannot make rewards of them.
-            TypeError: It cannot be called.
+        Raises as `ReplayBuffer.relabel`.
         """
         if self.expected is False or (stored and not self.columns):
             raise _no_features()
@@ -184,26 +223,23 @@ class RewardColumns:
         return rewards
 
     def resume(self, head: NewestHead, rewards: NDArray[np.float32]) -> None:
-        """Make rewards with this head from now on; it made those that are stored.
-
-        Args:
-            head: With a first version.
-            rewards: What is stored.
-
-        Raises:
-            ValueError: The head is of other features, or a stored reward is not finite.
-        """
+        """Make rewards with this head from now on; it made those that are stored, which are passed."""
         check_fingerprint(head, self.fingerprint)
         if not np.isfinite(rewards).all():
             raise ValueError("The stored rewards must be of the head, and finite. Call `relabel`.")
         self._head, self._version, self.is_settled = head.head, head.version, True
 
-    def check_settled(self) -> None:
-        """Raise a RuntimeError unless all stored rewards are of one head."""
+    def check_sample(self) -> None:
+        """Raise a RuntimeError unless there are stored rewards, all of one head."""
         if not self.is_settled:
             raise RuntimeError(
                 "The stored rewards are not all of the newest head: there was none yet, another one has come, or the "
                 "buffer was loaded from a file, which has no head. Call `relabel` with the newest head first."
+            )
+        if not self.num_stored:
+            raise RuntimeError(
+                f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
+                "an episode ends. Set `learning_starts` to at least one episode of every environment."
             )
 
     @property
@@ -216,10 +252,9 @@ class RewardColumns:
         return {"reward_version": version, "fingerprint": self.fingerprint}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue with a `state` that was saved. The columns are restored by the buffer.
+        """Continue with a `state` that was saved, or raise a ValueError: it is of other features.
 
-        Raises:
-            ValueError: It is of other features.
+        The columns are restored by the buffer.
         """
         self.check_fingerprint(str(state["fingerprint"]) if "fingerprint" in state else "")
         version = int(state["reward_version"]) if "reward_version" in state else 0
@@ -232,6 +267,19 @@ def find_featured(envs: Any) -> Any:
     if isinstance(envs, VectorWrapper) and (inner := find_featured(envs.env)) is not None:
         return inner  # wrappers may pass its head on
     return envs if isinstance(getattr(envs, "head", None), NewestHead) else None
+
+
+def flatten_field(name: str, value: Any) -> dict[str, Any]:
+    """`{name: value}`; for a dictionary, one entry "name.key" for each key."""
+    return {f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, Mapping) else {name: value}
+
+
+def unflatten_field(name: str, flat: Mapping[str, Any]) -> Any:
+    """The reverse of `flatten_field`: the value of a field, from the flat entries of several fields."""
+    if name in flat:
+        return flat[name]
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): value for key, value in flat.items() if key.startswith(prefix)}
 
 
 def _no_features() -> RuntimeError:
