@@ -2,15 +2,15 @@
 
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 
 from vlmrm_gym.cli.train import read_settings
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.training.algorithms import ALGORITHMS, accepted_keys
+from vlmrm_gym.training.algorithms import ALGORITHMS, parameters
 from vlmrm_gym.training.checks import complete
-from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config, RewardConfig, RLConfig
+from vlmrm_gym.training.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.training.config_file import ConfigError, flatten, read_config_file, to_yaml
 from vlmrm_gym.training.defaults import with_defaults
 
@@ -89,7 +89,7 @@ def test_the_published_format_is_read_as_it_is(tmp_path):
     assert config.reward.camera is not None
     assert config.reward.camera["lookat"] == [0.0, 0.0, 1.0]
     assert config.rl.algorithm == "SAC"
-    assert config.rl.learning_rate == 3e-4
+    assert config.rl.options["learning_rate"] == 3e-4
     assert config.rl.buffer_size == 1_000_000
     assert config.rl.ent_coef == "auto_0.1"
     assert config.logging.checkpoint_freq == 800
@@ -123,8 +123,7 @@ def test_a_name_is_enough_for_every_task(task):
 def test_defaults_are_keys_that_the_algorithm_accepts(name):
     env_name = "VLMRM/CartPole-v1" if ALGORITHMS[name].discrete else "VLMRM/MountainCarContinuous-v0"
     config = complete(Config(env_name=env_name, rl=RLConfig(algorithm=name)))
-    filled = {key for key, value in asdict(config.rl).items() if value is not None}
-    assert filled - set(NON_ALGORITHM_KEYS) <= accepted_keys(name).keys()
+    assert config.rl.arguments.keys() <= parameters(name).keys()
 
 
 def test_what_is_written_is_read_again(tmp_path):

@@ -16,10 +16,9 @@ from vlmrm_gym.preferences.schedules import plan_sessions
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.rollouts.traits import read_traits
-from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
+from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, find_wrong_arguments
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
-from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.config_file import ConfigError, Key, Problem, constructing, flatten, validate
 from vlmrm_gym.training.defaults import first_session, with_defaults
 from vlmrm_gym.validation import short_repr, truncate
 
@@ -65,12 +64,7 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
 
 
 def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
-    """Find keys that name code to run, except where flags say the same. Imports nothing.
-
-    Args:
-        config: The configuration.
-        flags: What the flags say without a file.
-    """
+    """Find keys that name code to run, except where flags alone say the same. Imports nothing."""
     now, said = flatten(config), flatten(flags)
     for key, is_code in _CODE.items():
         value = now[key]
@@ -88,10 +82,8 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
 
 
 def complete(config: Config) -> Config:
-    """The configuration with defaults filled in, if its environment and the specification of its reward can be made.
-
-    Raises:
-        ConfigError: They cannot; or rewards would not arrive before learning starts.
+    """The configuration with defaults filled in; raises a ConfigError unless its environment and the specification of
+    its reward can be made, and rewards arrive before learning starts.
     """
     if config.env_name is None:
         rule = "is missing. Say which environment; `vlmrm-gym tasks` lists them."
@@ -100,7 +92,7 @@ def complete(config: Config) -> Config:
         rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
         raise ConfigError([Problem.of("track", rule)])
     try:
-        read_traits(config.id, config.env_kwargs)
+        traits = read_traits(config.id, config.env_kwargs)
     except Exception as error:  # as may its module, and its constructor
         near = difflib.get_close_matches(truncate(config.env_name), gym.registry, 1)
         unknown = isinstance(error, gym.error.UnregisteredEnv) and config.env_name not in gym.registry
@@ -114,17 +106,25 @@ def complete(config: Config) -> Config:
             kwargs = {**(config.reward.kwargs or {}), **pinned}
             config = replace(config, reward=replace(config.reward, kwargs=kwargs))
     _check_labeler(config, learns=getattr(specification, "learns", False))
-    if config.task is not None and (wrong := validate({"rl": dict(config.task.training)})[1]):
+    usual = "DQN" if isinstance(traits.action_space, gym.spaces.Discrete) else "SAC"
+    if config.task is not None and (wrong := _find_wrong_defaults({"algorithm": usual, **config.task.training})):
         rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
         raise ConfigError([Problem.of("env_name", rule)])
     with constructing(config, "env_name"):
         config = with_defaults(config)
+    if problems := find_wrong_arguments(config.rl):
+        raise ConfigError(problems)
     if config.reward.name in ("clip", "preference"):
         with constructing(config, "reward.model"):
             parse_model_name(cast(Any, find_specification(config)).model)
     if (problem := _find_wrong_length(config) or _find_wrong_session(config)) is not None:
         raise ConfigError([problem])
     return config
+
+
+def _find_wrong_defaults(training: Mapping[str, Any]) -> list[Problem]:
+    config, wrong = validate({"rl": dict(training)})
+    return wrong or find_wrong_arguments(config.rl)
 
 
 def find_specification(config: Config) -> RewardSpec | None:

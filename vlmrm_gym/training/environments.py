@@ -14,7 +14,7 @@ from vlmrm_gym.registration import (
     make_vector_env,
 )
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.config_file import constructing
 
 
 class TaskRewardVectorEnv(VectorWrapper):

@@ -15,7 +15,7 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.media import videos
 from vlmrm_gym.rollouts.play import Policy
 from vlmrm_gym.sb3 import VLMVecEnv
-from vlmrm_gym.training.algorithms import accepted_keys, algorithm_class, algorithm_options
+from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options, parameters
 from vlmrm_gym.training.checks import complete, find_named_code
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import ConfigError, read_config_file
@@ -46,7 +46,7 @@ def load_policy(config: Config, path: Path) -> BaseAlgorithm:
     config = replace(config, reward=replace(config.reward, name="ground_truth"))  # avoids loading a reward model
     with closing(VLMVecEnv(make_envs(config, config.num_envs), success_threshold=config.success_threshold)) as envs:
         options = algorithm_options(config, envs)
-        if "buffer_size" in accepted_keys(algorithm):
+        if "buffer_size" in parameters(algorithm):
             options["buffer_size"] = 1
         model = algorithm_class(algorithm)(policy_name, envs, **options)
     load_weights(model, path)

@@ -18,7 +18,7 @@ from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.training.config import Config, RewardConfig
-from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.config_file import constructing
 from vlmrm_gym.training.defaults import first_session
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
 

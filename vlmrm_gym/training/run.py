@@ -20,8 +20,7 @@ from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigError, Problem, flatten, read_config, to_yaml
-from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.config_file import ConfigError, Problem, constructing, flatten, read_config, to_yaml
 from vlmrm_gym.training.data_files import load_weights
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.events import event_logger
