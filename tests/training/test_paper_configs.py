@@ -83,7 +83,7 @@ def test_a_file_has_the_papers_model_and_hyperparameters(path):
     assert config.task is not None
     assert (config.reward.model, config.reward.alpha) == ("ViT-bigG-14/laion2b_s39b_b160k", 0.0)
     for key, value in PAPER[env_class(config)].items():
-        assert getattr(config.rl, key) == value, key
+        assert config.rl.values[key] == value, key
     if env_class(config) == "Humanoid":
         assert config.num_envs == 32
         assert config.reward.batch_size is not None

@@ -24,7 +24,7 @@ from vlmrm_gym.training.config_file import ConfigError, to_yaml
 from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.evaluation import evaluate, load_policy
-from vlmrm_gym.training.events import new_event_file
+from vlmrm_gym.training.outputs import new_event_file
 from vlmrm_gym.training.run import resume
 from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
@@ -140,7 +140,7 @@ def test_resuming_restores_correlated_exploration(algorithm, exploration, tmp_pa
         config = small(algorithm, tmp_path, f"{algorithm}-{name}")
         if algorithm == "PPO":
             config = with_defaults(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
-        return replace(config, rl=replace(config.rl, train_freq=7, **exploration))
+        return replace(config, rl=RLConfig.of(config.rl.values | {"train_freq": 7} | exploration))
 
     assert assert_resuming_changes_nothing(configured, monkeypatch, step=200)
 
@@ -406,7 +406,7 @@ def finished(tmp_path_factory):
 
 def test_another_configuration_is_refused(finished):
     config, folder = finished
-    other = replace(config, seed=6, rl=replace(config.rl, gamma=0.5, n_steps=400))
+    other = replace(config, seed=6, rl=RLConfig.of(config.rl.values | {"gamma": 0.5, "n_steps": 400}))
     message = r"another configuration: `seed` is 6, was 5; `rl.gamma` is 0.5, was 0.98\. Start"
     original = folder.config_file.read_text()
     try:
