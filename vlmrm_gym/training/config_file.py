@@ -96,8 +96,8 @@ class ConfigFile:
         for length in range(len(problem.key), min(len(problem.key), 2) - 1, -1):
             if (key := problem.key[:length]) in self.places:
                 line, word = self.places[key]
-                own = rf"`{re.escape('.'.join(key))}(?=[`.])"
-                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message, count=1)
+                own = rf"^`{re.escape('.'.join(key))}(?=[`.])"
+                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message)
                 return replace(problem, line=problem.line or line, message=message)
         return problem
 
