@@ -1,11 +1,14 @@
 """A setting that cannot be used is refused with its key and line, in its constructor's words, before any folder."""
 
 import re
+import time
 
 import pytest
 
 from vlmrm_gym.cli import main
+from vlmrm_gym.cli.train import read_settings
 from vlmrm_gym.training import run
+from vlmrm_gym.training.config_file import ConfigError, read_config_file
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -78,3 +81,62 @@ def test_a_setting_that_cannot_be_used_is_refused(text, problem, tmp_path, capsy
     assert raised.value.code == 2, output
     assert re.search(rf"\n  {problem}", output), output
     assert not (tmp_path / "runs").exists()
+
+
+def write(text, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def bomb(levels):
+    """Lists of nine times the list before: 9 ** levels values when aliases are expanded."""
+    lists = [f"x{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, levels)]
+    return "\n".join(["x0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]", *lists]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (bomb(9) + "tags: *a8", "there may be at most 10,000 values, counted again for each alias of them"),
+        ("rl:\n  policy_kwargs: " + "[" * 5_000, "there may be at most 32 levels of lists and mappings"),
+        ("x: " + "{a: " * 40 + "1" + "}" * 40, "line 1: .* there may be at most 32 levels of lists and mappings"),
+        ("rl: &a\n  policy_kwargs: *a", "there may be at most 32 levels"),  # refers to itself
+        ("a: b\n" * 20_001, r"must have at most 100,000 bytes\. Received 100,005"),
+        ("seed: !!int ''", "this is not valid YAML"),
+        ("- 3", r"a configuration is a mapping of keys to values. Received \[3\]"),
+        ("description: 2020-13-45", "month must be in 1..12"),
+        (bytes(range(256)), "cannot be read: 'utf-8' codec"),
+        ("rl:\n\tn_steps: 3", "line 2: this is not valid YAML"),
+        ("env_name: CartPole-v1\n---\nseed: 3\n", "line 2: this is not valid YAML: but found another document"),
+        ("description: !!python/object/apply:os.getcwd []", "line 1: this is not valid YAML"),
+    ],
+)
+def test_what_is_no_configuration_or_too_large_is_refused_at_once(text, problem, tmp_path):
+    began = time.process_time()
+    with pytest.raises(ConfigError, match=problem) as raised:
+        read_config_file(write(text, tmp_path))
+    assert len(str(raised.value)) < 400
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"tags: [&a {'a' * 9_000}" + ", [*a]" * 4_000 + "]",
+        "seed: " + "9" * 9_000,
+        "0x" + "f" * 9_000 + ": 1",
+        f"rl: {{policy_kwargs: {{{'a' * 9_000}: {'a' * 9_000}}}, n_steps: {'a' * 9_000}, {'b' * 9_000}: 1}}",
+        f"reward: {{name: {'a' * 9_000}}}",
+        "\n".join(f"a{i}: 1" for i in range(4_000)),
+        f"env_name: {'a' * 9_000}",
+    ],
+    ids=range(7),
+)
+def test_messages_are_short_whatever_was_received(text, tmp_path):
+    if not text.startswith("env_name"):
+        text = "env_name: CartPole-v1\n" + text
+    with pytest.raises(ConfigError) as raised:
+        read_settings(write(text, tmp_path), [], trust_code=True)
+    assert max(map(len, str(raised.value).splitlines())) < 1_400
+    assert len(str(raised.value).splitlines()) <= 52
