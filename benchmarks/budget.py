@@ -66,7 +66,7 @@ def buffer_bytes(config: Config) -> int:
     observation, action = np.asarray(env.observation_space.sample()), np.asarray(env.action_space.sample())
     env.close()
     each = 2 * observation.nbytes + action.nbytes + 3 * SINGLE
-    return (config.rl.buffer_size or 1_000_000) * each
+    return (config.rl.options.get("buffer_size", 1_000_000)) * each
 
 
 def main(

@@ -74,7 +74,7 @@ def test_make_vec_scores_whole_episodes():
 def test_defaults_of_its_training_are_those_of_its_record_and_others_of_its_kind_of_actions():
     rl = with_defaults(Config(env_name=ROD)).rl
     assert (rl.algorithm, rl.n_steps, rl.n_envs_per_worker, rl.episode_length) == ("SAC", 40, 2, 10)
-    assert rl.batch_size == 256
+    assert rl.options["batch_size"] == 256
 
 
 def test_it_is_trained_and_evaluated_by_name(tmp_path, capsys):
@@ -185,4 +185,4 @@ def test_a_wrong_record_is_refused():
 def test_an_id_is_found_with_its_module_and_without_its_version():
     assert find_task(f"worlds:{ROD}") is find_task("Worlds/Rod") is REGISTERED[ROD]
     assert make_base_env(REGISTERED[ROD], 3).spec is None
-    assert RLConfig(**REGISTERED[ROD].training).n_steps == 40
+    assert RLConfig.of(REGISTERED[ROD].training).n_steps == 40

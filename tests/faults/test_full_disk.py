@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.media.videos import save_video
-from vlmrm_gym.training.events import TensorBoardWriter
+from vlmrm_gym.training.outputs import TensorBoardWriter
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),

@@ -77,11 +77,6 @@ def refused(run, capsys, command="resume"):
     return output
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Damage
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 def cut(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
@@ -108,20 +103,14 @@ def written(content):
 DAMAGED = [
     # What is damaged, how, and what refuses it: going on with the run, or playing its last or its best policy.
     (POLICY, written(b""), "resume last"),
-    (POLICY, cut, "resume last"),
     (POLICY, one_bit, "resume"),
     (POLICY, remove, "resume last"),
-    (POLICY, a_folder, "resume last"),
     (STATE, cut, "resume"),
     (BUFFER, one_bit, "resume"),
-    (BUFFER, remove, "resume"),
-    (f"{NEWEST}/metrics.csv", one_bit, "resume"),
     (MANIFEST, written(b""), "resume"),
-    (MANIFEST, written(b"[1, 2]"), "resume"),
     (MANIFEST, written(b'{"model.zip": 3}'), "resume"),
     ("best.zip", cut, "best"),
     ("config.yaml", written(b"env_name: ["), "resume best"),
-    ("config.yaml", remove, "resume best"),
     ("config.yaml", a_folder, "resume best"),
 ]
 
@@ -139,9 +128,6 @@ def test_a_damaged_run_is_refused_by_the_file_or_its_folder(name, damage, comman
 
 HARMLESS = {
     "metrics with a broken line": ("metrics.csv", lambda file: file.write_bytes(file.read_bytes() + b"7,8,\xff")),
-    "metrics removed": ("metrics.csv", remove),
-    "metrics of bytes": ("metrics.csv", written(b"\xff\xfe")),
-    "best.json removed": ("best.json", remove),
     "the learning curve removed": ("learning_curve.png", remove),
     "versions that are cut off": ("versions.json", written(b"[{")),
     "an older checkpoint's policy damaged": ("checkpoints/0000000050/model.zip", cut),
@@ -161,19 +147,14 @@ def test_a_run_goes_on_without_what_it_does_not_need(name, damage, run):
 
 
 def test_a_configuration_cannot_redirect_a_run_that_is_resumed(run, tmp_path):
+    """Also through a link to its folder."""
+    (link := tmp_path / "link").symlink_to(run)
     file = run / "config.yaml"
     lines = [line for line in file.read_text().splitlines() if not line.startswith(("base_path", "run_name"))]
     file.write_text("\n".join([*lines, f"base_path: {tmp_path / 'elsewhere'}", "run_name: other"]))
-    resume(run)
+    resume(link)
     assert max(RunFolder(run).checkpoints) == 260
-    assert {path.name for path in tmp_path.iterdir()} == {"run"}
-
-
-def test_a_run_is_resumed_through_a_link_to_its_folder(run, tmp_path):
-    (tmp_path / "link").symlink_to(run)
-    resume(tmp_path / "link")
-    assert max(RunFolder(run).checkpoints) == 260
-    assert (tmp_path / "link").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "link"}
 
 
 def without_write_permission(folder):
@@ -185,11 +166,10 @@ def without_write_permission(folder):
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root writes where nobody may")
-@pytest.mark.parametrize("command", [["train", "--resume"], ["evaluate", "--episodes", "1"]], ids=lambda own: own[0])
-def test_a_run_in_a_read_only_folder_is_one_sentence_and_unchanged(command, run):
+def test_a_run_in_a_read_only_folder_is_one_sentence_and_unchanged(run):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     prefix = without_write_permission(run)
-    program = [*prefix, sys.executable, "-m", "vlmrm_gym.cli", *command, run]
+    program = [*prefix, sys.executable, "-m", "vlmrm_gym.cli", "train", "--resume", run]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120)
     assert done.returncode in (1, 2), done.stderr
     assert "Permission denied" in done.stderr
@@ -197,11 +177,6 @@ def test_a_run_in_a_read_only_folder_is_one_sentence_and_unchanged(command, run)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     for path in (run, *run.rglob("*")):
         path.chmod(path.stat().st_mode | 0o700)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Agents of strangers
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def saved(save, *values, **named):
@@ -243,14 +218,11 @@ def tensors(change):
     return weights(lambda own: {name: change(tensor) for name, tensor in own.items()})
 
 
-COMPRESSED = "entries must not be compressed"
 FORGED = {
     "weights that are not finite": tensors(lambda tensor: tensor * torch.nan),
     "weights of another shape": tensors(lambda tensor: torch.zeros(3)),
     "weights of 10^14 bytes": tensors(lambda tensor: torch.zeros(1, dtype=torch.int8).expand(10**7, 10**7)),
-    "weights that are a list": weights(lambda own: [1]),
-    "a compressed policy": (compress, COMPRESSED),
-    "compressed tensors": (with_entry("policy.pth", compress), COMPRESSED),
+    "a compressed policy": (compress, "entries must not be compressed"),
 }
 
 
@@ -277,7 +249,6 @@ class Payload:
 PICKLED = [
     (POLICY, lambda content, payload: pickle.dumps(payload)),
     (POLICY, lambda content, payload: with_entry("policy.pth", lambda _: torch_file(payload))(content)),
-    (POLICY, lambda content, payload: with_entry("policy.optimizer.pth", lambda _: pickle.dumps(payload))(content)),
     ("best.zip", lambda content, payload: with_entry("policy.pth", lambda _: torch_file(payload))(content)),
 ]
 
@@ -307,10 +278,9 @@ def test_only_tensors_of_a_policy_are_read(run, tmp_path):
     assert not made.exists()
 
 
-@pytest.mark.parametrize("before", ["", "description: "])
-def test_the_configuration_of_a_run_executes_nothing(before, run, tmp_path, capsys):
+def test_the_configuration_of_a_run_executes_nothing(run, tmp_path, capsys):
     made, file = tmp_path / "made", run / "config.yaml"
-    file.write_text(f"{file.read_text()}\n{before}!!python/object/apply:os.mkdir [{made}]")
+    file.write_text(f"{file.read_text()}\ndescription: !!python/object/apply:os.mkdir [{made}]")
     for command in ("resume", "best"):
         assert "problem in" in refused(run, capsys, command)
         assert not made.exists()

@@ -20,20 +20,20 @@ def small(algorithm, tmp_path, run_name="run", **reward):
     """A configuration that trains in a second or two; episodes of 25 steps are several rollouts."""
     env_name = "VLMRM/CartPole-v1" if ALGORITHMS[algorithm].discrete else "VLMRM/MountainCarContinuous-v0"
     on_policy = ALGORITHMS[algorithm].on_policy
-    rl = RLConfig(
-        algorithm=algorithm,
-        n_steps=240,
-        n_envs_per_worker=2,
-        episode_length=25,
-        learning_starts=None if on_policy else 120 if reward.get("overlap") else 60,
-        train_freq=25 if on_policy else 5,
-        gradient_steps=None if algorithm == "A2C" else 2,
-        batch_size=None if algorithm == "A2C" else 10,
-        normalize_observations=algorithm in ("SAC", "DQN", "PPO"),
-        policy_kwargs={"net_arch": [16]},
-        buffer_size=None if on_policy else 1_000,
-        device="cpu",
-    )
+    rl = {
+        "algorithm": algorithm,
+        "n_steps": 240,
+        "n_envs_per_worker": 2,
+        "episode_length": 25,
+        "train_freq": 25 if on_policy else 5,
+        "normalize_observations": algorithm in ("SAC", "DQN", "PPO"),
+        "policy_kwargs": {"net_arch": [16]},
+        "device": "cpu",
+    }
+    if not on_policy:
+        rl |= {"learning_starts": 120 if reward.get("overlap") else 60, "buffer_size": 1_000}
+    if algorithm != "A2C":
+        rl |= {"gradient_steps": 2, "batch_size": 10}
     logging = LoggingConfig(checkpoint_freq=FREQUENCY, video_freq=0, tensorboard_freq=FREQUENCY // 2)
     reward.setdefault("textured", env_name == "VLMRM/CartPole-v1")
     return with_defaults(
@@ -42,7 +42,7 @@ def small(algorithm, tmp_path, run_name="run", **reward):
             base_path=str(tmp_path),
             run_name=run_name,
             seed=5,
-            rl=rl,
+            rl=RLConfig.of(rl),
             reward=RewardConfig(**reward),
             logging=logging,
         )

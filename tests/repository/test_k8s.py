@@ -148,7 +148,7 @@ def test_the_training_has_the_papers_hyperparameters_environments_and_updates(mo
     papers = configured(["train", "configs/humanoid_stand.yaml"], monkeypatch, tmp_path)
     assert ours.num_envs == papers.num_envs == 32
     for name in ("algorithm", "learning_rate", "batch_size", "gamma", "tau", "buffer_size", "policy_kwargs", "n_steps"):
-        assert getattr(ours.rl, name) == getattr(papers.rl, name), name
+        assert ours.rl.values[name] == papers.rl.values[name], name
     assert updates(ours) == updates(papers) == (310_900, 32)
 
 

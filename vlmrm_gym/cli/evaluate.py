@@ -50,16 +50,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def evaluate(command: Evaluate) -> None:
-    """Run the command.
-
-    Raises:
-        RunError: The run's folder, or a setting, cannot be used.
-    """
+    """Run the command; raises a RunError if the run's folder, or a setting, cannot be used."""
     folder = RunFolder.open(command.run)
-    for name, value, least, most in (
-        ("episodes", command.episodes, 1, 1_000_000),
-        ("seed", command.seed, 0, 2**32 - 1),
-    ):
+    limits = ("episodes", command.episodes, 1, 1_000_000), ("seed", command.seed, 0, 2**32 - 1)
+    for name, value, least, most in limits:
         if not least <= value <= most:
             raise RunError(f"`{name}` must be from {least} to {most}. Received {short_repr(value)}.")
     flags = ["--no-track", *_newest_reward(folder)]
@@ -83,9 +77,8 @@ def evaluate(command: Evaluate) -> None:
         table.add_row("success", f"{summary['success']:.0%} of the episodes")
         table.add_row("", f"{summary['success_fraction']:.0%} of the steps")
     for name in returns:
-        table.add_row(
-            name.replace("vlm", "VLM").replace("_", " "), f"{summary[name]:.2f} ± {summary[f'{name}_std']:.2f}"
-        )
+        title = name.replace("vlm", "VLM").replace("_", " ")
+        table.add_row(title, f"{summary[name]:.2f} ± {summary[f'{name}_std']:.2f}")
     PlainConsole().print(table)
     atomic_write_text(folder.path / "evaluation.json", json.dumps(summary, indent=2))
     if command.video:
@@ -94,11 +87,7 @@ def evaluate(command: Evaluate) -> None:
 
 
 def _newest_reward(folder: RunFolder) -> list[str]:
-    """Flags for the newest head, if the run has learned its reward.
-
-    Raises:
-        RunError: It has not learned any yet.
-    """
+    """Flags for the newest head, if the run has learned its reward; raises a RunError if it has none yet."""
     reward = read_config_file(folder.config_file).config.reward
     if reward.labeler is None:
         return []

@@ -26,8 +26,6 @@ Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 """Values of a flag that may be repeated. From Python: also a list, or one value."""
 Numbers = Annotated[tuple[float, ...], tyro.conf.UseAppendAction]
-
-
 YAML = Annotated[
     Any,
     tyro.constructors.PrimitiveConstructorSpec[Any](
@@ -42,11 +40,7 @@ YAML = Annotated[
 
 
 def read_yaml(name: str, given: Any) -> Any:
-    """The value of a flag that is written as YAML.
-
-    Raises:
-        InputError: It is not YAML.
-    """
+    """The value of a flag that is written as YAML; raises an InputError if it is not."""
     try:
         return plain_yaml.read_yaml(given)[1] if isinstance(given, str) else given
     except ValueError as error:
@@ -93,13 +87,9 @@ class RewardFlags(CLIPFields):
             )
 
     def specifications(self, task: Task | None = None) -> dict[str, RewardSpec]:
-        """The rewards by their labels; none without a prompt and a reward.
+        """The rewards by their labels; none without a prompt, also of the task, and a reward.
 
-        Args:
-            task: The task, whose prompt and baseline are used where none is given.
-
-        Raises:
-            InputError: A value cannot be used.
+        Raises an InputError if a value cannot be used.
         """
         for name in ("prompt", "alpha", "model", "reward"):
             check_values(name, getattr(self, name), may_be_empty=True)
@@ -150,10 +140,8 @@ def _label(reward: Any) -> str:
 def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, Any]:
     """The mapping form of a reward in a JSON file, see `vlmrm_gym.rewards.to_mapping`.
 
-    The head of a `Preference` is a file relative to the folder of this one.
-
-    Raises:
-        InputError: The file cannot be read; or it names code, and is not trusted.
+    The head of a `Preference` is a file relative to the folder of this one. Raises an InputError if the file cannot be
+    read; or names code or a server, and is not trusted.
     """
     try:
         values = read_json(path)
@@ -162,38 +150,23 @@ def read_specification(path: Path, *, trust_code: bool = False) -> Mapping[str, 
     if not isinstance(values, dict) or not isinstance(values.get("kind"), str):
         rule = 'must have a mapping such as {"kind": "clip", "prompt": "a pole"}'
         raise InputError(f"`reward`: {path} {rule}. Received {short_repr(values)}.")
-    if not trust_code and names_code(values.get("kind"), values):
-        raise InputError(
-            f"`reward`: {path} names code that would be run. Received {short_repr(values)}. If you trust it, pass "
-            "--trust-code."
-        )
-    if not trust_code and names_server(values.get("kind"), values):
-        raise InputError(
-            f"`reward`: {path} names {SERVER}. Received {short_repr(values)}. If you trust it, pass --trust-code."
-        )
+    for names, what in ((names_code, "code that would be run"), (names_server, SERVER)):
+        if not trust_code and names(values.get("kind"), values):
+            rule = f"names {what}. Received {short_repr(values)}. If you trust it, pass --trust-code."
+            raise InputError(f"`reward`: {path} {rule}")
     if values.get("kind") == "preference" and isinstance(values.get("head"), str):
         values["head"] = str(path.parent / values["head"])
     return values
 
 
 def load_rewards(specs: Iterable[RewardSpec], device: str) -> SeveralRewards:
-    """Load the models of rewards, and print what they warn of, once.
-
-    Raises:
-        InputError: A model cannot be loaded, or a text is too long.
-    """
+    """Load the models of rewards, and print what they warn of, once; raises an InputError if one cannot be loaded."""
     with as_input_error(DependencyNotInstalled, OSError, RuntimeError, TypeError), said_warnings():
         return SeveralRewards(list(specs), device)
 
 
 def parse(command: type[Command], name: str, arguments: Sequence[str]) -> Command:
-    """The settings of a command; ends the program after a usage error or --help.
-
-    Args:
-        command: Its flags, a dataclass.
-        name: Its name.
-        arguments: What follows the name.
-    """
+    """The settings of a command of this name, a dataclass; ends the program after a usage error or --help."""
     about = inspect.cleandoc(command.__doc__ or "")
     if issubclass(command, RewardFlags):
         about += f"\n\nKinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
@@ -207,46 +180,19 @@ def describe_kinds() -> list[str]:
 
 
 def spread(arguments: Sequence[str], command: type[Any]) -> list[str]:
-    """Arguments in which a flag of several values is repeated, once for each: what tyro reads without ambiguity.
-
-    The ID or file of a command comes first. If it does not, it is the last of several words after such a flag, other
-    than a number: `--alpha 0 0.5 ID` and `--camera front-side ID` are understood.
-
-    Args:
-        arguments: What follows the name of the command.
-        command: Its flags, a dataclass.
-    """
+    """Arguments in which a flag of several values is repeated, once for each: what tyro reads without ambiguity."""
     hints = get_type_hints(command, include_extras=True)
-    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
-    several = {name for name, own in marks.items() if tyro.conf.UseAppendAction in own}
-    switches = {name for name, hint in hints.items() if hint is bool}
-    needs_one = "env" not in [_flag(word) for word in arguments]
-    room = 0
-    free: list[str] = []
-    flags: list[tuple[str, list[str]]] = []
+    several = {name for name, hint in hints.items() if tyro.conf.UseAppendAction in getattr(hint, "__metadata__", ())}
+    spelled: list[str] = []
+    flag = ""
     for word in arguments:
-        if (flag := _flag(word)) is not None:
-            flags.append((word, []))
-            room = len(arguments) if flag in several else 1
-            if "=" in word or flag.removeprefix("no_") in switches:
-                room = 0
-        elif flags and len(flags[-1][1]) < room:
-            flags[-1][1].append(word)
+        if found := re.match(r"--?([A-Za-z][\w-]*)", word):  # and not a negative number
+            flag = word if found[1].replace("-", "_") in several and "=" not in word else ""
+            spelled.append(word)
+        elif flag:
+            if spelled[-1] == flag:
+                spelled.pop()
+            spelled.append(f"{flag}={word}")
         else:
-            free.append(word)
-    if needs_one and not free:
-        ends = [words for _, words in flags if len(words) > 1 and not re.fullmatch(r"[-+.\de]+", words[-1])]
-        free = [ends[-1].pop()] if ends else []
-    spelled = free
-    for flag, words in flags:
-        if _flag(flag) in several and words:
-            spelled += [f"{flag}={word}" for word in words]
-        else:
-            spelled += [flag, *words]
+            spelled.append(word)
     return spelled
-
-
-def _flag(word: str) -> str | None:
-    """The name of a flag; None for other words, such as negative numbers."""
-    found = re.match(r"--?([A-Za-z][\w-]*)", word)
-    return None if found is None else found[1].replace("-", "_")

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,9 +14,20 @@ import tyro
 from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.terminal import say
+from vlmrm_gym.training.algorithms import find_wrong_arguments
+from vlmrm_gym.training.aliases import ALIASES, SHORT
 from vlmrm_gym.training.checks import check_key, complete, find_named_code
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigError, ConfigFile, Problem, as_values, read_config_file, validate
+from vlmrm_gym.training.config_file import (
+    ConfigError,
+    ConfigFile,
+    Problem,
+    as_values,
+    names_of,
+    read_config_file,
+    validate,
+)
+from vlmrm_gym.training.config_types import read_flag
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
@@ -34,7 +45,8 @@ class Train:
         vlmrm-gym train --resume runs/CartPole-v1__DQN__0__1700000000
 
     --prompt, --baseline, --alpha, --model, --camera and --labeler are short for --reward.prompt and so on, --reward for
-    --reward.name, and --reward-kwargs for --reward.kwargs.
+    --reward.name, and --reward-kwargs for --reward.kwargs. Any parameter of the algorithm is a flag, whose value is
+    YAML: --rl.learning-rate 3e-4, --rl.policy-kwargs "{net_arch: [64, 64]}".
 
     Ctrl-C ends the training with a checkpoint, when the episodes have ended. After Ctrl-C, a crash or a reboot,
     --resume continues from the newest checkpoint as if nothing had happened.
@@ -59,17 +71,11 @@ def main(arguments: Sequence[str]) -> None:
     """Run the command."""
     spelled = id_as_flag(arguments)
     kinds = f"Kinds of --reward, with their --reward-kwargs: {', '.join(describe_kinds())}."
-    about = f"{inspect.cleandoc(Train.__doc__ or '')}\n\n{kinds}"
-    train(tyro.cli(Train, args=spelled, prog="vlmrm-gym train", description=about), spelled)
+    train(_read_flags(spelled, Config(), f"{inspect.cleandoc(Train.__doc__ or '')}\n\n{kinds}"), spelled)
 
 
 def train(command: Train, arguments: list[str]) -> None:
-    """Run the command.
-
-    Raises:
-        ConfigError: A setting cannot be used.
-        RunError: The run's folder cannot be used.
-    """
+    """Run the command; raises a ConfigError or RunError if a setting or the run's folder cannot be used."""
     resumed = None if command.resume is None else RunFolder.open(command.resume)
     source = command.config or (resumed.config_file if resumed else None)
     config, file = read_settings(source, arguments, trust_code=command.trust_code)
@@ -102,9 +108,9 @@ def train(command: Train, arguments: list[str]) -> None:
     say(f"Done: {folder.path}. To evaluate it: vlmrm-gym evaluate {folder.path}")
 
 
-def configure(source: Path | None, arguments: list[str], *, trust_code: bool = False) -> Config:
+def configure(source: Path | None, arguments: list[str]) -> Config:
     """The configuration of a file and flags; see `read_settings`."""
-    return read_settings(source, arguments, trust_code=trust_code)[0]
+    return read_settings(source, arguments, trust_code=False)[0]
 
 
 def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool) -> tuple[Config, ConfigFile]:
@@ -119,21 +125,39 @@ def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool
         ConfigError: A setting cannot be used. Unknown keys, types and ranges are reported all at once.
     """
     file = ConfigFile() if source is None else read_config_file(source)
-    settings = _read_flags(arguments, file.config)
+    settings = _read_flags(arguments, file.config).settings
     file = file.overridden(settings)
     with file.locating():
         config, wrong = validate(_with_specification(as_values(settings)))
         _use_cache(config)  # before anything imports Hugging Face's libraries
         problems = [*file.problems, *wrong]
+        if algorithm := config.rl.algorithm or (config.task and config.task.training.get("algorithm")):
+            problems += find_wrong_arguments(replace(config.rl, algorithm=algorithm))
         if not trust_code:
-            problems += find_named_code(config, _read_flags(arguments, Config()))
+            problems += find_named_code(config, _read_flags(arguments, Config()).settings)
         if problems:
             raise ConfigError(problems)
         return complete(config), file
 
 
-def _read_flags(arguments: list[str], default: Config) -> Config:
-    return tyro.cli(Train, args=arguments, default=Train(settings=default), prog="vlmrm-gym train").settings
+def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> Train:
+    """The command, with settings over those of `default`: flags of the algorithm's parameters are read here, others by
+    tyro.
+    """
+    words, options, waiting = [], dict(default.rl.options), [*arguments]
+    while waiting:
+        word = waiting.pop(0)
+        flag, equals, value = word.partition("=")
+        section, _, name = flag.removeprefix("--").replace("-", "_").rpartition(".")
+        if flag.startswith("--rl.") and name.removeprefix("no_") not in names_of(("rl",)):
+            is_alone = not waiting or waiting[0].startswith("--")
+            options[name] = read_flag(value if equals else "true" if is_alone else waiting.pop(0))
+        elif (known := SHORT.get(name) if not section else ALIASES.get(name)) and flag.startswith("--"):
+            words.append(f"--{known if not section else f'{section}.{known}'}{equals}{value}")
+        else:
+            words.append(word)
+    default = replace(default, rl=replace(default.rl, options=options))
+    return tyro.cli(Train, args=words, default=Train(settings=default), prog="vlmrm-gym train", description=about)
 
 
 def _with_specification(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The algorithms that a configuration can name, and their arguments."""
 
+import difflib
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -9,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.spaces import flatdim
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from vlmrm_gym.training.config import NON_ALGORITHM_KEYS, Config, RLConfig
-from vlmrm_gym.validation import short_repr
+from vlmrm_gym.training.config import Config, RLConfig
+from vlmrm_gym.training.config_file import Problem, describe, names_of
+from vlmrm_gym.validation import is_number, short_repr, truncate
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -45,7 +49,10 @@ ALGORITHMS: Mapping[str, Algorithm] = {
 
 _ON_POLICY_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}
 """Keys of `rl`, and their names in on-policy algorithms."""
-
+_NOT_SETTINGS = ("policy", "env", "seed", "device", "n_steps", "tensorboard_log", "monitor_wrapper")
+"""Parameters of algorithms that this package sets; and `n_steps`, which is the length of the training here."""
+_MOST = 10**9
+"""Largest number that is passed on: more than memory holds."""
 _NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise", "ActionRepeatNoise")
 
 
@@ -55,51 +62,70 @@ def algorithm_class(name: str) -> "type[BaseAlgorithm]":
 
 
 @cache
-def accepted_keys(name: str) -> Mapping[str, Any]:
-    """The keys of `rl` that an algorithm accepts, and its own defaults."""
-    defaults = {key: one.default for key, one in inspect.signature(algorithm_class(name)).parameters.items()}
+def parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    """The keys of `rl` that are keyword arguments of an algorithm."""
+    own = dict(inspect.signature(algorithm_class(name)).parameters)
     if ALGORITHMS[name].on_policy:
-        defaults |= {key: defaults[called] for key, called in _ON_POLICY_NAMES.items() if called in defaults}
-    return {key: default for key, default in defaults.items() if key != "n_steps"}
+        own |= {key: own.pop(called) for key, called in _ON_POLICY_NAMES.items() if called in own}
+    ours = re.compile(rf"_.*|.*_buffer_(class|kwargs)|{'|'.join(_NOT_SETTINGS)}")
+    return {key: one for key, one in own.items() if not ours.fullmatch(key)}
 
 
 def find_setting(rl: RLConfig, key: str) -> Any:
-    """The value of a key of `rl`, else the algorithm's own default; None if it has no such parameter."""
+    """The value of a keyword argument, else the algorithm's own default; None if it has no such parameter."""
     assert rl.algorithm is not None
-    value = getattr(rl, key)
-    return accepted_keys(rl.algorithm).get(key) if value is None else value
+    default = parameters(rl.algorithm).get(key)
+    return rl.arguments.get(key, None if default is None else default.default)
+
+
+def find_wrong_arguments(rl: RLConfig) -> list[Problem]:
+    """Keyword arguments that the algorithm does not have, or that are not of the type that it declares."""
+    assert rl.algorithm is not None
+    known, problems = parameters(rl.algorithm), []
+    for key, value in rl.arguments.items():
+        rule = None
+        if key not in known:
+            near = difflib.get_close_matches(truncate(key), [*names_of(("rl",)), *known], 1, cutoff=0.7)
+            meant = f"Did you mean `rl.{near[0]}`?" if near and near[0] != key else f"It has {', '.join(known)}."
+            rule = f"is not a parameter of {rl.algorithm}. {meant}"
+        elif is_number(value) and abs(value) > _MOST:
+            rule = f"must be from -10^9 to 10^9. Received {short_repr(value)}."
+        elif key != "action_noise":  # which `_make_noise` makes of a mapping
+            try:
+                _convert(known[key], value)
+            except ValidationError as error:
+                rule = describe(error.errors()[0])
+        problems += [] if rule is None else [Problem.of(f"rl.{key}", rule)]
+    return problems
+
+
+def _convert(parameter: inspect.Parameter, value: Any) -> Any:
+    """A value of YAML as the type that a parameter declares, such as a list as a tuple."""
+    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    return TypeAdapter(parameter.annotation, config=config).validate_python(value)
 
 
 def algorithm_options(config: Config, envs: "VLMVecEnv", num_timesteps: int = 0) -> dict[str, Any]:
-    """Keyword arguments of the algorithm's class: all that is given, also what the class refuses.
+    """Keyword arguments of the algorithm's class, after `num_timesteps` steps over all environments.
 
-    Args:
-        config: With defaults filled in.
-        envs: The environments to train in.
-        num_timesteps: Steps, over all environments, that the training has made already.
-
-    Raises:
-        ValueError, TypeError: A value cannot be used, which Stable-Baselines3 would not say, or only later.
+    Raises a ValueError or TypeError for values of which Stable-Baselines3 would not say that they learn nothing.
     """
     from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, RewardHandle, RunningNormExtractor
 
     rl = config.rl
     assert rl.algorithm is not None
-    on_policy = ALGORITHMS[rl.algorithm].on_policy
-    given = {key: value for key, value in vars(rl).items() if key not in NON_ALGORITHM_KEYS and value is not None}
-    if (steps := given.get("gradient_steps")) == 0 or (on_policy and steps == -1):
+    on_policy, known = ALGORITHMS[rl.algorithm].on_policy, parameters(rl.algorithm)
+    if (steps := rl.gradient_steps) == 0 or (on_policy and steps == -1):
         raise ValueError(f"`gradient_steps` must be at least 1 for {rl.algorithm}. Received {steps}.")
-    if isinstance(rl.ent_coef, str) and (on_policy or not rl.ent_coef.startswith("auto")):
-        rule = f"must be a number{'' if on_policy else ', auto or auto_0.1,'} for {rl.algorithm}"
-        raise ValueError(f"`ent_coef` {rule}. Received {short_repr(rl.ent_coef)}.")
-    options = {_ON_POLICY_NAMES.get(key, key) if on_policy else key: value for key, value in given.items()}
+    options = {key: _convert(known[key], value) for key, value in rl.arguments.items() if key != "action_noise"}
+    options = {_ON_POLICY_NAMES.get(key, key) if on_policy else key: value for key, value in options.items()}
     options["device"] = rl.device
-    options["policy_kwargs"] = dict(rl.policy_kwargs or {})  # a copy: algorithms add to it
+    options["policy_kwargs"] = dict(options.get("policy_kwargs") or {})  # a copy: algorithms add to it
     if rl.normalize_observations:
         options["policy_kwargs"].setdefault("features_extractor_class", RunningNormExtractor)
-    if "action_noise" in options:
+    if rl.action_noise is not None:
         warm_up = max(0, (rl.learning_starts or 0) - num_timesteps) // config.num_envs
-        options["action_noise"] = _make_noise(options["action_noise"], flatdim(envs.action_space), warm_up)
+        options["action_noise"] = _make_noise(rl.action_noise, flatdim(envs.action_space), warm_up)
     if not on_policy:
         options["replay_buffer_class"] = DeferredReplayBuffer
     elif config.reward.name != "ground_truth":
@@ -109,11 +135,7 @@ def algorithm_options(config: Config, envs: "VLMVecEnv", num_timesteps: int = 0)
 
 
 def _make_noise(settings: Mapping[str, Any], size: int, warm_up: int) -> "ActionNoise":
-    """Make an action noise, of which Stable-Baselines3's check nothing.
-
-    Raises:
-        ValueError, TypeError: It is of no known kind, lacks a parameter, or draws no finite numbers.
-    """
+    """Make an action noise, of which Stable-Baselines3's check nothing."""
     from stable_baselines3.common import noise
 
     from vlmrm_gym.sb3 import ActionRepeatNoise

@@ -23,14 +23,9 @@ REMOVED: Mapping[str, str] = {
 }
 """Keys of configurations that have been taken out, and what their error says."""
 
-FLAGS: Mapping[str, tuple[str, ...]] = {
-    "prompt": ("--prompt", "--reward.target-prompts"),
-    "baseline": ("--baseline", "--reward.baseline-prompts"),
-    "alpha": ("--alpha",),
-    "model": ("--model", "--reward.pretrained-model"),
-    "camera": ("--camera", "--reward.camera-config"),
-    "name": ("--reward",),
-    "kwargs": ("--reward-kwargs",),
-    "labeler": ("--labeler",),
+SHORT: Mapping[str, str] = {
+    **{name: f"reward.{name}" for name in ("prompt", "baseline", "alpha", "model", "camera", "labeler")},
+    "reward": "reward.name",
+    "reward_kwargs": "reward.kwargs",
 }
-"""Other flags of keys of `reward`: the same words, and short ones."""
+"""Short flags, and the keys that they stand for."""

@@ -24,8 +24,7 @@ from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.evaluation import record_video
 from vlmrm_gym.training.preferences import Learning
-from vlmrm_gym.training.progress import Progress
-from vlmrm_gym.training.resumable import ResumableVecEnv, counters, preserve_rng, restart
+from vlmrm_gym.training.resumable import Progress, ResumableVecEnv, counters, preserve_rng, restart
 from vlmrm_gym.training.run_folder import CHECKPOINTED, METRICS, RunFolder
 from vlmrm_gym.training.signals import Interrupted, SignalGuard
 from vlmrm_gym.validation import is_number
@@ -57,7 +56,6 @@ class RunCallback(BaseCallback):
         self._is_resumed = progress is not None
         self._due_at: int | None = None
         """The step at which a checkpoint became due that is not taken yet."""
-        assert config.rl.n_steps is not None
         self._bar = tqdm(total=config.rl.n_steps, initial=self.progress.step, unit="step", smoothing=0.05)
         if learning is not None:
             learning.callback.progress = self._bar.set_postfix_str
@@ -96,8 +94,7 @@ class RunCallback(BaseCallback):
     @property
     def _episodes_steps(self) -> int:
         """Steps of an episode of each environment."""
-        assert self.config.rl.episode_length is not None
-        return 0 if self.envs.overlaps else self.config.rl.episode_length * self.envs.num_envs
+        return 0 if self.envs.overlaps else (self.config.rl.episode_length or 0) * self.envs.num_envs
 
     def _restart(self) -> None:
         """Begin all that is random anew, and log the episodes that were waited for."""

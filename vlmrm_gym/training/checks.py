@@ -16,23 +16,14 @@ from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.rollouts.traits import read_traits
-from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
+from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, find_wrong_arguments
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigError, Key, Problem, flatten, validate
-from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.config_file import ConfigError, Key, Problem, constructing, flatten, validate
 from vlmrm_gym.training.defaults import first_session, with_defaults
 from vlmrm_gym.validation import short_repr, truncate
 
-_RAY_RESOURCES = (
-    "num_cpus",
-    "num_gpus",
-    "memory",
-    "object_store_memory",
-    "resources",
-    "accelerator_type",
-    "label_selector",
-    "scheduling_strategy",
-)
+_RAY_RESOURCES = ("num_cpus", "num_gpus", "memory", "object_store_memory", "resources", "accelerator_type")
+_RAY_RESOURCES += ("label_selector", "scheduling_strategy")
 """Options of Ray actors that say where they run. Others may name code, as `runtime_env` does."""
 
 
@@ -65,12 +56,7 @@ _CODE: Mapping[Key, Callable[[Any], bool]] = {
 
 
 def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
-    """Find keys that name code to run, except where flags say the same. Imports nothing.
-
-    Args:
-        config: The configuration.
-        flags: What the flags say without a file.
-    """
+    """Find keys that name code to run, except where flags alone say the same. Imports nothing."""
     now, said = flatten(config), flatten(flags)
     for key, is_code in _CODE.items():
         value = now[key]
@@ -88,10 +74,8 @@ def find_named_code(config: Config, flags: Config) -> Iterator[Problem]:
 
 
 def complete(config: Config) -> Config:
-    """The configuration with defaults filled in, if its environment and the specification of its reward can be made.
-
-    Raises:
-        ConfigError: They cannot; or rewards would not arrive before learning starts.
+    """The configuration with defaults filled in; raises a ConfigError unless its environment and the specification of
+    its reward can be made, and rewards arrive before learning starts.
     """
     if config.env_name is None:
         rule = "is missing. Say which environment; `vlmrm-gym tasks` lists them."
@@ -100,7 +84,7 @@ def complete(config: Config) -> Config:
         rule = "needs Weights and Biases: `pip install 'vlmrm-gym[track]'`, or leave it out."
         raise ConfigError([Problem.of("track", rule)])
     try:
-        read_traits(config.id, config.env_kwargs)
+        traits = read_traits(config.id, config.env_kwargs)
     except Exception as error:  # as may its module, and its constructor
         near = difflib.get_close_matches(truncate(config.env_name), gym.registry, 1)
         unknown = isinstance(error, gym.error.UnregisteredEnv) and config.env_name not in gym.registry
@@ -109,16 +93,21 @@ def complete(config: Config) -> Config:
         received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
-        specification = find_specification(config)
+        specification: Any = find_specification(config)
         if pinned := getattr(specification, "pinned", None):
             kwargs = {**(config.reward.kwargs or {}), **pinned}
             config = replace(config, reward=replace(config.reward, kwargs=kwargs))
     _check_labeler(config, learns=getattr(specification, "learns", False))
-    if config.task is not None and (wrong := validate({"rl": dict(config.task.training)})[1]):
-        rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
-        raise ConfigError([Problem.of("env_name", rule)])
+    usual = "DQN" if isinstance(traits.action_space, gym.spaces.Discrete) else "SAC"
+    if config.task is not None:
+        training, wrong = validate({"rl": {"algorithm": usual, **config.task.training}})
+        if wrong := wrong or find_wrong_arguments(training.rl):
+            rule = f"has a record whose `training` cannot be used. {wrong[0].message}"
+            raise ConfigError([Problem.of("env_name", rule)])
     with constructing(config, "env_name"):
         config = with_defaults(config)
+    if problems := find_wrong_arguments(config.rl):
+        raise ConfigError(problems)
     if config.reward.name in ("clip", "preference"):
         with constructing(config, "reward.model"):
             parse_model_name(cast(Any, find_specification(config)).model)
@@ -138,22 +127,23 @@ def find_specification(config: Config) -> RewardSpec | None:
 
 def _check_labeler(config: Config, *, learns: bool) -> None:
     """Raise a ConfigError unless a reward that learns, and no other, has a labeler that can be made."""
-    labeler = config.reward.labeler
+    labeler, own = config.reward.labeler, config.preferences
     if learns and labeler is None:
         rule = "is missing: the reward is learned from a labeler's answers. Say which, for example ground_truth; or, if"
         raise ConfigError([Problem.of("reward.labeler", f"{rule} it has been learned, `head`, its file.")])
-    if labeler is not None and not learns:
+    if labeler is None:
+        return
+    if not learns:
         rule = f"must be left out: the reward {config.reward.name} is not learned. Received {short_repr(labeler)}."
         raise ConfigError([Problem.of("reward.labeler", rule)])
-    if labeler is not None:
-        with constructing(config, "reward.labeler"):
-            resolve_labeler(labeler)
-        from vlmrm_gym.preferences.fitting import FitOptions
+    from vlmrm_gym.preferences.fitting import FitOptions
 
-        with constructing(config, "preferences.fit"):
-            FitOptions(**(config.preferences.fit or {}))
-        with constructing(config, "preferences.schedule"):
-            plan_sessions(config.preferences.total, config.preferences.pairs, config.preferences.schedule)
+    with constructing(config, "reward.labeler"):
+        resolve_labeler(labeler)
+    with constructing(config, "preferences.fit"):
+        FitOptions(**(own.fit or {}))
+    with constructing(config, "preferences.schedule"):
+        plan_sessions(own.total, own.pairs, own.schedule)
 
 
 def check_key(config: Config) -> None:
@@ -171,9 +161,9 @@ def _find_wrong_session(config: Config) -> Problem | None:
     own, rl = config.preferences, config.rl
     if config.reward.labeler is None:
         return None
-    assert own.every is not None
-    assert rl.n_steps is not None
-    assert rl.episode_length is not None
+    assert own.every
+    assert rl.n_steps
+    assert rl.episode_length
     first = first_session(config)
     if first >= rl.n_steps:
         return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
@@ -197,13 +187,12 @@ def _find_wrong_session(config: Config) -> Problem | None:
 def _find_wrong_length(config: Config) -> Problem | None:
     """Check that rewards arrive before learning starts, and learning starts before the training ends."""
     rl, needed = config.rl, config.min_steps_to_reward
-    assert rl.algorithm is not None
-    assert rl.n_steps is not None
+    assert rl.algorithm
+    assert rl.n_steps
     one_each = f"{'two episodes' if config.reward.overlap else 'one episode'} of every environment, {needed} steps"
     if rl.n_steps < needed:
-        return Problem.of(
-            "rl.n_steps", f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
-        )
+        rule = f"must be at least {one_each}: rewards come at their end. Received {rl.n_steps}."
+        return Problem.of("rl.n_steps", rule)
     rollout, starts = find_setting(rl, "train_freq"), rl.learning_starts
     if ALGORITHMS[rl.algorithm].on_policy:
         if rl.n_steps < config.num_envs * rollout:

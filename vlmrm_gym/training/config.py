@@ -1,20 +1,25 @@
-"""The configuration of a training run: a superset of the published VLM-RM code's format."""
+"""The configuration of a training run: a superset of the published VLM-RM code's format.
+
+Settings are declared here, once: tyro makes flags and help of them, and pydantic checks what files and flags say.
+"""
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
-from vlmrm_gym.training.aliases import FLAGS, LEGACY_NAMES
+from vlmrm_gym.training.aliases import LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
+    AlgorithmName,
     Cameras,
     Count,
     Flag,
@@ -23,58 +28,42 @@ from vlmrm_gym.training.config_types import (
     LabelerValue,
     Name,
     Number,
-    Positive,
     Processes,
+    Section,
     Steps,
     StepsOrNone,
+    Texts,
     YAMLMapping,
 )
-from vlmrm_gym.training.spec_fields import with_spec_fields
-
-AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "PPO", "A2C"]
-PolicyName = Literal["MlpPolicy", "MultiInputPolicy"]
 
 
-class _Section:
-    """What has no other keys than its fields."""
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig(CLIPFields, Section):
+    """The reward. Fields of `vlmrm_gym.CLIP` are for `name: clip`; those that `Preference` has, also for that."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-
-@dataclass(kw_only=True)
-class _RewardName(_Section):
-    name: Annotated[str, tyro.conf.arg(aliases=FLAGS["name"])] = "clip"
+    name: str = "clip"
     """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind, such as
     preference; a callable, a class of callables or a specification of your own, "package.module:attribute"; or the JSON
     file of a specification"""
-    kwargs: Annotated[YAMLMapping | None, tyro.conf.arg(aliases=FLAGS["kwargs"])] = None
+    kwargs: YAMLMapping | None = None
     """for a reward other than clip: keyword arguments of the callable or class, or the specification's fields"""
-    labeler: Annotated[LabelerValue | None, tyro.conf.arg(aliases=FLAGS["labeler"])] = None
+    labeler: LabelerValue | None = None
     """for preference: what answers which of two segments is closer to the goal; its kind or settings, such as
     {kind: ground_truth, mistakes: 0.1}, or "package.module:attribute" """
-
-
-_RewardFields: Any = with_spec_fields(
-    CLIPFields,
-    after=_RewardName,
-    more_help={"prompt": "None: the task's.", "baseline": "None: the task's."},
-    aliases=FLAGS,
-)
-
-
-@dataclass(kw_only=True)
-class RewardConfig(_RewardFields):
-    """The reward. The fields of `vlmrm_gym.CLIP`, from `prompt` on, are for `name: clip`, and those that
-    `vlmrm_gym.Preference` has, too, for `name: preference`.
-    """
-
-    camera: Annotated[Cameras | None, tyro.conf.arg(aliases=FLAGS["camera"])] = None
+    prompt: Texts | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    """the goal: a text or a list of texts (None: the task's)"""
+    baseline: Texts | None = None
+    """the scene without the goal: a text or a list of texts; required for alpha above 0 (None: the task's)"""
+    alpha: Number = 0.0
+    """strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1"""
+    batch_size: Count | None = None
+    """maximum number of frames encoded at once, which affects no reward (None: chosen)"""
+    camera: Cameras | None = None
     """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
     or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
     the environment's own)"""
     combine_views: str | None = None
-    """how the rewards of several cameras make one: min, mean, or your own function, "package.module:attribute"
-    (None: min)"""
+    """how the rewards of several cameras make one: min (None), mean, or your own, "package.module:attribute" """
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
     quality: Quality = "fast"
@@ -102,6 +91,9 @@ class RewardConfig(_RewardFields):
     """seconds without progress after which a worker is replaced, such as {load: 3600, draw: 300, encode: 900}"""
     cache_dir: str | None = None
     """where downloaded weights are kept (None: Hugging Face's own cache)"""
+
+    def __post_init__(self) -> None:
+        """Leave the checks to the specification."""
 
     @property
     def is_own(self) -> bool:
@@ -134,8 +126,8 @@ class RewardConfig(_RewardFields):
         return {"reward": {**kwargs, "kind": self.name}, **given}
 
 
-@dataclass(kw_only=True)
-class PreferencesConfig(_Section):
+@dataclass(frozen=True, kw_only=True)
+class PreferencesConfig(Section):
     """How a reward is learned from the answers of `reward.labeler`."""
 
     first: Count | None = None
@@ -167,13 +159,15 @@ class PreferencesConfig(_Section):
         return -(-self.total // self.pairs)
 
 
-@dataclass(kw_only=True)
-class RLConfig(_Section):
-    """The algorithm, of Stable-Baselines3. None: the task's default, else Stable-Baselines3's."""
+@dataclass(frozen=True, kw_only=True)
+class RLConfig(Section):
+    """The algorithm, of Stable-Baselines3; and any keyword argument of its class, such as --rl.learning-rate 3e-4 or
+    --rl.policy-kwargs "{net_arch: [256, 256]}". None: the task's default, else Stable-Baselines3's.
+    """
 
     algorithm: AlgorithmName | None = None
     """of Stable-Baselines3 or sb3-contrib"""
-    policy_name: PolicyName | None = None
+    policy_name: Literal["MlpPolicy", "MultiInputPolicy"] | None = None
     """the kind of network (None: MultiInputPolicy for observations that are dictionaries, else MlpPolicy)"""
     n_steps: Steps | None = None
     """steps of the training, summed over all environments"""
@@ -184,47 +178,49 @@ class RLConfig(_Section):
     start_near_goal: Fraction = 0.0
     """humanoid tasks: probability that a training episode starts on the way to the task's pose, a curriculum;
     agents are evaluated from the usual initial state"""
+    normalize_observations: Flag | None = None
+    """normalise observations by their running mean and standard deviation"""
+    device: str = "auto"
+    """where the agent learns"""
     learning_starts: StepsOrNone | None = None
     """steps, over all environments, before the first gradient step"""
     train_freq: Count | None = None
     """steps of every environment between updates; PPO and A2C: the length of a rollout"""
     gradient_steps: Annotated[Integer, Field(ge=-1, le=10**9)] | None = None
     """gradient steps in each update (-1: as many as steps, over all environments); PPO: epochs"""
-    batch_size: Count | None = None
-    """transitions in a gradient step"""
-    learning_rate: Positive | None = None
-    """of the optimiser"""
-    gamma: Fraction | None = None
-    """discount factor"""
-    tau: Fraction | None = None
-    """soft-update coefficient of the target networks; 1: a copy"""
-    buffer_size: Count | None = None
-    """transitions in the replay buffer (None: a million)"""
-    ent_coef: Annotated[Number, Field(ge=0)] | str | None = None
-    """entropy coefficient: a number, auto, or auto_0.1 (auto, starting there)"""
-    use_sde: Flag | None = None
-    """state-dependent exploration: the same noise for a whole rollout of train_freq steps"""
-    target_update_interval: Count | None = None
-    """steps (SAC: gradient steps) between updates of the target network"""
-    exploration_fraction: Fraction | None = None
-    """DQN: fraction of the training in which exploration falls to its final value"""
-    exploration_initial_eps: Fraction | None = None
-    """DQN: fraction of random actions at first"""
-    exploration_final_eps: Fraction | None = None
-    """DQN: fraction of random actions in the end"""
     action_noise: YAMLMapping | None = None
     """{name: NormalActionNoise, mean: 0, sigma: 0.1}, or OrnsteinUhlenbeckActionNoise; or, until learning starts,
     {name: ActionRepeatNoise, sigma: 2, hold: 30}"""
-    normalize_observations: Flag | None = None
-    """normalise observations by their running mean and standard deviation"""
-    policy_kwargs: YAMLMapping | None = None
-    """such as {net_arch: [256, 256]}"""
-    device: str = "auto"
-    """where the agent learns"""
+    options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
+    """other keyword arguments of the algorithm's class; in files and flags they are keys of `rl`"""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "RLConfig":
+        """The section with these keys, as a file has them."""
+        return cls(**nest_options(values))
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """All keys that are not None, as a file has them."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "options"}
+        return {name: value for name, value in own.items() if value is not None} | self.options
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Those that are keyword arguments of an algorithm; the others are this package's own."""
+        own = ("learning_starts", "train_freq", "gradient_steps", "action_noise")
+        return {name: value for name, value in self.values.items() if name in own or name in self.options}
 
 
-@dataclass(kw_only=True)
-class LoggingConfig(_Section):
+def nest_options(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of the section `rl` as the fields of `RLConfig`."""
+    own = {one.name for one in fields(RLConfig)} - {"options"}
+    options = {name: value for name, value in values.items() if name not in own}
+    return {**{name: value for name, value in values.items() if name in own}, "options": options}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingConfig(Section):
     """How often to write, in steps over all environments; 0: never."""
 
     checkpoint_freq: StepsOrNone | None = None
@@ -235,8 +231,8 @@ class LoggingConfig(_Section):
     """TensorBoard events (None: a hundred in all)"""
 
 
-@dataclass(kw_only=True)
-class Config(_Section):
+@dataclass(frozen=True, kw_only=True)
+class Config(Section):
     """The configuration of a training run."""
 
     env_name: str | None = None
@@ -263,9 +259,9 @@ class Config(_Section):
 
     @property
     def task(self) -> Task | None:
-        """The record of the task; None for IDs without one, and for "module:ID" before the module is imported.
+        """The record of the task; for Humanoid-v4 it is the humanoid task with the same prompt, if there is one.
 
-        For Humanoid-v4 it is the humanoid task with the same prompt, if there is one.
+        None for IDs without one, and for "module:ID" before the module is imported.
         """
         name = LEGACY_NAMES.get(self._name, self._name)
         named, prompts = REGISTERED.get(name.rpartition(":")[2]), self.reward.prompt
@@ -322,16 +318,3 @@ class Config(_Section):
         assert self.rl.episode_length is not None
         # With overlap, an episode's rewards arrive at the latest when the next one ends.
         return self.num_envs * self.rl.episode_length * (2 if self.reward.overlap else 1)
-
-
-NON_ALGORITHM_KEYS = (
-    "algorithm",
-    "policy_name",
-    "n_steps",
-    "n_envs_per_worker",
-    "episode_length",
-    "start_near_goal",
-    "normalize_observations",
-    "device",
-)
-"""Keys of `rl` that are not parameters of an algorithm."""

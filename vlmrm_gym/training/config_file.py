@@ -1,20 +1,22 @@
-"""Reads configuration files; errors have the key and the line."""
+"""Reads configuration files; errors, also those of constructors, have the key and the line."""
 
 import difflib
 import re
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import gymnasium as gym
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.training.aliases import ALIASES, REMOVED
-from vlmrm_gym.training.config import Config
+from vlmrm_gym.training.config import Config, nest_options
 from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
 from vlmrm_gym.untrusted import read_text
 from vlmrm_gym.validation import short_repr, truncate
@@ -46,12 +48,7 @@ class Problem:
 
 
 class ConfigError(InputError):
-    """A configuration cannot be used; the message has all that is known to be wrong.
-
-    Args:
-        problems: What is wrong.
-        where: What the settings come from.
-    """
+    """A configuration, from `where`, cannot be used; the message has all that is known to be wrong."""
 
     def __init__(self, problems: Sequence[Problem], where: str = "the settings") -> None:
         self.problems = tuple(problems)
@@ -78,7 +75,7 @@ class ConfigFile:
         before, now = flatten(self.config), flatten(config)
         if now == before:
             return self
-        flags = {key for key in now if now[key] != before[key]}
+        flags = {key for key in now if now[key] != before.get(key)}
         return replace(
             self,
             name=self.name if self == ConfigFile() else f"{self.name} and the flags",
@@ -99,18 +96,14 @@ class ConfigFile:
         for length in range(len(problem.key), min(len(problem.key), 2) - 1, -1):
             if (key := problem.key[:length]) in self.places:
                 line, word = self.places[key]
-                own = rf"`{re.escape('.'.join(key))}(?=[`.])"
-                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message, count=1)
+                own = rf"^`{re.escape('.'.join(key))}(?=[`.])"
+                message = re.sub(own, lambda _, word=word: f"`{word}", problem.message)
                 return replace(problem, line=problem.line or line, message=message)
         return problem
 
 
 def read_config_file(path: Path) -> ConfigFile:
-    """Read a file.
-
-    Raises:
-        ConfigError: It cannot be read, or is not a YAML mapping.
-    """
+    """Read a file; raises a ConfigError if it cannot be read, or is not a YAML mapping."""
     try:
         text = read_text(path, MAX_BYTES)
     except InputError as error:
@@ -119,15 +112,7 @@ def read_config_file(path: Path) -> ConfigFile:
 
 
 def read_config(text: str, name: str) -> ConfigFile:
-    """Read the text of a file.
-
-    Args:
-        text: The text.
-        name: The file's name.
-
-    Raises:
-        ConfigError: It is not a YAML mapping.
-    """
+    """Read the text of a file of that name, as `read_config_file`."""
     try:
         node, loaded = read_yaml(text)
     except ValueError as error:
@@ -142,7 +127,12 @@ def read_config(text: str, name: str) -> ConfigFile:
 
 
 def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
-    """The configuration of the valid values, and what is wrong with the others: unknown keys, types and ranges."""
+    """The configuration of the valid values, and what is wrong with the others: unknown keys, types and ranges.
+
+    Keyword arguments of the algorithm are checked later, see `find_wrong_arguments`.
+    """
+    if isinstance(values.get("rl"), dict):
+        values = {**values, "rl": nest_options(values["rl"])}
     try:
         return _ADAPTER.validate_python(values), []
     except ValidationError as error:
@@ -150,16 +140,19 @@ def validate(values: dict[str, Any]) -> tuple[Config, list[Problem]]:
         for one in error.errors():
             # Without pydantic's branches of unions and indices of lists.
             key = tuple(str(part) for part in one["loc"][: 2 if one["loc"][0] in SECTIONS else 1])
-            rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", one["msg"]))
-            if one["type"] == "unexpected_keyword_argument":
-                rule = _place(key)
-            elif one["type"] in ("dataclass_type", "dict_type"):
-                rule = "must be a mapping of keys to values"
-            known = "" if one["type"] == "unexpected_keyword_argument" else f". Received {short_repr(one['input'])}."
-            problems.setdefault(key, Problem.of(".".join(key), rule + known))
+            rule, is_known = describe(one), one["type"] != "unexpected_keyword_argument"
+            problems.setdefault(key, Problem.of(".".join(key), rule if is_known else _place(key)))
     for section, *names in problems:
         (values[section] if names else values).pop(*names or [section])
     return _ADAPTER.validate_python(values), list(problems.values())
+
+
+def describe(error: Any) -> str:
+    """The rule of an error of pydantic, and what was received."""
+    rule = re.sub("^Value error, ", "", re.sub("^(Input|List|String) should", "must", error["msg"]))
+    if error["type"] in ("dataclass_type", "dict_type"):
+        rule = "must be a mapping of keys to values"
+    return f"{rule}. Received {short_repr(error['input'])}."
 
 
 def _place(key: Key) -> str:
@@ -177,16 +170,26 @@ def _place(key: Key) -> str:
 
 def names_of(section: Key) -> list[str]:
     """The keys of a section; of the top level for ()."""
-    return [one.name for one in fields(SECTIONS[section[0]] if section else Config)]
+    return [one.name for one in fields(SECTIONS[section[0]] if section else Config) if one.name != "options"]
+
+
+def flatten(config: Config) -> dict[Key, Any]:
+    """Every key and its value."""
+    every: dict[Key, Any] = {}
+    for name, value in asdict(config).items():
+        if name in SECTIONS:
+            value |= value.pop("options", {})
+        every |= {(name, key): own for key, own in value.items()} if name in SECTIONS else {(name,): value}
+    return every
 
 
 def as_values(config: Config) -> dict[str, Any]:
     """A configuration as a file's mapping, without values that are None."""
-    return {
-        name: {key: own for key, own in value.items() if own is not None} if name in SECTIONS else value
-        for name, value in asdict(config).items()
-        if value is not None
-    }
+    values: dict[str, Any] = {}
+    for (*section, name), value in flatten(config).items():
+        if value is not None:
+            (values.setdefault(section[0], {}) if section else values)[name] = value
+    return values
 
 
 def to_yaml(config: Config) -> str:
@@ -194,20 +197,14 @@ def to_yaml(config: Config) -> str:
     return yaml.dump(as_values(config), Dumper=ConfigDumper, sort_keys=False, allow_unicode=True)
 
 
-def flatten(config: Config) -> dict[Key, Any]:
-    """Every key and its value."""
-    every: dict[Key, Any] = {}
-    for name, value in asdict(config).items():
-        every |= {(name, key): own for key, own in value.items()} if name in SECTIONS else {(name,): value}
-    return every
-
-
 def _own_keys(values: Mapping[Any, Any], section: str = "") -> dict[str, Any]:
     """A file's values without empty ones, under their own keys; YAML reads the keys `on` and `1` as other types."""
     own = {}
     for name, value in values.items():
         name = name if isinstance(name, str) else short_repr(name)
-        if value is not None:
+        if (section, name) == ("rl", "rl_kwargs") and isinstance(value, dict):
+            own |= _own_keys(value, "rl_kwargs")
+        elif value is not None:
             is_section = not section and name in SECTIONS and isinstance(value, dict)
             own[ALIASES.get(name, name) if section == "reward" else name] = (
                 _own_keys(value, name) if is_section else value
@@ -219,12 +216,57 @@ def _find_places(node: Any, key: Key, written: Key, places: dict[Key, tuple[int,
     """Record where all keys are; yields a problem for each key that is given twice."""
     for name, value in node.value if isinstance(node, yaml.MappingNode) else ():
         text, line = str(name.value), name.start_mark.line + 1
-        own, word = (
-            (*key, ALIASES.get(text, text) if key == ("reward",) else text),
-            truncate(".".join((*written, text))),
-        )
+        own, word = (*key, ALIASES.get(text, text) if key == ("reward",) else text), (*written, text)
+        if word == ("rl", "rl_kwargs") and isinstance(value, yaml.MappingNode):
+            yield from _find_places(value, key, word, places)
+            continue
         if own in places:
             before, other = places[own]
-            yield Problem(own, f"`{word}` is given twice: as `{other}` in line {before}. Leave one.", line)
-        places[own] = line, word
-        yield from _find_places(value, own, (*written, text), places)
+            rule = f"is given twice: as `{other}` in line {before}. Leave one."
+            yield Problem(own, f"`{truncate('.'.join(word))}` {rule}", line)
+        places[own] = line, truncate(".".join(word))
+        yield from _find_places(value, own, word, places)
+
+
+_RAISED = (gym.error.Error, ValueError, TypeError, AssertionError, FileNotFoundError, ConnectionError, RuntimeError)
+_RAISED += (ArithmeticError, MemoryError)
+"""What constructors of environments, rewards and algorithms raise."""
+_PARAMETERS: Mapping[Key, str] = {("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
+"""Parameters that are called otherwise in a configuration."""
+_MADE_IN = {"policies.py": "policy_kwargs", "buffers.py": "buffer_size", "get_device": "device"}
+"""Keys of `rl` whose values these files and functions of Stable-Baselines3 are given."""
+
+
+@contextmanager
+def constructing(config: Config, default: str) -> Iterator[None]:
+    """Raise what a constructor raises as a ConfigError of the setting that its message names, else of `default`."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except _RAISED as error:
+        text = truncate(str(error) or type(error).__name__, 1_000)  # a MemoryError has no text
+        key = _find_key(error, config, tuple(default.split(".")))
+        parameter = f"`{_PARAMETERS.get(key, key[-1])}`"
+        rest = text.removeprefix(parameter) if text.startswith(parameter) else f": {text}"
+        raise ConfigError([Problem(key, f"`{'.'.join(key)}`{rest}")]) from error
+
+
+def _find_key(error: Exception, config: Config, default: Key) -> Key:
+    section = default[:-1] or ("reward",)
+    settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)  # its keys come first
+    if default == ("reward", "labeler"):  # its fields are not those of the reward
+        settings = [pair for pair in settings if pair[0] == default]
+    known = {_PARAMETERS.get(key, key[-1]): key for key, _ in settings}
+    for key, value in settings:
+        if isinstance(value, dict) and (key != ("reward", "labeler") or key == default):
+            known |= {str(name): (*key, str(name)) for name in value}
+    for name in re.findall(r"[`'](\w+)[`'=]", str(error)):
+        if name in known:
+            return known[name]
+    if section != ("rl",):
+        return default
+    texts = [key for key, value in settings if key[0] == "rl" and isinstance(value, str) and repr(value) in str(error)]
+    frames = [(Path(frame.filename).name, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+    made = [("rl", _MADE_IN[name]) for names in frames for name in names if name in _MADE_IN]
+    return [default, *made, *texts][-1]

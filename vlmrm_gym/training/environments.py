@@ -8,13 +8,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.wrappers import TransformObservation
 
-from vlmrm_gym.registration import (
-    make_base_vector_env,
-    make_external_env,
-    make_vector_env,
-)
+from vlmrm_gym.registration import make_base_vector_env, make_external_env, make_vector_env
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.config_file import constructing
 
 
 class TaskRewardVectorEnv(VectorWrapper):
@@ -36,14 +32,7 @@ _TRAINING = ("overlap", "score_every")
 def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> VectorEnv[Any, Any, Any]:
     """Vector environments for a `VLMVecEnv`, from a configuration with defaults filled in.
 
-    Args:
-        config: The configuration.
-        num_envs: Number of environments.
-        for_training: Whether they may step on while episodes are scored, interpolate rewards, and start near the goal,
-            as the configuration says.
-
-    Raises:
-        ConfigError: They cannot be made.
+    For training they step on while episodes are scored, interpolate rewards, and start near the goal, as it says.
     """
     reward = config.reward
     curriculum: dict[str, Any] = {}
@@ -58,12 +47,8 @@ def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> V
 
 
 def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
-    """A vector of one environment for a video, scored in this process and not reset when its episode ends.
-
-    Its last frame is that of the terminal state.
-
-    Raises:
-        ConfigError: It cannot be made.
+    """A vector of one environment for a video, scored in this process and not reset when its episode ends, so that its
+    last frame is that of the terminal state.
     """
     with constructing(config, "env_name"):
         if config.reward.name == "ground_truth":

@@ -1,5 +1,7 @@
 """Load, play, evaluate and record policies."""
 
+import pickle
+import warnings
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -7,7 +9,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 from tqdm import tqdm
 
 from vlmrm_gym.episodes import Episodes, play_episodes
@@ -15,14 +19,14 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.media import videos
 from vlmrm_gym.rollouts.play import Policy
 from vlmrm_gym.sb3 import VLMVecEnv
-from vlmrm_gym.training.algorithms import accepted_keys, algorithm_class, algorithm_options
+from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options, parameters
 from vlmrm_gym.training.checks import complete, find_named_code
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import ConfigError, read_config_file
-from vlmrm_gym.training.data_files import load_weights
 from vlmrm_gym.training.environments import make_envs, make_video_env
-from vlmrm_gym.training.run_folder import RunFolder
-from vlmrm_gym.validation import short_repr
+from vlmrm_gym.training.run_folder import RunError, RunFolder
+from vlmrm_gym.untrusted import check_archive, check_file
+from vlmrm_gym.validation import short_repr, truncate
 
 NUM_EVAL_ENVS = 16
 """Number of parallel environments in an evaluation."""
@@ -31,42 +35,49 @@ FRAMES_AT_ONCE = 32
 
 
 def load_policy(config: Config, path: Path) -> BaseAlgorithm:
-    """Build the algorithm of a configuration and load the weights of a file into it.
-
-    Args:
-        config: With defaults filled in.
-        path: A file written by `model.save`. Only its tensors are read.
-
-    Raises:
-        RunError: The file is for another algorithm or network, contains objects, or is damaged.
-    """
-    assert config.rl.algorithm is not None
-    assert config.rl.policy_name is not None
-    algorithm, policy_name = config.rl.algorithm, config.rl.policy_name
+    """Build the algorithm of a configuration, which has its defaults filled in, and load the weights of a file."""
+    algorithm, policy_name = config.rl.algorithm or "", config.rl.policy_name or ""
     config = replace(config, reward=replace(config.reward, name="ground_truth"))  # avoids loading a reward model
     with closing(VLMVecEnv(make_envs(config, config.num_envs), success_threshold=config.success_threshold)) as envs:
         options = algorithm_options(config, envs)
-        if "buffer_size" in accepted_keys(algorithm):
+        if "buffer_size" in parameters(algorithm):
             options["buffer_size"] = 1
         model = algorithm_class(algorithm)(policy_name, envs, **options)
     load_weights(model, path)
     return model
 
 
+def load_weights(model: BaseAlgorithm, path: Path) -> None:
+    """Load networks and optimisers from a file saved by Stable-Baselines3, as data: it may be a stranger's.
+
+    Raises a RunError if it is for another algorithm or network, contains objects, or is damaged.
+    """
+    what = f"The policy {path} is damaged, or not a {type(model).__name__} of this run"
+    try:
+        with warnings.catch_warnings(action="ignore"):  # PyTorch's explain how to execute pickles anyway
+            check_archive(path, check_file(path))
+            _, parameters, variables = load_from_zip_file(path, load_data=False, device=model.device)
+        if not all(tensor.isfinite().all() for tensor in parameters["policy"].values()):
+            raise ValueError("its weights must be finite.")
+        model.set_parameters(parameters)
+        with torch.no_grad():
+            for name in model._get_torch_save_params()[1]:
+                recursive_getattr(model, name).copy_((variables or {})[name])
+    except InputError:
+        raise
+    except pickle.UnpicklingError as error:
+        raise RunError(f"{what}: it contains more than numbers and texts, so it was not read.") from error
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RunError(f"{what}: {truncate(reason)}") from error
+
+
 def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, trust_code: bool = False) -> Policy:
-    """The deterministic policy of a trained run: the best by its reward, else the last.
+    """The deterministic policy of a trained run in `env`, whose registered ID is `id`: the best by its reward, else the
+    last.
 
-    Only the weights are read, and the run's environment is made. Its reward is not.
-
-    Args:
-        folder: The run's folder.
-        env: The environment to act in.
-        id: Its registered ID, if it has one.
-        trust_code: Whether to run code that the run's configuration names. `id` needs no trust.
-
-    Raises:
-        InputError: The run is of another environment, or its configuration is damaged or names code.
-        RunError: The folder is not a run's, or has no policy that can be read.
+    Only the weights are read, and the run's environment is made; its reward is not. Raises an InputError if the run is
+    of another environment, or cannot be read, or its configuration names code. `id` needs no trust.
     """
     run = RunFolder.open(folder)
     file = read_config_file(run.config_file)
@@ -94,17 +105,7 @@ def run_actions(folder: Path, env: gym.Env[Any, Any], id: str | None = None, *, 
 
 
 def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) -> Episodes:
-    """Play episodes with the deterministic policy.
-
-    Args:
-        config: With defaults filled in.
-        model: The algorithm with the policy.
-        episodes: Number of episodes.
-        seed: Seed of the first episode; later ones count up. Choose it far from training seeds, for new initial states.
-
-    Raises:
-        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
-    """
+    """Play episodes with the deterministic policy. `seed` is of the first episode; later ones count up."""
     num_envs = min(episodes, NUM_EVAL_ENVS)
     starts = range(0, episodes, num_envs)
     with (
@@ -120,19 +121,7 @@ def evaluate(config: Config, model: BaseAlgorithm, episodes: int, *, seed: int) 
 
 
 def record_video(config: Config, model: BaseAlgorithm, path: Path, *, seed: int, progress: bool = False) -> None:
-    """Write a video of one episode of the deterministic policy, with the reward drawn in.
-
-    Args:
-        config: With defaults filled in.
-        model: The algorithm with the policy.
-        path: The file, ending in ".mp4" or ".gif".
-        seed: Of the episode.
-        progress: Whether to show a progress bar.
-
-    Raises:
-        OSError: The file could not be written.
-        ValueError, TypeError, FileNotFoundError, RuntimeError: As `VLMRewardVectorEnv`.
-    """
+    """Write a video of one episode of the deterministic policy, with the reward drawn in."""
     title = config.id if config.reward.name == "ground_truth" else (config.reward.prompt or [config.id])[0]
     frames, rewards, done = [], [], False
     with (

@@ -37,8 +37,7 @@ ConfigDumper.yaml_implicit_resolvers = ConfigLoader.yaml_implicit_resolvers
 def read_yaml(text: str) -> tuple[yaml.Node | None, Any]:
     """Parse a text into nodes, with line numbers, and its value; None if it is empty.
 
-    Raises:
-        ValueError: It is not YAML, or exceeds the limits above.
+    Raises a ValueError if it is not YAML, or exceeds the limits above.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"it may have at most {MAX_BYTES:,} bytes. Received more.")
@@ -53,32 +52,21 @@ def read_yaml(text: str) -> tuple[yaml.Node | None, Any]:
         line, problem = "", f"there may be at most {_MAX_DEPTH} levels of lists and mappings"
     # Explicit tags, such as `!!int ''`, make PyYAML raise all of these.
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line, problem = (
-            "" if mark is None else f"line {mark.line + 1}: ",
-            truncate(str(getattr(error, "problem", error))),
-        )
+        mark, problem = getattr(error, "problem_mark", None), truncate(str(getattr(error, "problem", error)))
+        line = "" if mark is None else f"line {mark.line + 1}: "
     raise ValueError(f"{line}this is not valid YAML: {problem}")
 
 
 def _check_size(node: yaml.Node) -> None:
-    """Walk through all values, as often as aliases repeat them: a short text can stand for a huge value.
-
-    Raises:
-        yaml.MarkedYAMLError: There are too many, or they are nested too deeply, as in themselves.
-    """
+    """Walk through all values, as often as aliases repeat them: a short text can stand for a huge value."""
     count, waiting = 0, [(node, 0)]
     while waiting:
         node, depth = waiting.pop()
         count += 1
-        for number, most, what in (
-            (count, _MAX_VALUES, "values, counted again for each alias of them"),
-            (depth, _MAX_DEPTH, "levels of lists and mappings"),
-        ):
-            if number > most:
-                raise yaml.MarkedYAMLError(
-                    problem=f"there may be at most {most:,} {what}", problem_mark=node.start_mark
-                )
+        if count > _MAX_VALUES or depth > _MAX_DEPTH:
+            most = f"{_MAX_VALUES:,} values, counted again for each alias of them"
+            most = most if count > _MAX_VALUES else f"{_MAX_DEPTH} levels of lists and mappings"
+            raise yaml.MarkedYAMLError(problem=f"there may be at most {most}", problem_mark=node.start_mark)
         if isinstance(node, yaml.MappingNode):
             waiting += [(one, depth + 1) for pair in node.value for one in pair]
         elif isinstance(node, yaml.SequenceNode):

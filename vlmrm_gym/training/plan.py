@@ -15,24 +15,20 @@ from vlmrm_gym.training.defaults import first_session
 
 
 def plan_training(config: Config) -> Mapping[str, str]:
-    """The plan of a training, line by line.
-
-    Args:
-        config: A configuration with defaults filled in.
-    """
+    """The plan of a training with this configuration, which has its defaults filled in, line by line."""
     rl, reward = config.rl, config.reward
-    assert rl.algorithm is not None
-    assert rl.n_steps is not None
+    assert rl.algorithm
+    assert rl.n_steps
     plan = {
         "environments": f"{config.num_envs} x {config.id}, episodes of {rl.episode_length} steps",
         "agent": f"{rl.algorithm}, {rl.n_steps:,} steps over all environments, seed {config.seed}",
         "updates": _describe_updates(config),
     }
+    prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
     if reward.name != "ground_truth":
         specification: Any = find_specification(config)
         in_workers = reward.num_workers and getattr(specification, "in_workers", True)
         where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
-        prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
         share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"
         what = what if reward.labeler is None else f"learned from comparisons for {prompts}"
@@ -42,12 +38,13 @@ def plan_training(config: Config) -> Mapping[str, str]:
     if reward.labeler is not None:
         own, first = config.preferences, first_session(config)
         labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
-        plan["comparisons"] = (
-            f"{own.total:,} pairs in {own.num_sessions} sessions, the first after {first:,} steps, one"
-        )
-        plan["comparisons"] += f" every {own.every:,}; answered by {labeler}"
+        sessions = f"{own.num_sessions} sessions, the first after {first:,} steps, one every {own.every:,}"
+        plan["comparisons"] = f"{own.total:,} pairs in {sessions}; answered by {labeler}"
     if not ALGORITHMS[rl.algorithm].on_policy:
-        plan["memory"] = f"{_replay_bytes(config) / 1e9:.2f} GB for the replay buffer when it is full"
+        traits = read_traits(config.id, config.env_kwargs)
+        # The observations before and after, the action, the reward, the end and the time limit of all transitions.
+        size = _value_bytes(traits.observation_space) * 2 + _value_bytes(traits.action_space) + 12
+        plan["memory"] = f"{find_setting(rl, 'buffer_size') * size / 1e9:.2f} GB for the replay buffer when it is full"
         if reward.labeler is not None:
             plan["memory"] += " and more for features, 4 bytes for each number of an embedding"
         plan["memory"] += f", up to {reward.max_pending_bytes / 1e9:.2f} GB for states that wait to be scored"
@@ -57,8 +54,8 @@ def plan_training(config: Config) -> Mapping[str, str]:
 def _describe_updates(config: Config) -> str:
     """How many gradient steps there will be, and how many for each step of the environments."""
     rl = config.rl
-    assert rl.algorithm is not None
-    assert rl.n_steps is not None
+    assert rl.algorithm
+    assert rl.n_steps
     frequency, each = find_setting(rl, "train_freq"), find_setting(rl, "gradient_steps")
     every = (frequency[0] if isinstance(frequency, tuple) else frequency) * config.num_envs
     if ALGORITHMS[rl.algorithm].on_policy:  # A2C has one epoch
@@ -67,13 +64,6 @@ def _describe_updates(config: Config) -> str:
     starts = rl.learning_starts or 0
     per_step = f"{each / every:g} for each step after the first {starts:,}"
     return f"about {max(0, rl.n_steps - starts) // every * each:,} gradient steps: {per_step}"
-
-
-def _replay_bytes(config: Config) -> int:
-    """Memory of the observations before and after, the action, the reward and the end of all transitions."""
-    traits = read_traits(config.id, config.env_kwargs)
-    size = _value_bytes(traits.observation_space) * 2 + _value_bytes(traits.action_space) + 12
-    return int(find_setting(config.rl, "buffer_size")) * size
 
 
 def _value_bytes(space: Any) -> int:

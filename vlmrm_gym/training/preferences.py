@@ -18,20 +18,11 @@ from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.store import find_featured
 from vlmrm_gym.training.config import Config, RewardConfig
-from vlmrm_gym.training.constructing import constructing
+from vlmrm_gym.training.config_file import constructing
 from vlmrm_gym.training.defaults import first_session
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
 
-_OPTIONS = (
-    "every",
-    "pairs",
-    "total",
-    "schedule",
-    "segment_length",
-    "sampling",
-    "candidates",
-    "half_life",
-)
+_OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "candidates", "half_life")
 
 
 def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
@@ -40,18 +31,9 @@ def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
 
 
 class Learning:
-    """What a run with a reward that is learned has beside others.
+    """What a run with a reward that is learned has beside others; `callback` holds the sessions.
 
-    Args:
-        config: With defaults filled in, and a labeler.
-        folder: The run's folder.
-        envs: The environments to train in.
-
-    Attributes:
-        callback: Holds the sessions.
-
-    Raises:
-        ConfigError: A setting cannot be used: the file of answers is damaged, or of another prompt.
+    Raises a ConfigError if the file of answers is damaged, or of another prompt.
     """
 
     def __init__(self, config: Config, folder: RunFolder, envs: VLMVecEnv) -> None:
@@ -83,11 +65,7 @@ class Learning:
         self.callback.learner.save(path)
 
     def restore(self, path: Path, model: BaseAlgorithm) -> None:
-        """Continue from a checkpoint, before the environments step. The replay buffer has been loaded.
-
-        Raises:
-            OSError, ValueError: The file is missing, damaged, or of another run.
-        """
+        """Continue from a checkpoint, before the environments step. The replay buffer has been loaded."""
         self.callback.learner.load(path)
         self._kept_version = self.version
         if self.version and (buffer := getattr(model, "replay_buffer", None)) is not None:

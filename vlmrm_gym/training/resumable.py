@@ -1,12 +1,14 @@
-"""What makes a resumed run equal to one that was not stopped: whatever is random begins anew, from seed and step.
+"""How far a run has come, and what makes a resumed run equal to one that was not stopped.
 
-A run does so between two rollouts wherever all episodes have just ended, whether a checkpoint is written there or not.
-So a checkpoint has networks, the replay buffer and counters, but no state of an environment or of a random generator.
+Whatever is random begins anew, from seed and step, between two rollouts wherever all episodes have just ended, also
+where no checkpoint is written. So a checkpoint has networks, the replay buffer and counters, but no state of an
+environment or of a random generator.
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,32 @@ _COUNTERS = (
 """Counters of algorithms, and values computed from them; each algorithm has a subset."""
 
 
+@dataclass
+class Progress:
+    """The progress of a training run; part of a checkpoint."""
+
+    step: int = 0
+    """Step at the start of the last rollout."""
+    seconds: float = 0.0
+    best_return: float = -np.inf
+    checkpoint: int | None = None
+    """The step of the last checkpoint."""
+    recent: list[float] = field(default_factory=list)
+    """The newest returns; if the reward is learned, those of episodes that began with its newest head."""
+    head_version: int = 0
+    """The newest head of a reward that is learned, as far as returns and the best policy are by it."""
+    head_step: int = 0
+    """The step at which that head came."""
+    has_new_returns: bool = False
+    """Whether returns have arrived since policies were last compared."""
+    unwritten: list[dict[str, float]] = field(default_factory=list)
+    """Rows of metrics.csv that could not be written yet, as on a full disk."""
+    unlogged: list[dict[str, float]] = field(default_factory=list)
+    """Rows that are not in TensorBoard yet."""
+    logged: dict[str, float] = field(default_factory=dict)
+    """Values of the algorithm's that are not in TensorBoard yet, such as its newest losses."""
+
+
 class ResumableVecEnv(VLMVecEnv):
     """A `VLMVecEnv` that can begin anew in the middle of a training, without losing a reward."""
 
@@ -45,11 +73,7 @@ class ResumableVecEnv(VLMVecEnv):
     def restart(self, seed: int) -> tuple[Any, list[list[dict[str, Any]]]]:
         """Begin new episodes, and wait for the rewards of all steps before.
 
-        Args:
-            seed: Of the environments.
-
-        Returns:
-            Observations, and infos with what has arrived, as of several steps.
+        Returns observations, and infos with what has arrived, as of several steps.
         """
         rollout_steps = self._rollout_steps_left
         self.seed(seed)
@@ -67,13 +91,7 @@ class ResumableVecEnv(VLMVecEnv):
 def restart(model: BaseAlgorithm, envs: ResumableVecEnv, seed: int) -> list[dict[str, Any]]:
     """Begin all that is random anew, between two rollouts. Episodes in progress end.
 
-    Args:
-        model: What is trained.
-        envs: Its environments.
-        seed: Of the run.
-
-    Returns:
-        Infos with the rewards and episodes that have arrived; the replay buffer has them already.
+    Returns infos with the rewards and episodes that have arrived; the replay buffer has them already.
     """
     own = int(np.random.SeedSequence((seed, model.num_timesteps)).generate_state(1)[0])
     set_random_seed(own, using_cuda=model.device.type == "cuda")
@@ -94,11 +112,6 @@ def restart(model: BaseAlgorithm, envs: ResumableVecEnv, seed: int) -> list[dict
 def counters(model: BaseAlgorithm) -> dict[str, float]:
     """The counters of an algorithm, for a checkpoint."""
     return {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)}
-
-
-def restore_counters(model: BaseAlgorithm, saved: Mapping[str, float]) -> None:
-    """Continue with the counters of a checkpoint."""
-    vars(model).update(saved)
 
 
 @contextmanager

@@ -20,56 +20,32 @@ from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.config_file import ConfigError, Problem, flatten, read_config, to_yaml
-from vlmrm_gym.training.constructing import constructing
-from vlmrm_gym.training.data_files import load_weights
+from vlmrm_gym.training.config_file import ConfigError, Problem, constructing, flatten, read_config, to_yaml
 from vlmrm_gym.training.environments import make_envs
-from vlmrm_gym.training.events import event_logger
-from vlmrm_gym.training.plots import plot_learning_curve
+from vlmrm_gym.training.evaluation import load_weights
+from vlmrm_gym.training.outputs import event_logger, plot_learning_curve
 from vlmrm_gym.training.preferences import Learning
-from vlmrm_gym.training.progress import Progress
-from vlmrm_gym.training.resumable import ResumableVecEnv, restore_counters
+from vlmrm_gym.training.resumable import Progress, ResumableVecEnv
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
 from vlmrm_gym.validation import short_repr
 from vlmrm_gym.versions import read_versions
 
 RESUME_OVERRIDABLE = (
-    "base_path",
-    "run_name",
-    "description",
-    "tags",
-    "track",
-    "reward.backend",
-    "reward.cache_dir",
-    "reward.device",
-    "reward.devices",
-    "reward.labeler",
-    "reward.max_pending_bytes",
-    "reward.ray_options",
-    "reward.worker_timeouts",
-    "rl.n_steps",
-    "rl.device",
-    "logging.checkpoint_freq",
-    "logging.video_freq",
-    "logging.tensorboard_freq",
+    *("base_path", "run_name", "description", "tags", "track", "rl.n_steps", "rl.device"),
+    *(f"logging.{name}_freq" for name in ("checkpoint", "video", "tensorboard")),
+    *(f"reward.{name}" for name in ("backend", "cache_dir", "device", "devices", "labeler", "max_pending_bytes")),
+    *("reward.ray_options", "reward.worker_timeouts"),
     *(f"reward.kwargs.{name}" for name in ("answers", "base_url", *undeciding_fields(EndpointSettings))),
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
 
 
 def start(config: Config, folder: RunFolder) -> None:
-    """Train in a new folder, which is made once environments, reward and algorithm are.
+    """Train in a new folder, which is made once environments, reward and algorithm are. Defaults are filled in.
 
-    Args:
-        config: A configuration with defaults filled in.
-        folder: The run's folder, which does not exist yet.
-
-    Raises:
-        ConfigError: The environments, their reward or the algorithm cannot be made.
-        RunError: The folder exists or cannot be made; or the tracking cannot begin, and the folder is removed.
-        Interrupted: Ctrl-C or SIGTERM, after a checkpoint was written.
-        Exception: Raised by scoring or training.
+    Raises a ConfigError or RunError if one of these cannot be made or the tracking cannot begin, `Interrupted` after a
+    signal, once a checkpoint is written, and what scoring and training raise.
     """
     folder.check_new()
     envs, model = _make(config)
@@ -78,7 +54,7 @@ def start(config: Config, folder: RunFolder) -> None:
         with folder.locked(), ExitStack() as running:
             try:
                 learning = _make_learning(config, folder, envs, running)
-                _write_config(config, folder)
+                atomic_write_text(folder.config_file, to_yaml(config))
                 for name, text in getattr(find_specification(config), "files", {}).items():
                     (folder.path / name).write_text(text, encoding="utf-8")
                 running.enter_context(_tracked(config, folder))
@@ -91,13 +67,8 @@ def start(config: Config, folder: RunFolder) -> None:
 def resume(config: Config, folder: RunFolder) -> None:
     """Resume a run from its newest checkpoint; from the beginning if there is none.
 
-    Args:
-        config: A configuration with defaults filled in; only keys in `RESUME_OVERRIDABLE` may change.
-        folder: The run's folder.
-
-    Raises:
-        RunError: The configuration differs, the checkpoint is damaged, or another process trains in the folder.
-        ConfigError, Interrupted, Exception: As `start`.
+    Raises what `start` does, and a RunError if keys that are not in `RESUME_OVERRIDABLE` have changed, the checkpoint
+    is damaged, or another process trains in the folder.
     """
     with folder.locked(), ExitStack() as running:
         checkpoint = folder.newest_checkpoint()
@@ -110,9 +81,9 @@ def resume(config: Config, folder: RunFolder) -> None:
         if checkpoint is not None and state is not None:
             if learning is not None:
                 learning.restore(checkpoint / "preferences.zip", model)
-            restore_counters(model, state["counters"])
+            vars(model).update(state["counters"])
         running.enter_context(_tracked(config, folder))
-        _write_config(config, folder)
+        atomic_write_text(folder.config_file, to_yaml(config))
         folder.rewind(checkpoint)
         _learn(config, folder, envs, model, learning, None if state is None else Progress(**state["progress"]))
 
@@ -124,10 +95,6 @@ def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, run
     learning = Learning(config, folder, envs)
     running.callback(learning.close)
     return learning
-
-
-def _write_config(config: Config, folder: RunFolder) -> None:
-    atomic_write_text(folder.config_file, to_yaml(config))
 
 
 def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
@@ -152,8 +119,6 @@ def _dotted(config: Config) -> dict[str, Any]:
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
     """Make the environments and the algorithm, with the weights and transitions of a checkpoint."""
     rl = config.rl
-    assert rl.algorithm is not None
-    assert rl.policy_name is not None
     if rl.device.startswith("cuda") and not torch.cuda.is_available():  # Stable-Baselines3 would take the CPU
         rule = f"must be a device of this machine, which has no CUDA. Received {short_repr(rl.device)}."
         raise ConfigError([Problem.of("rl.device", rule)])
@@ -163,8 +128,8 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
         with constructing(config, "rl.algorithm"):
             envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
             steps = 0 if checkpoint is None else int(checkpoint.name)
-            kind, options = algorithm_class(rl.algorithm), algorithm_options(config, envs, steps)
-            model = kind(rl.policy_name, envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
+            kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, steps)
+            model = kind(rl.policy_name or "", envs, seed=config.seed, **options)  # pyright: ignore[reportCallIssue]
         if checkpoint is not None:
             load_weights(model, checkpoint / "model.zip")
             if (buffer := getattr(model, "replay_buffer", None)) is not None:
@@ -183,8 +148,7 @@ def _learn(
     progress: Progress | None = None,
 ) -> None:
     """Train to the end, from the progress of a checkpoint if given. TensorBoard events after it are purged."""
-    assert config.rl.n_steps is not None
-    left = config.rl.n_steps - model.num_timesteps
+    left = (config.rl.n_steps or 0) - model.num_timesteps
     _log_versions(folder, config, step=model.num_timesteps)
     signals = SignalGuard()
     callback = RunCallback(config, folder, envs, signals, learning, progress)
@@ -197,14 +161,10 @@ def _learn(
                     model.learn(left, callbacks, log_interval=None, reset_num_timesteps=progress is None)  # pyright: ignore[reportArgumentType]
         finally:
             callback.close()
-    rows, title = folder.metrics(), _title(config)
+    reward, rows = config.reward, folder.metrics()
+    what = "its own reward" if reward.name == "ground_truth" else "; ".join(reward.prompt or [reward.name])
+    title = f"{config.id}: {what}"
     atomic_write(folder.path / "learning_curve.png", lambda path: plot_learning_curve(rows, path, title=title))
-
-
-def _title(config: Config) -> str:
-    reward = config.reward
-    prompts = "; ".join(reward.prompt or [reward.name])
-    return f"{config.id}: {'its own reward' if reward.name == 'ground_truth' else prompts}"
 
 
 @contextmanager

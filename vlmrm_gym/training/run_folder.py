@@ -73,11 +73,7 @@ class RunFolder:
             )
 
     def create(self) -> None:
-        """Make the folder.
-
-        Raises:
-            RunError: It cannot be made.
-        """
+        """Make the folder; raises a RunError if it cannot be made."""
         try:
             self.path.mkdir(parents=True)
         except (OSError, ValueError) as error:
@@ -86,22 +82,14 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """Open an existing folder.
-
-        Raises:
-            RunError: It is not the folder of a run.
-        """
+        """Open an existing folder; raises a RunError if it is not the folder of a run."""
         if not (path / "config.yaml").is_file():
             raise RunError(f"{path} is not the folder of a run: it has no config.yaml.")
         return cls(path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock that prevents other processes from training in this folder.
-
-        Raises:
-            RunError: Another process holds it.
-        """
+        """Hold the lock that prevents other processes from training in this folder; raises a RunError if one does."""
         lock = FileLock(self.path / ".lock", blocking=False)
         try:
             lock.acquire()
@@ -131,8 +119,7 @@ class RunFolder:
     def newest_checkpoint(self) -> Path | None:
         """The checkpoint to resume from; None if there is none and training can start from the beginning.
 
-        Raises:
-            RunError: It is damaged, or there are results without a checkpoint, which starting again would overwrite.
+        Raises a RunError if it is damaged, or there are results without one, which starting again would overwrite.
         """
         complete = [folder for folder in self.checkpoints.values() if (folder / _MANIFEST).is_file()]
         if not complete:
@@ -153,25 +140,18 @@ class RunFolder:
         except (OSError, ValueError, AttributeError, TypeError, RecursionError):
             damaged = [_MANIFEST]
         if damaged:
-            earlier = (
-                f"Remove that folder to resume from step {int(complete[-2].name):,}."
-                if complete[1:]
-                else "Start a new run."
-            )
+            earlier = "Start a new run."
+            if complete[1:]:
+                earlier = f"Remove that folder to resume from step {int(complete[-2].name):,}."
             raise RunError(
                 f"The checkpoint {folder} is damaged: {', '.join(damaged)} is not what was written. {earlier}"
             )
         return folder
 
     def save_checkpoint(self, step: int, writers: Mapping[str, Callable[[Path], object]]) -> None:
-        """Write a checkpoint atomically, and delete all but the policy from older ones.
+        """Write a checkpoint atomically, by functions of the path of each file; keep only the policy of older ones.
 
-        Args:
-            step: The step; names the checkpoint.
-            writers: By file name: functions called with the path to write to.
-
-        Raises:
-            OSError: It could not be written; earlier checkpoints are unchanged.
+        If an OSError is raised, earlier checkpoints are unchanged.
         """
         folder = self.path / "checkpoints" / f"{step:010d}"
         unfinished = folder.with_suffix(".partial")
@@ -212,11 +192,7 @@ class RunFolder:
                 atomic_write(self.path / name, partial(shutil.copyfile, checkpoint / name))
 
     def append_metrics(self, rows: Sequence[Mapping[str, float]]) -> None:
-        """Append lines to metrics.csv atomically.
-
-        Raises:
-            OSError: They could not be written.
-        """
+        """Append lines to metrics.csv atomically: all or, with an OSError, none."""
         if not rows:
             return
         with self._metrics.open("ab", buffering=0) as file:
@@ -252,11 +228,7 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     def policy(self, which: str) -> Path:
-        """The file of a policy: "best" (else the last, if too few episodes were scored), "last" or a step.
-
-        Raises:
-            RunError: There is none.
-        """
+        """The file of a policy: "best" (else the last, if too few episodes were scored), "last" or a step."""
         every = {str(step): folder / "model.zip" for step, folder in self.checkpoints.items()}
         if (best := self.path / "best.zip").is_file():
             every["best"] = best

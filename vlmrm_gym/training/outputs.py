@@ -1,11 +1,12 @@
-"""Events for TensorBoard, also on a full disk and after a run was resumed."""
+"""What a run draws and logs: its learning curve, and events for TensorBoard, also on a full disk and when resumed."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
@@ -13,6 +14,12 @@ from vlmrm_gym.files import check_space
 
 _EVENTS_SIZE = 2**16
 """More than the events of one write take, in bytes."""
+_TITLES = {
+    "vlm_return": "VLM return",
+    "task_return": "Task return (not shown to the agent)",
+    "success": "Success (fraction of episodes)",
+    "success_fraction": "Success (fraction of steps)",
+}
 
 
 class TensorBoardWriter(TensorBoardOutputFormat):
@@ -54,3 +61,22 @@ def event_logger(folder: Path, purge_step: int) -> Iterator[Logger]:
         yield Logger(str(folder), [output])
     finally:
         output.close()
+
+
+def plot_learning_curve(rows: Sequence[Mapping[str, float]], path: Path, *, title: str) -> None:
+    """Draw returns and success, of which episodes' comes first, against steps."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = [name for name in _TITLES if not rows or any(name in row for row in rows)][:3]
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axis, name in zip(figure.subplots(1, len(names)), names, strict=True):
+        steps, values = np.reshape([(row["step"], row[name]) for row in rows if name in row], (-1, 2)).T
+        smooth = [np.mean(values[max(0, i - 9) : i + 1]) for i in range(len(values))]
+        axis.plot(steps, values, ".-", alpha=0.3, linewidth=1)
+        axis.plot(steps, smooth, color="C0", label="mean of 10")
+        axis.set(title=_TITLES[name], xlabel="steps")
+    figure.axes[0].legend()
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
