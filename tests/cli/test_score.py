@@ -233,7 +233,6 @@ def test_bad_settings_end_with_a_sentence(pictures, tmp_path, monkeypatch, capsy
     Path("file").touch()
     for flags, message in (
         ([], "`prompt` must be given"),
-        (["--prompt", " "], "`prompt` must not be empty"),
         (["--prompt", "a", "--prompt", "a"], "Each `prompt` must be a different one. Received 'a', 'a'"),
         (["--prompt", "a", "--alpha", "0.5"], "`alpha` above 0 needs a `baseline`"),
         (["--prompt", "a", "--fps", "0"], "`fps` must be a finite number above 0"),

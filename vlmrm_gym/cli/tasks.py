@@ -71,8 +71,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _find(id: str) -> Task:
-    task = find_named_task(id)
-    if task is None:
+    if (task := find_named_task(id)) is None:
         raise InputError(
             f"The ID must be one that `vlmrm_gym.tasks.register` knows. Received {short_repr(id)}. `vlmrm-gym tasks` "
             "without an ID lists those of this package."

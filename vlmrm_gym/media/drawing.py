@@ -78,11 +78,9 @@ def plot_rewards(
     path: Path, labels: Sequence[str], rewards: NDArray[np.floating[Any]], seconds: Sequence[float] | None
 ) -> None:
     """Draw rewards (T, C) into a PNG file, a line for each column, over T times or over frame numbers."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
     axis = figure.subplots()
     times = range(len(rewards)) if seconds is None else seconds
     lines = axis.plot(times, rewards, marker="." if len(rewards) < 100 else "", linewidth=1.2)
