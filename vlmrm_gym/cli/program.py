@@ -265,14 +265,13 @@ def verify(file: str | Path, id: str | None = None, **settings: Any) -> Verifica
 
 
 def write(id: str | None = None, **settings: Any) -> Verification:
-    """`vlmrm-gym program write` as a function: `write("VLMRM/CartPole-v1", model="gpt-5", rounds=5)`.
+    """`vlmrm-gym program write` as a function: the verification of program.py.
+
+    `write("VLMRM/CartPole-v1", model="gpt-5", rounds=5)`
 
     Args:
         id: The environment's ID; None with `env`.
         settings: The flags, see `Write`.
-
-    Returns:
-        What the verification of program.py found.
 
     Raises:
         InputError: A setting cannot be used, the budget is used up, the server fails, or no answer has a program.
