@@ -8,7 +8,7 @@ Importing this package only registers the IDs. torch and the models are imported
 
 from typing import TYPE_CHECKING, Any
 
-from vlmrm_gym.tasks import TASKS, register
+from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
     from vlmrm_gym.capture import CaptureState as CaptureState
@@ -35,6 +35,7 @@ __all__ = [
 
 for _task in TASKS:
     register(_task)
+register_hints()
 
 _LAZY = {
     "CLIP": "vlmrm_gym.rewards",
