@@ -86,7 +86,7 @@ def main(
     for path in configs:
         config = read_config_file(path).config
         rl, reward = config.rl, config.reward
-        model, workers = count(reward.model.split("/")[0]), max(1, reward.num_workers)
+        model, workers = count((reward.model or "").split("/")[0]), max(1, reward.num_workers)
         frames, batch = rl.n_steps or 0, reward.batch_size or 256
         used = workers if gpus is None else gpus
         seconds = frames * model.image_flop / (used * peak_tflops * 1e12 * utilisation)

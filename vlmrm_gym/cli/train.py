@@ -15,7 +15,7 @@ from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.terminal import say
 from vlmrm_gym.training.algorithms import find_wrong_arguments
-from vlmrm_gym.training.aliases import ALIASES, SHORT
+from vlmrm_gym.training.aliases import FLAGS
 from vlmrm_gym.training.checks import check_key, complete, find_named_code
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import (
@@ -141,21 +141,18 @@ def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool
 
 
 def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> Train:
-    """The command, with settings over those of `default`: flags of the algorithm's parameters are read here, others by
-    tyro.
-    """
+    """The command, settings over those of `default`. Parameters of the algorithm are read here, the rest by tyro."""
     words, options, waiting = [], dict(default.rl.options), [*arguments]
     while waiting:
         word = waiting.pop(0)
         flag, equals, value = word.partition("=")
-        section, _, name = flag.removeprefix("--").replace("-", "_").rpartition(".")
-        if flag.startswith("--rl.") and name.removeprefix("no_") not in names_of(("rl",)):
+        key = flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else ""
+        section, _, name = key.rpartition(".")
+        if section == "rl" and name.removeprefix("no_") not in names_of(("rl",)):
             is_alone = not waiting or waiting[0].startswith("--")
             options[name] = read_flag(value if equals else "true" if is_alone else waiting.pop(0))
-        elif (known := SHORT.get(name) if not section else ALIASES.get(name)) and flag.startswith("--"):
-            words.append(f"--{known if not section else f'{section}.{known}'}{equals}{value}")
         else:
-            words.append(word)
+            words.append(f"--{FLAGS[key]}{equals}{value}" if key in FLAGS else word)
     default = replace(default, rl=replace(default.rl, options=options))
     return tyro.cli(Train, args=words, default=Train(settings=default), prog="vlmrm-gym train", description=about)
 

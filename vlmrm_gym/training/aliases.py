@@ -23,9 +23,10 @@ REMOVED: Mapping[str, str] = {
 }
 """Keys of configurations that have been taken out, and what their error says."""
 
-SHORT: Mapping[str, str] = {
+FLAGS: Mapping[str, str] = {
     **{name: f"reward.{name}" for name in ("prompt", "baseline", "alpha", "model", "camera", "labeler")},
     "reward": "reward.name",
     "reward_kwargs": "reward.kwargs",
+    **{f"reward.{word}": f"reward.{name}" for word, name in ALIASES.items()},
 }
-"""Short flags, and the keys that they stand for."""
+"""Short flags, and those of the published format's words, with the keys that they stand for."""
