@@ -212,10 +212,8 @@ class _Recording:
         return self.states.nbytes + 32 * len(self.rewards)
 
     def finish(self) -> LoggedEpisode:
-        columns: Any = {
-            name: np.array(self.columns[name], dtype=dtype) for name, dtype in _COLUMNS.items()
-        } | self._numbers
-        return LoggedEpisode(states=self.states.states(), **columns)
+        columns: Any = {name: np.array(self.columns[name], dtype=dtype) for name, dtype in _COLUMNS.items()}
+        return LoggedEpisode(states=self.states.states(), **(columns | self._numbers))
 
 
 class EpisodeRecorder:

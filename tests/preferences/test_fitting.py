@@ -85,16 +85,6 @@ def test_cross_entropy_is_that_of_segments_whose_rewards_add_up():
     assert cross_entropy(None, own)[0] == pytest.approx(np.log(2), abs=1e-6)  # chance's
 
 
-@given(seed=st.integers(0, 1000))
-@settings(max_examples=15, deadline=None)
-def test_exchanging_the_sides_changes_no_loss(seed):
-    head, own = random_head(), comparisons(12, seed=seed)
-    other = comparisons(
-        12, features=own.features[:, ::-1].copy(), preferences=1 - own.preferences, confidences=own.confidences
-    )
-    assert cross_entropy(head, other)[0] == pytest.approx(cross_entropy(head, own)[0], abs=1e-5)
-
-
 def test_the_loss_of_a_fit_is_the_mean_over_networks_of_what_is_not_held_out():
     """With a learning rate of 0, the last epoch's loss is that of the weights as they were drawn."""
     own, logged = comparisons(30), comparisons(40).features[:, 0, 0]

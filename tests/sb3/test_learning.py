@@ -224,12 +224,12 @@ def test_the_order_of_a_dictionary_does_not_matter():
 
 
 def test_a_full_buffer_that_was_loaded_replaces_its_oldest_transitions(counting):
-    buffer = off_policy(DQN, counting([[5]])[0], buffer_size=20).learn(33).replay_buffer
+    buffer = off_policy(DQN, counting([[5]])[0], buffer_size=20).learn(36).replay_buffer
     again = pickle.loads(pickle.dumps(buffer))
     info = {"vlm_env_uid": buffer._env_uid, "vlm_step_index": 1_000, "vlm_reward_start": 1_000}
     for one in (buffer, again):
-        assert (one.pos, one.full) == (10, True)
+        assert (one.pos, one.full) == (15, True)
         step = np.zeros((1, 1)), np.ones((1, 1)), np.zeros(1), np.zeros(1), np.zeros(1)
         one.add(*step, [{**info, "vlm_rewards": np.array([7.0])}])
-        assert (one.pos, one.rewards[10, 0]) == (11, 7)
+        assert (one.pos, one.rewards[15, 0]) == (16, 7)
     np.testing.assert_array_equal(again.rewards, buffer.rewards)

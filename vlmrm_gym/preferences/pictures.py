@@ -25,9 +25,8 @@ _CHOSEN, _MISTAKEN, _EQUAL, _NOT = (40, 160, 70), (210, 50, 50), (120, 120, 120)
 
 def spread(length: int, count: int) -> NDArray[np.int64]:
     """The numbers of at most `count` of `length` states: the last, and others evenly before it."""
-    return (
-        np.unique(np.linspace(length - 1, 0, count).round().astype(np.int64)) if count > 1 else np.array([length - 1])
-    )
+    chosen = np.linspace(length - 1, 0, count) if count > 1 else np.array([length - 1])
+    return np.unique(chosen.round().astype(np.int64))
 
 
 def montage(frames: Frames) -> NDArray[np.uint8]:

@@ -106,11 +106,11 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferr
         remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or {alternative}"
     else:
         remedy = alternative.capitalize()
-    until = "the reward has its first head" if learns else "an episode has been scored"
-    raise ValueError(
-        f"`env` gives NaN rewards until {until}, so the buffer of {type(algorithm).__name__} must wait for them. "
-        f"Received a {type(buffer).__name__}. {remedy}"
-    )
+    late = "gives NaN rewards until an episode has been scored"
+    if learns:
+        late = "gives NaN rewards until the reward has its first head"
+    waiting = f"`env` {late}, so the buffer of {type(algorithm).__name__} must wait for them."
+    raise ValueError(f"{waiting} Received a {type(buffer).__name__}. {remedy}")
 
 
 def check_n_steps(n_steps: int) -> None:
