@@ -156,6 +156,7 @@ def test_any_parameter_of_an_algorithm_is_a_key_and_a_flag(tmp_path):
         ("gama: 0.9", "`rl.gama` is not a parameter of DQN. Did you mean `rl.gamma`?"),
         ("learning_stars: 3", "`rl.learning_stars` is not a parameter of DQN. Did you mean `rl.learning_starts`?"),
         ("ent_coef: 0.1", "`rl.ent_coef` is not a parameter of DQN. It has learning_rate, buffer_size, learning_st"),
+        ("algorithm: PPO, n_epochs: 3", "`rl.n_epochs` is not a parameter of PPO. Did you mean `rl.gradient_steps`?"),
         ("algorithm: PPO, ent_coef: auto", "`rl.ent_coef` must be a valid number"),
         ("learning_rate: lin_0.001", "`rl.learning_rate` must be a valid number"),
         ("gamma: .nan", "`rl.gamma` must be a finite number. Received nan."),

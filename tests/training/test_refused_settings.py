@@ -28,6 +28,7 @@ RL = [
     (CART, "start_near_goal: 0.5", "`rl.start_near_goal` is not for CartPole"),
     (CART, "policy_kwargs: {net_arc: [3]}", "`rl.policy_kwargs.net_arc`: .* argument 'net_arc'"),
     (CART, "policy_kwargs: {activation_fn: ReLU}", "`rl.policy_kwargs`: 'str' object is not call"),
+    (CART, "learning_rate: -1", "`rl.learning_rate`: Invalid learning rate: -1"),
     (CART, "device: gpu", "`rl.device`: Expected one of cpu, cuda"),
     (CAR, "ent_coef: fast", "`rl.ent_coef`: could not convert string to float: 'fast'"),
     (CAR, NOISE + "PinkNoise}", "`rl.action_noise` must have a name: NormalActionNoise"),

@@ -85,7 +85,8 @@ def find_wrong_arguments(rl: RLConfig) -> list[Problem]:
     for key, value in rl.arguments.items():
         rule = None
         if key not in known:
-            near = difflib.get_close_matches(truncate(key), [*names_of(("rl",)), *known], 1, cutoff=0.7)
+            near = [ours for ours, called in _ON_POLICY_NAMES.items() if called == key and ours in known]
+            near = near or difflib.get_close_matches(truncate(key), [*names_of(("rl",)), *known], 1, cutoff=0.7)
             meant = f"Did you mean `rl.{near[0]}`?" if near and near[0] != key else f"It has {', '.join(known)}."
             rule = f"is not a parameter of {rl.algorithm}. {meant}"
         elif is_number(value) and abs(value) > _MOST:

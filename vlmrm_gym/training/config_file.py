@@ -266,7 +266,9 @@ def _find_key(error: Exception, config: Config, default: Key) -> Key:
             return known[name]
     if section != ("rl",):
         return default
-    texts = [key for key, value in settings if key[0] == "rl" and isinstance(value, str) and repr(value) in str(error)]
+    own = [(key, value) for key, value in settings if key[0] == "rl"]
+    texts = [key for key, _ in own if "_" in key[-1] and key[-1].replace("_", " ") in str(error)]
+    texts += [key for key, value in own if isinstance(value, str) and repr(value) in str(error)]
     frames = [(Path(frame.filename).name, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     made = [("rl", _MADE_IN[name]) for names in frames for name in names if name in _MADE_IN]
     return [default, *made, *texts][-1]
