@@ -19,6 +19,7 @@ from browsing import CHROMIUM
 
 import vlmrm_gym  # noqa: F401  (registers the IDs)
 from vlmrm_gym.envs import CartPole
+from vlmrm_gym.programs.sandbox import is_supported
 from vlmrm_gym.rewards import models
 
 HELD_OUT_FOLDER = Path(__file__).parent / "bundled_model" / "heldout"
@@ -37,6 +38,13 @@ def no_collection():
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    """The folder of the test, as the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture
@@ -139,6 +147,15 @@ def worker_backend(request):
     if request.param == "ray":
         request.getfixturevalue("ray_cluster")
     return request.param
+
+
+def pytest_collection_modifyitems(items):
+    """Skip the tests of programs where nothing isolates them."""
+    if not is_supported():
+        skipped = pytest.mark.skip(reason="isolation needs Linux on x86_64 or aarch64")
+        for item in items:
+            if item.path.parent.name == "programs":
+                item.add_marker(skipped)
 
 
 def cartpole_frame(angle: float, position: float = 0.0) -> np.ndarray:
