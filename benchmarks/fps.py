@@ -70,9 +70,9 @@ from fps_stages import (
     whole_episodes,
 )
 
-from vlmrm_gym.cpu import usable_cores
+from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util.validation import check_choice, check_integer, check_positive_integer
 from vlmrm_gym.tasks import TASKS
-from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
 
 ROUNDS = 3
 """Turns, where two ways are compared."""

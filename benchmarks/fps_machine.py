@@ -11,9 +11,9 @@ from fps_stages import Args, record
 from stubs import DrawOnly
 
 import vlmrm_gym
-from vlmrm_gym.cpu import usable_cores
+from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util.versions import read_commit
 from vlmrm_gym.rendering import States
-from vlmrm_gym.versions import read_commit
 
 
 def has_bfloat16() -> bool:

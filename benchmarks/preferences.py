@@ -50,11 +50,11 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
 import vlmrm_gym
+from vlmrm_gym._util.versions import read_commit
 from vlmrm_gym.preferences import Answer, EndpointLabeler, GroundTruthLabeler, Pair, PreferenceLearner
 from vlmrm_gym.preferences.pictures import write_session
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3 import DeferredReplayBuffer, PreferenceCallback, make_vec_env
-from vlmrm_gym.versions import read_commit
 
 Rows = Literal["session", "training", "endpoint"]
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vlmrm_gym.cpu import usable_cores
+from vlmrm_gym._util.cpu import usable_cores
 
 SCRIPT = """
 import os, threading, time, warnings

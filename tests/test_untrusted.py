@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
+from vlmrm_gym._util.untrusted import check_hdf5, open_file, parse_json, read_arrays, read_file, read_json
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.untrusted import check_hdf5, open_file, parse_json, read_arrays, read_file, read_json
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import sys
 import pytest
 from rich.table import Table
 
+from vlmrm_gym._util.terminal import printable, quote, say
+from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.rewards.sources import ModelSource, cannot_download
-from vlmrm_gym.terminal import printable, quote, say
-from vlmrm_gym.validation import truncate
 
 
 @pytest.mark.parametrize(

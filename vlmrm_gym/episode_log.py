@@ -11,9 +11,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import check_positive_integer
 from vlmrm_gym.rendering.scene_changes import SceneChange, pack_changes, unpack_changes
 from vlmrm_gym.rendering.states import StateList, States
-from vlmrm_gym.validation import check_positive_integer
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

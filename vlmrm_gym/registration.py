@@ -15,11 +15,11 @@ from gymnasium.error import NameNotFound
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from vlmrm_gym.closing import close_on_error
+from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer, short_repr
 from vlmrm_gym.rewards.clip import Prompt
 from vlmrm_gym.rewards.specification import recorded
 from vlmrm_gym.tasks import REGISTERED, Task
-from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer, short_repr
 from vlmrm_gym.vector import VLMRewardVectorEnv
 from vlmrm_gym.wrappers import VLMReward
 

@@ -10,6 +10,12 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import (
+    check_observation_space,
+    check_positive_integer,
+    check_reward_wrappers,
+    is_array_space,
+)
 from vlmrm_gym.rewards.heads import Head
 from vlmrm_gym.steps import as_flags, as_rewards, check_final_observations, find_autoreset_mode
 from vlmrm_gym.store import (
@@ -20,7 +26,6 @@ from vlmrm_gym.store import (
     late_fields,
     unflatten_field,
 )
-from vlmrm_gym.validation import check_observation_space, check_positive_integer, check_reward_wrappers, is_array_space
 
 
 @dataclass(frozen=True)

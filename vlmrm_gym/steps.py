@@ -9,7 +9,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym.validation import as_array, check_autoreset_mode, find_metadata, short_repr
+from vlmrm_gym._util.validation import as_array, check_autoreset_mode, find_metadata, short_repr
 
 Mask = NDArray[np.bool_]
 

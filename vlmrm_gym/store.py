@@ -12,9 +12,9 @@ import torch
 from gymnasium.vector import VectorWrapper
 from numpy.typing import NDArray
 
-from vlmrm_gym.memory import available_memory
+from vlmrm_gym._util.memory import available_memory
+from vlmrm_gym._util.validation import check_choice
 from vlmrm_gym.rewards.heads import Head, NewestHead, apply_head, check_fingerprint
-from vlmrm_gym.validation import check_choice
 
 FeaturesDtype = Literal["float32", "float16"]
 Transition = tuple[Any, ...]

@@ -11,9 +11,20 @@ from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.validation import (
+    SCORED_KEY,
+    check_autoreset_mode,
+    check_choice,
+    check_flag,
+    check_positive_integer,
+    check_task_reward_weight,
+    check_unscored,
+    short_repr,
+    weigh_task_rewards,
+)
 from vlmrm_gym.capture import VectorCapture
 from vlmrm_gym.capture.vector import as_vector_env
-from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
@@ -25,17 +36,6 @@ from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.select import SparseScoring, check_clip_fits
 from vlmrm_gym.steps import VectorSteps
-from vlmrm_gym.validation import (
-    SCORED_KEY,
-    check_autoreset_mode,
-    check_choice,
-    check_flag,
-    check_positive_integer,
-    check_task_reward_weight,
-    check_unscored,
-    short_repr,
-    weigh_task_rewards,
-)
 
 ScoringMode = Literal["episode", "step"]
 

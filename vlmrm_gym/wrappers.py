@@ -8,6 +8,16 @@ import numpy as np
 from gymnasium.core import ActType, ObsType
 from gymnasium.utils import RecordConstructorArgs
 
+from vlmrm_gym._util.validation import (
+    SCORED_KEY,
+    as_task_reward,
+    check_env,
+    check_no_autoreset,
+    check_task_reward_weight,
+    check_unscored,
+    find_time_limit,
+    weigh_task_rewards,
+)
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
@@ -18,16 +28,6 @@ from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.rewards.state_reward import Memory, build_reward
 from vlmrm_gym.scoring.local import see
 from vlmrm_gym.scoring.select import EpisodeClips, check_clip_fits
-from vlmrm_gym.validation import (
-    SCORED_KEY,
-    as_task_reward,
-    check_env,
-    check_no_autoreset,
-    check_task_reward_weight,
-    check_unscored,
-    find_time_limit,
-    weigh_task_rewards,
-)
 
 
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):

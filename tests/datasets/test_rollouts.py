@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from counting_env import Counting
 
+from vlmrm_gym._util.validation import find_time_limit
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
@@ -14,7 +15,6 @@ from vlmrm_gym.rollouts.play import constant_actions, play, random_actions
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.evaluation import run_actions
 from vlmrm_gym.training.run_folder import RunError
-from vlmrm_gym.validation import find_time_limit
 
 
 @pytest.fixture

@@ -12,31 +12,20 @@ from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).parents[2]
 LEAVES = {
-    "closing",
-    "cpu",
     "errors",
-    "files",
-    "identity",
     "infos",
-    "memory",
     "metrics",
     "tasks",
-    "terminal",
-    "threads",
-    "validation",
-    "versions",
 }
 """Files that import nothing of ours."""
-BASE = LEAVES | {"untrusted", "database"}
-"""Files that every room may import."""
+BASE = LEAVES | {"_util"}
+"""What every room may import."""
 
 ALLOWED = {
     **{name: set() for name in LEAVES},
-    "untrusted": LEAVES,
-    "database": LEAVES | {"untrusted"},
+    "_util": LEAVES,
     "steps": BASE,  # of vector environments
     "episodes": BASE | {"steps"},
-    "folders": BASE,
     "tiny": set(),
     "vlmrm_gym": BASE,  # __init__.py; what it offers lazily is imported when it is used
     "envs": BASE,
@@ -92,13 +81,12 @@ ALLOWED = {
         "sb3",
         "rollouts",
     },
-    "datasets": BASE | {"folders", "rendering", "capture", "rollouts", "media", "preferences"},
+    "datasets": BASE | {"rendering", "capture", "rollouts", "media", "preferences"},
     "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
     "programs": BASE | {"envs", "rendering", "capture", "endpoint", "rewards", "rollouts", "datasets", "audit"},
     "cli": BASE
     | {
         "vlmrm_gym",
-        "folders",
         "media",
         "envs",
         "programs",

@@ -21,8 +21,8 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
 
 from vlmrm_gym import CLIPReward, tiny
+from vlmrm_gym._util.terminal import say_once
 from vlmrm_gym.rewards import models, sources
-from vlmrm_gym.terminal import say_once
 
 PROMPT = "a humanoid robot kneeling"
 WEIGHTS, SETTINGS = "open_clip_model.safetensors", "open_clip_config.json"

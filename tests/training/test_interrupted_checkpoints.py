@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vlmrm_gym import files
+from vlmrm_gym._util import files
 from vlmrm_gym.cli import main
 from vlmrm_gym.training import run_folder
 from vlmrm_gym.training.run_folder import RunFolder

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import vlmrm_gym
-from vlmrm_gym.cpu import usable_cores
-from vlmrm_gym.versions import read_commit
+from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util.versions import read_commit
 
 
 def read_provenance(*, weights: str, seed: int) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.terminal import said_warnings
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering import States
@@ -27,7 +28,6 @@ from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.terminal import said_warnings
 
 Reward = Callable[[Features], Rewards]
 """A reward of the features of N states, float32 (N, V, D): float32 (N,)."""

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.audit.results import Candidate
 from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.envs.states import Rows, TaskStates
@@ -21,7 +22,6 @@ from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rollouts.play import Rollout
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.validation import truncate
 
 SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 """From states, float64 (N, S), to whether they succeed, bool (N,)."""

@@ -13,10 +13,10 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from vlmrm_gym import envs
+from vlmrm_gym._util.validation import check_choice, short_repr
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
 from vlmrm_gym.rendering.stored import FrameStore, check_frame, resize
-from vlmrm_gym.validation import check_choice, short_repr
 
 # MuJoCo and pygame are imported only where they are needed.
 

@@ -9,14 +9,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.validation import find_metadata, find_time_limit, short_repr
 from vlmrm_gym.capture.state_view import StateView, check_renders
 from vlmrm_gym.capture.wrapper import AutoCaptureState, CaptureState
-from vlmrm_gym.closing import close_on_error
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
 from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
 from vlmrm_gym.rendering.states import EnvRenderer, Quality, States
 from vlmrm_gym.rendering.stored import FrameStore, check_frame
-from vlmrm_gym.validation import find_metadata, find_time_limit, short_repr
 
 Mask = NDArray[np.bool_]
 _REMEDY = "Put VLMRewardVectorEnv directly around the environments."

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from vlmrm_gym import __version__
+from vlmrm_gym._util.terminal import say
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import short_repr
 
 COMMANDS = {
     "check": "measure a reward before training, and find the failures that it pays most",

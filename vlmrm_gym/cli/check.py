@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import tyro
 
+from vlmrm_gym._util.folders import output_folder
+from vlmrm_gym._util.terminal import say
 from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
 from vlmrm_gym.errors import InputError, check_values
-from vlmrm_gym.folders import output_folder
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.terminal import say
 
 if TYPE_CHECKING:
     from vlmrm_gym.audit.results import Candidate, Report
@@ -97,12 +97,12 @@ def _check(command: Check, made_by: str) -> "Report":
     rewards = {name: _with_baseline(spec, task) for name, spec in command.specifications(task).items()}
     from tqdm import tqdm
 
+    from vlmrm_gym._util.files import atomic_write
     from vlmrm_gym.audit.pipeline import audit
     from vlmrm_gym.audit.report import write_report
     from vlmrm_gym.audit.settings import AuditSettings, find_candidates, find_success_fn
     from vlmrm_gym.audit.summary import print_summary
     from vlmrm_gym.cli.console import PlainConsole
-    from vlmrm_gym.files import atomic_write
 
     settings = AuditSettings(
         name=command.id or str(command.env),

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from vlmrm_gym.terminal import printable
+from vlmrm_gym._util.terminal import printable
 
 
 class PlainConsole(Console):

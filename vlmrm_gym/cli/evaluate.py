@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import tyro
 from rich.table import Table
 
+from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.terminal import say
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.cli.settings import parse
 from vlmrm_gym.cli.train import read_settings
-from vlmrm_gym.files import atomic_write_text
-from vlmrm_gym.terminal import say
 from vlmrm_gym.training.config_file import read_config_file
 from vlmrm_gym.training.run_folder import RunError, RunFolder
-from vlmrm_gym.validation import short_repr
 
 
 @dataclass

@@ -16,12 +16,14 @@ import tyro
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.folders import output_folder
+from vlmrm_gym._util.terminal import said_warnings, say
+from vlmrm_gym._util.validation import check_integer
 from vlmrm_gym.cli.label import name_labeler, say_answers
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.files import atomic_write_text
-from vlmrm_gym.folders import output_folder
 from vlmrm_gym.preferences import AnswersFile, Record
 from vlmrm_gym.preferences.answers import Asked
 from vlmrm_gym.preferences.pairs import grade_differences
@@ -29,8 +31,6 @@ from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import to_mapping
-from vlmrm_gym.terminal import said_warnings, say
-from vlmrm_gym.validation import check_integer
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
 """What the command writes."""

@@ -13,14 +13,14 @@ import numpy as np
 import tyro
 from gymnasium.error import DependencyNotInstalled
 
+from vlmrm_gym._util.terminal import printable, say
+from vlmrm_gym._util.validation import check_integer, check_positive_integer, truncate
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record, ask, resolve_labeler
 from vlmrm_gym.preferences.labelers import LABELERS
 from vlmrm_gym.preferences.pairs import agreement, answer_differences, grade_differences
-from vlmrm_gym.terminal import printable, say
-from vlmrm_gym.validation import check_integer, check_positive_integer, truncate
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,14 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from tqdm import tqdm
 
+from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.folders import output_folder
+from vlmrm_gym._util.terminal import say
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.files import atomic_write_text
-from vlmrm_gym.folders import output_folder
 from vlmrm_gym.media.frames import open_frames
 from vlmrm_gym.programs.episodes import Episodes, gather
 from vlmrm_gym.programs.results import Limits, Verification
@@ -30,8 +32,6 @@ from vlmrm_gym.programs.writing import Conversation, write_program
 from vlmrm_gym.rewards.program import Inputs, Program, record_file
 from vlmrm_gym.rollouts.environments import find_named_task
 from vlmrm_gym.rollouts.play import Policy
-from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import short_repr
 
 Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 USAGE = """\

@@ -15,18 +15,18 @@ import tyro
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from vlmrm_gym._util.files import atomic_write
+from vlmrm_gym._util.folders import check_folder, output_folder
+from vlmrm_gym._util.terminal import say
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.cli.settings import RewardFlags, load_rewards, parse
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.files import atomic_write
-from vlmrm_gym.folders import check_folder, output_folder
 from vlmrm_gym.media.drawing import plot_rewards
 from vlmrm_gym.media.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.media.videos import draw_rewards, write_video
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.scoring.several import SeveralRewards
-from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import short_repr
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""

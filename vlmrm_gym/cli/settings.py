@@ -11,16 +11,16 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import tyro
 from gymnasium.error import DependencyNotInstalled
 
+from vlmrm_gym._util.terminal import said_warnings
+from vlmrm_gym._util.untrusted import read_json
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.terminal import said_warnings
 from vlmrm_gym.training import plain_yaml
-from vlmrm_gym.untrusted import read_json
-from vlmrm_gym.validation import short_repr
 
 Command = TypeVar("Command")
 Texts = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import tyro
 
+from vlmrm_gym._util.terminal import say
 from vlmrm_gym.cli.settings import describe_kinds, read_specification
 from vlmrm_gym.rewards.clip import CLIPFields
-from vlmrm_gym.terminal import say
 from vlmrm_gym.training.algorithms import find_wrong_arguments
 from vlmrm_gym.training.aliases import FLAGS
 from vlmrm_gym.training.checks import check_key, complete, find_named_code

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.untrusted import check_hdf5, parse_json, read_json, read_text, reading
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.datasets.folder import LABELS, DatasetFolder
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rendering.scene_changes import check_read, load_changes
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.play import Rollout
-from vlmrm_gym.untrusted import check_hdf5, parse_json, read_json, read_text, reading
-from vlmrm_gym.validation import short_repr
 
 _MAX_LABELS = 2**28
 """Bytes of a table."""

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.datasets.labels import read_dataset, read_settings
 from vlmrm_gym.errors import InputError, as_input_error
@@ -18,7 +19,6 @@ from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import check_states
-from vlmrm_gym.validation import short_repr
 
 
 class DatasetSegments:

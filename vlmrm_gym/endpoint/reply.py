@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 from math import exp
 from typing import Any, NamedTuple
 
-from vlmrm_gym.terminal import printable
-from vlmrm_gym.validation import is_finite, truncate
+from vlmrm_gym._util.terminal import printable
+from vlmrm_gym._util.validation import is_finite, truncate
 
 MAX_TOKENS = 10**8
 """In a reply, as it counts them: no model has a longer context."""

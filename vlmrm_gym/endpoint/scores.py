@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vlmrm_gym.database import Database
+from vlmrm_gym._util.database import Database
+from vlmrm_gym._util.untrusted import parse_json
 from vlmrm_gym.endpoint.session import Budget
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.untrusted import parse_json
 
 _APPLICATION_ID = 0x564C4D53
 """Of our files among those of SQLite: "VLMS"."""

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
 
+from vlmrm_gym._util.threads import start
+from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.endpoint.client import Client, NoLogProbabilities, ServerError
 from vlmrm_gym.endpoint.messages import Message
 from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.reply import Reply
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.threads import start
-from vlmrm_gym.validation import truncate
 
 NUM_ALTERNATIVES, FEWER = 20, (5, 2, 1)
 """Tokens in each place whose probabilities are asked for; if they are refused, and no number is named, fewer."""

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from vlmrm_gym.identity import deciding_fields, undecisive
-from vlmrm_gym.validation import check_integer, check_positive_integer, is_number, short_repr
+from vlmrm_gym._util.identity import deciding_fields, undecisive
+from vlmrm_gym._util.validation import check_integer, check_positive_integer, is_number, short_repr
 
 _REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers", "extra_query", "timeout")
 """Fields of requests that are set here, or that may have a key in them."""

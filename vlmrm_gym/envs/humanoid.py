@@ -8,11 +8,11 @@ import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.humanoid_v5 import HumanoidEnv
 
+from vlmrm_gym._util.validation import check_choice, check_flag, check_fraction
 from vlmrm_gym.envs.humanoid_body import XML
 from vlmrm_gym.envs.humanoid_poses import interpolate_from_stand, on_floor
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, succeeds
 from vlmrm_gym.tasks import PAPER_CAMERA
-from vlmrm_gym.validation import check_choice, check_flag, check_fraction
 
 MATERIALS = {
     "floor": ("floor",),

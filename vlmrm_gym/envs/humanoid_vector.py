@@ -13,11 +13,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.cpu import usable_cores
+from vlmrm_gym._util.cpu import usable_cores
+from vlmrm_gym._util.validation import check_autoreset_mode, check_positive_integer
 from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.infos import STATE_KEY
-from vlmrm_gym.validation import check_autoreset_mode, check_positive_integer
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -7,8 +7,8 @@ import numpy as np
 from gymnasium.envs.classic_control.continuous_mountain_car import Continuous_MountainCarEnv
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import check_flag
 from vlmrm_gym.envs.states import Numbers, Rows, StatePath, TaskStates
-from vlmrm_gym.validation import check_flag
 
 
 class MountainCar(Continuous_MountainCarEnv):

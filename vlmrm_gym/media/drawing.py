@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.terminal import printable
+from vlmrm_gym._util.terminal import printable
 
 PLOT_HEIGHT = 72
 """Height of the reward plot under the frames, in pixels."""

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.untrusted import FFMPEG_LIMITS, MAX_PIXELS, check_file, open_file, reading
+from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.media.videos import Layout
-from vlmrm_gym.untrusted import FFMPEG_LIMITS, MAX_PIXELS, check_file, open_file, reading
-from vlmrm_gym.validation import truncate
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
 """Suffixes of pictures."""

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vlmrm_gym import __version__
-from vlmrm_gym.closing import close_on_error
-from vlmrm_gym.database import Database
+from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.database import Database
+from vlmrm_gym._util.untrusted import parse_json
+from vlmrm_gym._util.validation import check_positive_integer, is_finite, short_repr
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rewards.custom import find_callable
-from vlmrm_gym.untrusted import parse_json
-from vlmrm_gym.validation import check_positive_integer, is_finite, short_repr
 
 _APPLICATION_ID = 0x564C4D50
 """Of our files among those of SQLite: "VLMP"."""

@@ -7,16 +7,16 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from vlmrm_gym._util.identity import undecisive
+from vlmrm_gym._util.terminal import say
+from vlmrm_gym._util.validation import check_positive_integer, check_size, is_number
 from vlmrm_gym.endpoint.messages import Message, ask_about, encode, without_thinking
 from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.identity import undecisive
 from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.preferences.pictures import montage, spread
-from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_positive_integer, check_size, is_number
 
 INTRODUCTION = (
     "You compare two images of a scene, Image 1 and Image 2, with respect to a goal. The goal is: {prompt}\n"

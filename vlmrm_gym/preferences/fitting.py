@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import check_fraction, check_positive_integer, is_number
 from vlmrm_gym.rewards.preference_model import PreferenceHead
-from vlmrm_gym.validation import check_fraction, check_positive_integer, is_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.identity import undecisive
+from vlmrm_gym._util.identity import undecisive
+from vlmrm_gym._util.terminal import say
+from vlmrm_gym._util.validation import check_integer, check_size, is_number
 from vlmrm_gym.preferences.labelers import LabelerSpec
 from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.preferences.pictures import encode_clip
-from vlmrm_gym.terminal import say
-from vlmrm_gym.validation import check_integer, check_size, is_number
 
 
 @dataclass(frozen=True, kw_only=True)

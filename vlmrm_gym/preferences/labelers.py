@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from vlmrm_gym.identity import deciding_fields
+from vlmrm_gym._util.identity import deciding_fields
+from vlmrm_gym._util.validation import check_fraction, check_integer, is_number
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.specification import check_names
-from vlmrm_gym.validation import check_fraction, check_integer, is_number
 
 LABELERS: Mapping[str, str] = {
     "ground_truth": "vlmrm_gym.preferences.labelers:GroundTruthLabeler",

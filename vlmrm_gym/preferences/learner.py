@@ -12,8 +12,9 @@ from typing import IO, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.files import atomic_write
+from vlmrm_gym._util.validation import check_choice, check_integer, check_positive_integer
 from vlmrm_gym.episode_log import EpisodeLog, Segment
-from vlmrm_gym.files import atomic_write
 from vlmrm_gym.preferences import fitting
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, Verdict, judge
@@ -34,7 +35,6 @@ from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.store import find_featured
 from vlmrm_gym.tasks import REGISTERED
-from vlmrm_gym.validation import check_choice, check_integer, check_positive_integer
 
 Sampling = Literal["uniform", "disagreement"]
 POOL = 4

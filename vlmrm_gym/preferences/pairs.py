@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from xxhash import xxh3_128
 
+from vlmrm_gym._util.validation import check_fraction
 from vlmrm_gym.rendering.states import States
 from vlmrm_gym.tasks import Task
-from vlmrm_gym.validation import check_fraction
 
 Grade = Callable[[NDArray[np.float64]], Any]
 """How near states are to the goal: from float64 (N, S) to (N,), or None where that is not known."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym.endpoint.messages import encode
-from vlmrm_gym.files import atomic_write
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from vlmrm_gym._util.untrusted import parse_json
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.untrusted import parse_json
 
 LEASE = 60.0
 """Seconds after which a tab that has nothing else may show the pair of another, and that a clip may take."""

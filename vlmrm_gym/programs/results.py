@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.files import atomic_write_text
+from vlmrm_gym._util.files import atomic_write_text
+from vlmrm_gym._util.validation import is_finite, short_repr
 from vlmrm_gym.rewards.program import Program
-from vlmrm_gym.validation import is_finite, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

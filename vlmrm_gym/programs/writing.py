@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.files import atomic_write_text
 from vlmrm_gym.endpoint.messages import Message, ask_about, encode, without_thinking
 from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.files import atomic_write_text
 from vlmrm_gym.programs.episodes import Episode, Episodes
 from vlmrm_gym.programs.results import Failure, Limits, Verification
 from vlmrm_gym.programs.verify import verify

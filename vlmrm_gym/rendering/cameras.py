@@ -8,9 +8,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from vlmrm_gym._util.validation import check_flag, is_finite, is_number, short_repr
 from vlmrm_gym.rendering.scene_changes import set_field
 from vlmrm_gym.tasks import PAPER_CAMERA
-from vlmrm_gym.validation import check_flag, is_finite, is_number, short_repr
 
 Camera = Mapping[str, Any] | str | int
 """Fields of MuJoCo's `mjvCamera`, or the name or number of a camera of the model."""

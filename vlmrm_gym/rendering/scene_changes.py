@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.untrusted import parse_json, read_arrays, reading
-from vlmrm_gym.validation import is_number, short_repr
+from vlmrm_gym._util.untrusted import parse_json, read_arrays, reading
+from vlmrm_gym._util.validation import is_number, short_repr
 
 if TYPE_CHECKING:
     import mujoco

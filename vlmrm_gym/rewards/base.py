@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.validation import as_array, as_float32, check_flag, check_positive_integer, short_repr
+from vlmrm_gym._util.validation import as_array, as_float32, check_flag, check_positive_integer, short_repr
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypedDict, get_args
 
+from vlmrm_gym._util.validation import check_choice, check_fraction, check_positive_integer, short_repr
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.validation import check_choice, check_fraction, check_positive_integer, short_repr
 
 Prompt = str | Sequence[str]
 """A text, or several whose embeddings are averaged."""

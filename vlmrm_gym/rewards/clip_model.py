@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from vlmrm_gym import tiny
+from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.rewards.clip import CLIPFields, CLIPKeywords, Prompt
 from vlmrm_gym.rewards.encoder import FrameEncoder, check_frames
-from vlmrm_gym.validation import short_repr, truncate
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import cloudpickle
 
+from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.rewards.base import CheckedReward, RewardModel, is_reward
-from vlmrm_gym.validation import short_repr, truncate
 
 
 @dataclass(frozen=True, kw_only=True)

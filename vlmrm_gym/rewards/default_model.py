@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
+from vlmrm_gym._util.terminal import say_once
 from vlmrm_gym.infos import SCENE_KEY
-from vlmrm_gym.terminal import say_once
 
 PUBLISHED = "ViT-B-32/laion2b_s34b_b79k"
 _ORIGINALS = ("CartPole-v1", "MountainCarContinuous-v0", "Humanoid-v4", "Humanoid-v5")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from vlmrm_gym.validation import short_repr
+from vlmrm_gym._util.validation import short_repr
 
 
 def resolve_device(device: str, parameter: str = "device") -> torch.device:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from vlmrm_gym.cpu import in_parts
+from vlmrm_gym._util.cpu import in_parts
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model

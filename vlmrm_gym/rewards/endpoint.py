@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from vlmrm_gym._util.identity import undecisive
+from vlmrm_gym._util.validation import check_positive_integer, check_size, short_repr
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.identity import undecisive
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.clip import check_words
-from vlmrm_gym.validation import check_positive_integer, check_size, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.endpoint.messages import Message, ask_about, encode
 from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.scores import ScoresFile
@@ -17,7 +18,6 @@ from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
-from vlmrm_gym.validation import short_repr
 
 INTRODUCTION = "You look at a scene, and judge whether a goal is reached. The goal is: {prompt}"
 SEVERAL = "\nThe images show the same moment from different sides. Judge by all of them together."

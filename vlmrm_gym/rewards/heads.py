@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import as_array, as_float32, short_repr
 from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.custom import ByValue, find_callable
-from vlmrm_gym.validation import as_array, as_float32, short_repr
 
 if TYPE_CHECKING:
     import torch

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.clip import CLIPFields, Precision, ResizeMode, check_count, check_words, checked, optional
-from vlmrm_gym.validation import short_repr
 
 
 def _text(name: str, value: Any) -> str:

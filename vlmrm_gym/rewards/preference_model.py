@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from vlmrm_gym.files import atomic_write
+from vlmrm_gym._util.files import atomic_write
+from vlmrm_gym._util.untrusted import parse_json, read_file
+from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.rewards.base import Rewards, encode_frames
 from vlmrm_gym.rewards.encoder import FrameEncoder
 from vlmrm_gym.rewards.heads import apply_head, check_fingerprint
-from vlmrm_gym.untrusted import parse_json, read_file
-from vlmrm_gym.validation import truncate
 
 LIMIT = 5.0
 """Rewards are between minus this and this, in standard deviations."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from vlmrm_gym._util.terminal import quote
+from vlmrm_gym._util.untrusted import MAX_PIXELS, read_json, read_text
+from vlmrm_gym._util.validation import check_choice, check_flag, check_size, short_repr
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.terminal import quote
-from vlmrm_gym.untrusted import MAX_PIXELS, read_json, read_text
-from vlmrm_gym.validation import check_choice, check_flag, check_size, short_repr
 
 Inputs = Literal["frames", "states"]
 """What a program sees of a state: its frame, or its numbers."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vlmrm_gym.terminal import say_once
-from vlmrm_gym.validation import short_repr, truncate
+from vlmrm_gym._util.terminal import say_once
+from vlmrm_gym._util.validation import short_repr, truncate
 
 _OPENAI: Mapping[str, str] = {
     "ViT-B/32": "ViT-B-32",

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.endpoint.settings import SAMPLING
 from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
@@ -25,7 +26,6 @@ from vlmrm_gym.rewards.custom import (
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.program import Program
-from vlmrm_gym.validation import short_repr
 
 
 class RewardSpec(Protocol):

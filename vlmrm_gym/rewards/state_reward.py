@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.rewards.base import ClipShape, RenderSize, RewardModel, Rewards, encode_frames
 from vlmrm_gym.rewards.heads import CombineViews, FeatureInfo, Features, ViewsHead
-from vlmrm_gym.validation import short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.validation import as_task_reward
 from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rendering.scene_changes import SceneChange
 from vlmrm_gym.rendering.states import States
-from vlmrm_gym.validation import as_task_reward
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""

@@ -11,11 +11,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
+from vlmrm_gym._util.validation import check_positive_integer
 from vlmrm_gym.preferences.answers import Schedule, plan_sessions
 from vlmrm_gym.preferences.learner import PreferenceLearner, Session
 from vlmrm_gym.preferences.pictures import write_session
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
-from vlmrm_gym.validation import check_positive_integer
 
 
 class ScoredReturnCallback(BaseCallback):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from vlmrm_gym.validation import check_integer, check_positive_integer, is_number, short_repr
+from vlmrm_gym._util.validation import check_integer, check_positive_integer, is_number, short_repr
 
 
 class ActionRepeatNoise(ActionNoise):

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
+from vlmrm_gym._util.validation import check_observation_space
 from vlmrm_gym.rewards.heads import Head, NewestHead
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
 from vlmrm_gym.store import LATE, FeaturesDtype, TransitionStore, flatten_field
-from vlmrm_gym.validation import check_observation_space
 
 
 class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):

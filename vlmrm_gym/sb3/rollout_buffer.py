@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
+from vlmrm_gym._util.validation import check_observation_space, short_repr
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_normalization
 from vlmrm_gym.sb3.vec_env import VLMVecEnv
-from vlmrm_gym.validation import check_observation_space, short_repr
 
 
 class RewardHandle:

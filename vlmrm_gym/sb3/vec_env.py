@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from vlmrm_gym.closing import close_on_error
+from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym._util.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
 from vlmrm_gym.registration import find_task, make_vector_env
 from vlmrm_gym.sb3.checks import check_callers, is_evaluated
 from vlmrm_gym.sb3.episodes import EpisodeTracker
 from vlmrm_gym.steps import VectorSteps
 from vlmrm_gym.store import find_featured, late_fields
-from vlmrm_gym.validation import check_integer, check_observation_space, check_reward_wrappers, short_repr
 
 
 class VLMVecEnv(VecEnv):

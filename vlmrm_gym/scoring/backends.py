@@ -6,9 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vlmrm_gym._util.validation import check_choice, check_integer, short_repr
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import MakeRenderer, MakeReward, ScorerOptions, Timeouts
-from vlmrm_gym.validation import check_choice, check_integer, short_repr
 
 LOCAL = "local"
 """The backend of `num_workers=0`: this process."""

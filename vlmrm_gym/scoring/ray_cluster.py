@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from gymnasium.error import DependencyNotInstalled
 
 import vlmrm_gym
-from vlmrm_gym.cpu import usable_cores
+from vlmrm_gym._util.cpu import usable_cores
 from vlmrm_gym.scoring.scorer import ScorerOptions
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from vlmrm_gym.closing import Closable
+from vlmrm_gym._util.closing import Closable
 from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, StartedScorers, Timeouts, Values, WorkerDied
 from vlmrm_gym.scoring.worker import WorkerInfo
 

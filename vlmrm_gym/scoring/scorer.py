@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from vlmrm_gym._util.validation import is_number, short_repr
 from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rewards.state_reward import Memory, RewardInfo, StateReward
-from vlmrm_gym.validation import is_number, short_repr
 
 Keys = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.closing import close_on_error
+from vlmrm_gym._util.closing import close_on_error
 from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.heads import CombineViews, apply_head

@@ -13,9 +13,9 @@ import numpy as np
 from gymnasium.spaces import flatdim
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from vlmrm_gym._util.validation import is_number, short_repr, truncate
 from vlmrm_gym.training.config import Config, RLConfig
 from vlmrm_gym.training.config_file import Problem, describe, names_of
-from vlmrm_gym.validation import is_number, short_repr, truncate
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm

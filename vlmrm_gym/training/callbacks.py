@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
-from vlmrm_gym.files import atomic_write, atomic_write_text
-from vlmrm_gym.terminal import printable
+from vlmrm_gym._util.files import atomic_write, atomic_write_text
+from vlmrm_gym._util.terminal import printable
+from vlmrm_gym._util.validation import is_number
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import to_yaml
 from vlmrm_gym.training.evaluation import record_video
@@ -27,7 +28,6 @@ from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.resumable import Progress, ResumableVecEnv, counters, preserve_rng, restart
 from vlmrm_gym.training.run_folder import CHECKPOINTED, METRICS, RunFolder
 from vlmrm_gym.training.signals import Interrupted, SignalGuard
-from vlmrm_gym.validation import is_number
 
 _MIN_EPISODES = 8
 """Minimum number of episodes over which policies are compared."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import gymnasium as gym
 
+from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.endpoint.client import read_key
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.answers import plan_sessions
@@ -20,7 +21,6 @@ from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, find_wrong_a
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, constructing, flatten, validate
 from vlmrm_gym.training.defaults import first_session, with_defaults
-from vlmrm_gym.validation import short_repr, truncate
 
 _RAY_RESOURCES = ("num_cpus", "num_gpus", "memory", "object_store_memory", "resources", "accelerator_type")
 _RAY_RESOURCES += ("label_selector", "scheduling_strategy")

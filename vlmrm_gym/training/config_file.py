@@ -14,12 +14,12 @@ import gymnasium as gym
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from vlmrm_gym._util.untrusted import read_text
+from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.training.aliases import ALIASES, REMOVED
 from vlmrm_gym.training.config import Config, nest_options
 from vlmrm_gym.training.plain_yaml import MAX_BYTES, ConfigDumper, read_yaml
-from vlmrm_gym.untrusted import read_text
-from vlmrm_gym.validation import short_repr, truncate
 
 Key = tuple[str, ...]
 """The path of a key: ("rl", "tau")."""

@@ -14,6 +14,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, recursive_getattr
 from tqdm import tqdm
 
+from vlmrm_gym._util.untrusted import check_archive, check_file
+from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.episodes import Episodes, play_episodes
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.media import videos
@@ -25,8 +27,6 @@ from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import ConfigError, read_config_file
 from vlmrm_gym.training.environments import make_envs, make_video_env
 from vlmrm_gym.training.run_folder import RunError, RunFolder
-from vlmrm_gym.untrusted import check_archive, check_file
-from vlmrm_gym.validation import short_repr, truncate
 
 NUM_EVAL_ENVS = 16
 """Number of parallel environments in an evaluation."""

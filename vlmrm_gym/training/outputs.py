@@ -10,7 +10,7 @@ import numpy as np
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
-from vlmrm_gym.files import check_space
+from vlmrm_gym._util.files import check_space
 
 _EVENTS_SIZE = 2**16
 """More than the events of one write take, in bytes."""

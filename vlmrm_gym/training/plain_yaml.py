@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from vlmrm_gym.validation import truncate
+from vlmrm_gym._util.validation import truncate
 
 MAX_BYTES = 100_000
 """Maximum size of a file."""

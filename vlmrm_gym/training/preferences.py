@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 
+from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym.episode_log import EpisodeLog
-from vlmrm_gym.files import atomic_write, atomic_write_text
 from vlmrm_gym.preferences.fitting import FitOptions
 from vlmrm_gym.preferences.pictures import write_session
 from vlmrm_gym.rendering.states import States

@@ -13,9 +13,11 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from vlmrm_gym import __version__
+from vlmrm_gym._util.files import atomic_write, atomic_write_text
+from vlmrm_gym._util.identity import undeciding_fields
+from vlmrm_gym._util.validation import short_repr
+from vlmrm_gym._util.versions import read_versions
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.files import atomic_write, atomic_write_text
-from vlmrm_gym.identity import undeciding_fields
 from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
@@ -28,8 +30,6 @@ from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.resumable import Progress, ResumableVecEnv
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import SignalGuard
-from vlmrm_gym.validation import short_repr
-from vlmrm_gym.versions import read_versions
 
 RESUME_OVERRIDABLE = (
     *("base_path", "run_name", "description", "tags", "track", "rl.n_steps", "rl.device"),

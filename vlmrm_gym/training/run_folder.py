@@ -29,9 +29,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from vlmrm_gym._util.files import atomic_write, naming, sync
+from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.files import atomic_write, naming, sync
-from vlmrm_gym.validation import short_repr
 
 METRICS = ("step", "seconds", "episodes", "vlm_return", "task_return", "success_fraction", "success", "scored")
 """Columns of metrics.csv: steps and seconds so far, the number of episodes scored, and their means.

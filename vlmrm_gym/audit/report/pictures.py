@@ -7,9 +7,9 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from vlmrm_gym._util.terminal import printable
+from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.audit.results import Landscape
-from vlmrm_gym.terminal import printable
-from vlmrm_gym.validation import truncate
 
 QUALITY = 85
 """Of JPEG."""

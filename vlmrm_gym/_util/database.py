@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from vlmrm_gym.untrusted import check_file
-from vlmrm_gym.validation import short_repr
+from vlmrm_gym._util.untrusted import check_file
+from vlmrm_gym._util.validation import short_repr
 
 _MAX_LENGTH = 2**24
 """Bytes of a value or of a statement."""
