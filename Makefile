@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # With the oldest versions: worlds, states and scoring, without Ray.
-OLDEST := tests/envs tests/rendering tests/capture tests/scoring tests/test_vector.py tests/test_wrappers.py \
+OLDEST := tests/envs tests/states tests/scoring tests/test_vector.py tests/test_wrappers.py \
 	--ignore-glob "tests/scoring/test_ray*"
 # One file at a time on each of at most four cores; the processes share the cores, so torch takes one in each.
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile

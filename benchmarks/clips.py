@@ -16,9 +16,9 @@ import tyro
 from clip_reward import take_turns
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape
 from vlmrm_gym.scoring.select import EpisodeClips
+from vlmrm_gym.states import States
 
 
 @dataclass

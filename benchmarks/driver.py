@@ -44,9 +44,9 @@ from processes import cpu_seconds
 from stubs import Blank, BuiltBy, DrawOnly, FreeEnvs, same_size
 
 import vlmrm_gym
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
+from vlmrm_gym.states import States
 
 EPISODE, EPISODES_AT_ONCE, NUM_ENVS = 100, 160, 16
 RATIO = 0.7

@@ -13,7 +13,7 @@ from stubs import DrawOnly
 import vlmrm_gym
 from vlmrm_gym._util.cpu import usable_cores
 from vlmrm_gym._util.versions import read_commit
-from vlmrm_gym.rendering import States
+from vlmrm_gym.states import States
 
 
 def has_bfloat16() -> bool:
@@ -43,7 +43,7 @@ def difference(first: Args, second: Args) -> tuple[float, float, float]:
 def machine(args: Args) -> dict[str, str]:
     import torch
 
-    from vlmrm_gym.rendering.opengl import make_context
+    from vlmrm_gym.states.opengl import make_context
 
     cpuinfo = Path("/proc/cpuinfo")
     cpu = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None

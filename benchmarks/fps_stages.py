@@ -16,11 +16,10 @@ from processes import descendants
 from stubs import BuiltBy, DrawnAtHeight, DrawOnly, ReadyFrames
 
 import vlmrm_gym
-from vlmrm_gym.capture import VectorCapture
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.clip import Precision
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Request, make_scoring_queue
+from vlmrm_gym.states import States, VectorCapture
 from vlmrm_gym.tasks import REGISTERED, Task
 
 # Torch is imported inside functions: the reference pipeline's processes import this file, and their memory is measured.

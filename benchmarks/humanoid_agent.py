@@ -23,7 +23,7 @@ from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
 from vlmrm_gym.metrics import auc
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -15,9 +15,9 @@ import tyro
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.envs.humanoid import Humanoid
 from vlmrm_gym.envs.humanoid_vector import HumanoidVectorEnv
+from vlmrm_gym.states import StateView
 
 
 def make_one() -> TimeLimit:

@@ -19,9 +19,9 @@ from tqdm import tqdm
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.rendering import Renderer
-from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.states import Renderer
+from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, PAPER_CAMERA
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

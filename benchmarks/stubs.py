@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 import vlmrm_gym  # CLIPReward is looked up lazily: rendering needs no torch
-from vlmrm_gym.rendering import Renderer
+from vlmrm_gym.states import Renderer
 
 SizeToDraw = Callable[[int, int], tuple[int, int]]
 

@@ -16,8 +16,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from vlmrm_gym.capture import StateView
-from vlmrm_gym.rendering import States
+from vlmrm_gym.states import States, StateView
 
 SIZE = {"width": 192, "height": 192}
 CAMERA = {"render_kwargs": {**SIZE, "camera_id": 0}}

@@ -19,8 +19,8 @@ from vlmrm_gym.envs.humanoid_body import Body
 from vlmrm_gym.envs.humanoid_poses import near_poses, on_floor
 from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA, soft_success
 from vlmrm_gym.envs.states import NEAR_MISS, worst_margin
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rewards.models import Preprocessing
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 
 FRONT, SIDE = 180, 90
 """Azimuths of the paper's camera, in front of the robot, and of one at its right."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bundled_model.grammar import Grammar
-from vlmrm_gym.rendering.states import Renderer
+from vlmrm_gym.states.states import Renderer
 
 Attributes = tuple[tuple[str, str | float], ...]
 """What a caption states, as sorted pairs of attribute and value: (("arms", "raised"), ("posture", "stand")).

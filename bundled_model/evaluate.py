@@ -22,8 +22,8 @@ from scipy.stats import spearmanr
 from bundled_model.domains import humanoid
 from vlmrm_gym.envs.humanoid_success import succeeds
 from vlmrm_gym.metrics import auc, epic_distance
-from vlmrm_gym.rendering.classic_control import MountainCarRenderer
 from vlmrm_gym.rewards import models
+from vlmrm_gym.states.classic_control import MountainCarRenderer
 from vlmrm_gym.tasks import HUMANOID_PROMPTS, REGISTERED
 
 AZIMUTHS = (180, 90, 270, 135, 225)

@@ -22,10 +22,10 @@ from safetensors.torch import save_file
 
 from bundled_model.domain import Domain
 from bundled_model.domains import DOMAINS, humanoid
-from vlmrm_gym.rendering.states import Renderer
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip import ResizeMode
 from vlmrm_gym.rewards.models import Preprocessing
+from vlmrm_gym.states.states import Renderer
 from vlmrm_gym.tiny import scenes
 
 MARGIN = 1.3

@@ -9,8 +9,8 @@ from PIL import Image, ImageDraw
 from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.envs.humanoid_poses import ARMS, LEGS, TASK_POSES, pose
-from vlmrm_gym.rendering.classic_control import MountainCarRenderer
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.states.classic_control import MountainCarRenderer
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 FOLDER = Path(__file__).parent

@@ -20,8 +20,8 @@ def paint() -> Iterator[tuple[str, NDArray[np.uint8]]]:
     """Paths of pictures in the package, and the pictures: uint8 (H, W, 3 or 4)."""
     for texture in (humanoid.sky, humanoid.floor, humanoid.shell, humanoid.limb, humanoid.joint, humanoid.head):
         yield f"envs/textures/{texture.__name__}.png", texture()
-    yield "rendering/mountain/background.png", mountain.background(800, 1200)
-    yield "rendering/mountain/car.png", car.car()
+    yield "states/mountain/background.png", mountain.background(800, 1200)
+    yield "states/mountain/car.png", car.car()
 
 
 def main() -> None:

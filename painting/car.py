@@ -7,7 +7,7 @@ import pygame
 from numpy.typing import NDArray
 
 from painting.procedural import Field, blend, coverage, rgb, round_corners, smoothstep, to_bytes
-from vlmrm_gym.rendering.classic_control import AXLE_HEIGHT, CAR_SIZE, WHEEL_RADIUS, WHEELBASE
+from vlmrm_gym.states.classic_control import AXLE_HEIGHT, CAR_SIZE, WHEEL_RADIUS, WHEELBASE
 
 Point = tuple[float, float]
 

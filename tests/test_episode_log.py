@@ -11,7 +11,7 @@ from reward_models import RecordingReward, TwoFeatures
 
 from vlmrm_gym import VLMRewardVectorEnv
 from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
-from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.states.scene_changes import SceneChange
 
 LENGTH = 6
 

@@ -169,7 +169,7 @@ import ctypes, sys
 import gymnasium as gym
 import numpy as np
 import vlmrm_gym
-from vlmrm_gym.rendering.opengl import backend, make_context
+from vlmrm_gym.states.opengl import backend, make_context
 
 context = make_context(8, 8)
 with context.as_current():

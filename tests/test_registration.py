@@ -13,8 +13,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.capture import make_renderer
 from vlmrm_gym.registration import make_env, make_vector_env
+from vlmrm_gym.states import make_renderer
 from vlmrm_gym.tasks import TASKS
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.capture import CaptureState
+from vlmrm_gym.states import CaptureState
 from vlmrm_gym.tasks import TASKS
 
 MODES = [*AutoresetMode]

@@ -11,8 +11,8 @@ from gymnasium.error import ResetNeeded
 
 import vlmrm_gym
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.capture import make_renderer
 from vlmrm_gym.envs import CartPole
+from vlmrm_gym.states import make_renderer
 
 
 def test_an_environment_that_is_scored_already_is_refused():

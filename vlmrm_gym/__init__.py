@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
-    from vlmrm_gym.capture import CaptureState as CaptureState
     from vlmrm_gym.rewards import CLIP as CLIP
     from vlmrm_gym.rewards import CLIPReward as CLIPReward
     from vlmrm_gym.rewards import Endpoint as Endpoint
     from vlmrm_gym.rewards import Preference as Preference
     from vlmrm_gym.rewards import Program as Program
+    from vlmrm_gym.states import CaptureState as CaptureState
     from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward as VLMReward
 
@@ -40,7 +40,7 @@ register_hints()
 _LAZY = {
     "CLIP": "vlmrm_gym.rewards",
     "CLIPReward": "vlmrm_gym.rewards",
-    "CaptureState": "vlmrm_gym.capture",
+    "CaptureState": "vlmrm_gym.states",
     "Endpoint": "vlmrm_gym.rewards",
     "Preference": "vlmrm_gym.rewards",
     "Program": "vlmrm_gym.rewards",

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.rendering.scene_changes import SceneChange, pack_changes, unpack_changes
-from vlmrm_gym.rendering.states import StateList, States
+from vlmrm_gym.states.scene_changes import SceneChange, pack_changes, unpack_changes
+from vlmrm_gym.states.states import StateList, States
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -23,10 +23,7 @@ from vlmrm_gym._util.validation import (
     short_repr,
     weigh_task_rewards,
 )
-from vlmrm_gym.capture import VectorCapture
-from vlmrm_gym.capture.vector import as_vector_env
 from vlmrm_gym.episode_log import EpisodeLog
-from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews, NewestHead
@@ -35,6 +32,8 @@ from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.select import SparseScoring, check_clip_fits
+from vlmrm_gym.states import Quality, VectorCapture
+from vlmrm_gym.states.vector import as_vector_env
 from vlmrm_gym.steps import VectorSteps
 
 ScoringMode = Literal["episode", "step"]

@@ -18,8 +18,6 @@ from vlmrm_gym._util.validation import (
     find_time_limit,
     weigh_task_rewards,
 )
-from vlmrm_gym.capture import StateView
-from vlmrm_gym.rendering import Quality, States
 from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
 from vlmrm_gym.rewards.custom import OwnReward
 from vlmrm_gym.rewards.default_model import default_model, with_model
@@ -28,6 +26,7 @@ from vlmrm_gym.rewards.specification import recorded, resolve_reward
 from vlmrm_gym.rewards.state_reward import Memory, build_reward
 from vlmrm_gym.scoring.local import see
 from vlmrm_gym.scoring.select import EpisodeClips, check_clip_fits
+from vlmrm_gym.states import Quality, States, StateView
 
 
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):

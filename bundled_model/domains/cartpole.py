@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain, proximity
 from bundled_model.grammar import expand, merge_grammars, read_grammar
-from vlmrm_gym.rendering.classic_control import CartPoleRenderer
+from vlmrm_gym.states.classic_control import CartPoleRenderer
 
 GRAMMAR = merge_grammars(read_grammar("common"), read_grammar("cartpole"))
 SIDED = {side: read_grammar(f"cartpole_{side}") for side in ("left", "right")}

@@ -14,8 +14,8 @@ from vlmrm_gym.envs.humanoid import textured_model
 from vlmrm_gym.envs.humanoid_body import SIDES, Body, Numbers, plain_model
 from vlmrm_gym.envs.humanoid_success import KNEE_RADIUS, TOUCH, at_least, at_most, soft_success, upright
 from vlmrm_gym.envs.states import worst_margin
-from vlmrm_gym.rendering import Quality
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.states import Quality
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 GRAMMAR = merge_grammars(

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from bundled_model.domain import SCENE_SIMILARITY, Attributes, Domain, proximity
 from bundled_model.grammar import expand, merge_grammars, read_grammar
-from vlmrm_gym.rendering.classic_control import MountainCarRenderer
+from vlmrm_gym.states.classic_control import MountainCarRenderer
 
 GRAMMAR = merge_grammars(read_grammar("common"), read_grammar("mountain_car"))
 PLACES = {"valley": -0.52, "left": -1.15, "right_slope": 0.05, "left_slope": -0.85}

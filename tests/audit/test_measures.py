@@ -15,7 +15,7 @@ from vlmrm_gym.audit.pipeline import agreements, controls, summarise
 from vlmrm_gym.audit.results import AdversarialSearch, Measures
 from vlmrm_gym.audit.samples import Sample, Samples
 from vlmrm_gym.metrics import auc, epic_distance
-from vlmrm_gym.rendering import States
+from vlmrm_gym.states import States
 
 SUCCESS = np.arange(40) % 4 == 0
 REWARDS = np.random.default_rng(0).normal(size=40).round(1) + SUCCESS  # some tied

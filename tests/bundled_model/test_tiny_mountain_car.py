@@ -8,7 +8,7 @@ from conftest import HELD_OUT_FOLDER, embed, similarities
 from scipy.stats import spearmanr
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rendering.classic_control import MountainCarRenderer
+from vlmrm_gym.states.classic_control import MountainCarRenderer
 from vlmrm_gym.tasks import REGISTERED
 
 TASK = REGISTERED["VLMRM/MountainCarContinuous-v0"]

@@ -17,7 +17,6 @@ from PIL import Image
 
 import vlmrm_gym
 from vlmrm_gym import CLIP
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli import COMMANDS, main
 from vlmrm_gym.cli.check import Check, check
 from vlmrm_gym.cli.dataset import Dataset, record_dataset
@@ -27,6 +26,7 @@ from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.rewards import to_mapping
 from vlmrm_gym.rewards.specification import KINDS
+from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS
 
 CARTPOLE = "VLMRM/CartPole-v1"

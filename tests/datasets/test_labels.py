@@ -12,7 +12,7 @@ from vlmrm_gym.cli import main
 from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_labels, read_settings
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_task
-from vlmrm_gym.rendering.scene_changes import SceneChange, save_changes
+from vlmrm_gym.states.scene_changes import SceneChange, save_changes
 
 TASK = find_task("VLMRM/CartPole-v1")
 

@@ -6,7 +6,7 @@ import pytest
 
 from vlmrm_gym.envs.humanoid import MATERIALS, textured_model
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 
 SEEN = (
     "tex",

@@ -7,7 +7,6 @@ import mujoco
 import numpy as np
 import pytest
 
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.envs import CartPole, MountainCar
 from vlmrm_gym.envs.cartpole import CartPoleStates
 from vlmrm_gym.envs.humanoid import Humanoid
@@ -18,6 +17,7 @@ from vlmrm_gym.envs.mountain_car import MountainCarStates
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.envs.states import fails_clearly
 from vlmrm_gym.rollouts.play import play, random_actions
+from vlmrm_gym.states import StateView
 
 MUJOCO_IDS = ["Ant-v5", "InvertedPendulum-v5", "Reacher-v5"]
 DEPTH = 0.05

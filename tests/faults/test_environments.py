@@ -19,7 +19,7 @@ from reward_models import RecordingReward, checksum
 
 import vlmrm_gym
 from vlmrm_gym import CaptureState
-from vlmrm_gym.capture import StateView
+from vlmrm_gym.states import StateView
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import vlmrm_gym
-from vlmrm_gym.capture import StateView
-from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.env_viewers import find_scene
+from vlmrm_gym.states import States, StateView
+from vlmrm_gym.states.env_viewers import find_scene
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 import vlmrm_gym
-from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.states import States
+from vlmrm_gym.states.stored import FrameStore
 
 
 def frames_of(numbers):

@@ -6,7 +6,7 @@ import numpy as np
 
 from vlmrm_gym.envs import CartPole
 from vlmrm_gym.preferences.pairs import Pair, Side
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.states.states import States
 
 PROMPT = "pole vertically upright on top of the cart"
 POLE, AXLE = (202, 152, 101), (129, 132, 203)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.states.stored import FrameStore
 
 
 def same_size(height, width):

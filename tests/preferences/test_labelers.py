@@ -21,8 +21,8 @@ from vlmrm_gym.preferences import (
     Pair,
     resolve_labeler,
 )
-from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.states.scene_changes import SceneChange
+from vlmrm_gym.states.states import States
 
 LABELERS = [
     GroundTruthLabeler(mistakes=0.1, skips=0.2, equal=1.0, temperature=2.0, myopia=0.9, seed=3),

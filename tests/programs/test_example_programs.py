@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import rankdata, spearmanr
 
 import vlmrm_gym
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.envs.humanoid_poses import pose
 from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.registration import find_task, make_base_env
+from vlmrm_gym.states import StateView
 
 PROGRAMS = Path(__file__).parents[2] / "examples" / "programs"
 CLASSIC = {"cartpole": "VLMRM/CartPole-v1", "mountain_car": "VLMRM/MountainCarContinuous-v0"}

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vlmrm_gym import Program
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.programs.episodes import Episode, gather
 from vlmrm_gym.programs.verify import ALIKE, DETERMINISTIC, Limits, verify
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.environments import make_unscored_env
+from vlmrm_gym.states import StateView
+from vlmrm_gym.states.states import States
 from vlmrm_gym.training.evaluation import run_actions
 
 CARTPOLE = "VLMRM/CartPole-v1"

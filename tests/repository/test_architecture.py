@@ -29,29 +29,28 @@ ALLOWED = {
     "tiny": set(),
     "vlmrm_gym": BASE,  # __init__.py; what it offers lazily is imported when it is used
     "envs": BASE,
-    "rendering": BASE,
-    "capture": BASE | {"envs", "rendering"},
-    "episode_log": BASE | {"rendering"},
-    "media": BASE | {"rendering", "capture"},
+    "states": BASE | {"envs"},
+    "episode_log": BASE | {"states"},
+    "media": BASE | {"states"},
     "endpoint": BASE,
     "rewards": BASE | {"tiny", "endpoint"},  # what executes programs is imported by its name, from `programs`
     "scoring": BASE
     | {
         "vlmrm_gym",  # its version
-        "rendering",
+        "states",
         "episode_log",
         "rewards",
     },
-    "wrappers": BASE | {"capture", "rendering", "rewards", "scoring"},
-    "vector": BASE | {"steps", "capture", "episode_log", "rendering", "rewards", "scoring"},
+    "wrappers": BASE | {"states", "rewards", "scoring"},
+    "vector": BASE | {"steps", "episode_log", "states", "rewards", "scoring"},
     "registration": BASE | {"envs", "rewards", "wrappers", "vector"},
     "store": BASE | {"rewards"},
     "replay": BASE | {"steps", "rewards", "store"},
-    "preferences": BASE | {"vlmrm_gym", "rendering", "episode_log", "endpoint", "rewards", "store"},
+    "preferences": BASE | {"vlmrm_gym", "states", "episode_log", "endpoint", "rewards", "store"},
     "sb3": BASE
     | {
         "steps",
-        "capture",
+        "states",
         "rewards",
         "wrappers",
         "vector",
@@ -60,7 +59,7 @@ ALLOWED = {
         "replay",
         "preferences",
     },
-    "rollouts": BASE | {"rendering", "capture", "rewards", "registration"},
+    "rollouts": BASE | {"states", "rewards", "registration"},
     "training": BASE
     | {
         "vlmrm_gym",
@@ -68,8 +67,7 @@ ALLOWED = {
         "episodes",
         "media",
         "envs",
-        "rendering",
-        "capture",
+        "states",
         "rewards",
         "store",
         "endpoint",
@@ -81,9 +79,9 @@ ALLOWED = {
         "sb3",
         "rollouts",
     },
-    "datasets": BASE | {"rendering", "capture", "rollouts", "media", "preferences"},
-    "audit": BASE | {"vlmrm_gym", "envs", "rewards", "rendering", "capture", "scoring", "rollouts"},
-    "programs": BASE | {"envs", "rendering", "capture", "endpoint", "rewards", "rollouts", "datasets", "audit"},
+    "datasets": BASE | {"states", "rollouts", "media", "preferences"},
+    "audit": BASE | {"vlmrm_gym", "envs", "rewards", "states", "scoring", "rollouts"},
+    "programs": BASE | {"envs", "states", "endpoint", "rewards", "rollouts", "datasets", "audit"},
     "cli": BASE
     | {
         "vlmrm_gym",
@@ -91,8 +89,7 @@ ALLOWED = {
         "envs",
         "programs",
         "rewards",
-        "rendering",
-        "capture",
+        "states",
         "scoring",
         "registration",
         "training",
@@ -102,8 +99,8 @@ ALLOWED = {
         "endpoint",
         "preferences",
     },
-    "bundled_model": BASE | {"audit", "rollouts", "metrics", "tiny", "envs", "rendering", "rewards", "capture"},
-    "painting": {"rendering"},
+    "bundled_model": BASE | {"audit", "rollouts", "metrics", "tiny", "envs", "rewards", "states"},
+    "painting": {"states"},
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 

@@ -51,7 +51,7 @@ def test_scoring_with_the_bundled_model_loads_torch_and_nothing_else_heavy():
     assert loaded_after(f"import vlmrm_gym.scoring.worker; {score}") == {"torch"}
 
 
-@pytest.mark.parametrize("module", ["vlmrm_gym", "vlmrm_gym.rewards", "vlmrm_gym.rendering"])
+@pytest.mark.parametrize("module", ["vlmrm_gym", "vlmrm_gym.rewards", "vlmrm_gym.states"])
 def test_public_names_are_listed_and_exist(module):
     imported = importlib.import_module(module)
     for name in imported.__all__:

@@ -50,4 +50,4 @@ def test_contributing_names_every_part():
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     named = {name for row in rows for name in re.findall(r"`(\w+)/?`", row)}
     parts = {path.stem for path in (ROOT / "vlmrm_gym").iterdir() if path.is_dir() or path.suffix == ".py"}
-    assert named == {part for part in parts if not part.startswith("_")}
+    assert named == {part for part in parts if not part.startswith("__")}

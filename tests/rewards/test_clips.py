@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape
 from vlmrm_gym.scoring.select import EpisodeClips
+from vlmrm_gym.states import States
 
 STEPS = 11
 

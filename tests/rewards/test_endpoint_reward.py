@@ -17,10 +17,10 @@ from vlm_server import KEY, VLMServer, body, busy, completion, nearness, read, s
 
 from vlmrm_gym import Endpoint, VLMReward, VLMRewardVectorEnv
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards import from_mapping, to_mapping
 from vlmrm_gym.rewards.endpoint_model import _open_scores
 from vlmrm_gym.sb3 import DeferredReplayBuffer, make_vec_env
+from vlmrm_gym.states.states import States
 
 ANGLES = np.array([0.5, 80, 22, 41, 33, 60, 12, 28])
 STEPS = 10

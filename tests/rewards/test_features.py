@@ -7,10 +7,10 @@ import torch
 from reward_models import TwoFeatures
 
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.clip_model import GoalBaseline
 from vlmrm_gym.rewards.heads import CombineViews, NewestHead, ViewsHead, apply_head
 from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.states import States
 
 TASK = "VLMRM/CartPole-v1"
 

@@ -13,8 +13,8 @@ from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import VecNormalize
 
 from vlmrm_gym import CLIPReward
-from vlmrm_gym.rendering.classic_control import CartPoleRenderer
 from vlmrm_gym.sb3 import DeferredReplayBuffer, RewardHandle, RunningNormExtractor, ScoredReturnCallback
+from vlmrm_gym.states.classic_control import CartPoleRenderer
 
 
 def score_again(next_observations):

@@ -10,8 +10,8 @@ import pytest
 from backends import check_scored, frames_of, leaving_nothing_behind, request_for, request_of, start, workers
 from reward_models import PixelReward, SlowReward
 
-from vlmrm_gym.rendering import States
 from vlmrm_gym.scoring import Timeouts, process
+from vlmrm_gym.states import States
 
 QUICK = Timeouts(draw=1.5, encode=1.5)
 

@@ -8,8 +8,8 @@ import pytest
 from backends import frames_of
 from reward_models import PixelReward, TwoFeatures
 
-from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.scoring.several import SeveralRewards
+from vlmrm_gym.states.stored import FrameStore
 
 
 class Before(PixelReward):

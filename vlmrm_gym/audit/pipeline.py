@@ -20,11 +20,11 @@ from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.metrics import auc
-from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.states import side_by_side
 from vlmrm_gym.rewards.heads import Features
 from vlmrm_gym.rewards.models import unload
 from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.states import States
+from vlmrm_gym.states.states import side_by_side
 
 SHEET = 12
 """Frames of a contact sheet."""

@@ -17,9 +17,7 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.terminal import said_warnings
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.base import Rewards
 from vlmrm_gym.rewards.clip import CLIP
@@ -28,6 +26,7 @@ from vlmrm_gym.rewards.specification import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.states import States, StateView
 
 Reward = Callable[[Features], Rewards]
 """A reward of the features of N states, float32 (N, V, D): float32 (N,)."""

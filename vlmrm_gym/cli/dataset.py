@@ -18,7 +18,6 @@ from tqdm import tqdm
 
 from vlmrm_gym._util.terminal import say
 from vlmrm_gym._util.validation import find_time_limit
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.cli.settings import YAML, RewardFlags, load_rewards, parse, read_yaml
 from vlmrm_gym.datasets.folder import DatasetFolder, check_spaces
 from vlmrm_gym.errors import InputError, as_input_error
@@ -28,6 +27,7 @@ from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions
+from vlmrm_gym.states import StateView
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 
 

@@ -27,10 +27,10 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record
 from vlmrm_gym.preferences.answers import Asked
 from vlmrm_gym.preferences.pairs import grade_differences
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import to_mapping
+from vlmrm_gym.states.states import States
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
 """What the command writes."""

@@ -24,9 +24,9 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.media.drawing import plot_rewards
 from vlmrm_gym.media.frames import Pictures, Video, batch, open_frames
 from vlmrm_gym.media.videos import draw_rewards, write_video
-from vlmrm_gym.rendering.states import States
-from vlmrm_gym.rendering.stored import FrameStore
 from vlmrm_gym.scoring.several import SeveralRewards
+from vlmrm_gym.states.states import States
+from vlmrm_gym.states.stored import FrameStore
 
 FILES = ("rewards.csv", "rewards.png", "rewards.mp4")
 """What the command writes: a table, a plot and a video."""

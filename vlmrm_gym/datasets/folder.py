@@ -30,11 +30,11 @@ from vlmrm_gym._util.files import atomic_write, atomic_write_text, check_space
 from vlmrm_gym._util.folders import check_folder, make_folder
 from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rendering.scene_changes import save_changes
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.states import StateView
+from vlmrm_gym.states.scene_changes import save_changes
+from vlmrm_gym.states.states import States
 
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer

@@ -20,7 +20,7 @@ class MountainCar(Continuous_MountainCarEnv):
 
     Observation: float32 (2,): position [-1.2, 0.6] and velocity [-0.07, 0.07]. Action: float32 (1,), a force [-1, 1].
 
-    `textured` is whether `vlmrm_gym.rendering` renders it photo-like, for scoring and in registered tasks. `render` of
+    `textured` is whether `vlmrm_gym.states` renders it photo-like, for scoring and in registered tasks. `render` of
     this class itself draws as Gymnasium does.
     """
 

@@ -14,9 +14,9 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.media.drawing import draw_curves, draw_text, drawn_size, fit_frame
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.states import StateView
+from vlmrm_gym.states.states import States
 
 WINDOW = 300
 """The most rewards that the curves of `draw_rewards` show, up to the current one."""

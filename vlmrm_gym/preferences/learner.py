@@ -29,10 +29,10 @@ from vlmrm_gym.preferences.pairs import (
     grade_of_task,
     make_side,
 )
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.states.states import States
 from vlmrm_gym.store import find_featured
 from vlmrm_gym.tasks import REGISTERED
 

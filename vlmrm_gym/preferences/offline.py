@@ -13,9 +13,9 @@ from vlmrm_gym.preferences import fitting
 from vlmrm_gym.preferences.answers import Record
 from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, Verdict
 from vlmrm_gym.preferences.pairs import Pair, agreement, grade_differences
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.states.states import States
 
 PAIRS_PER_CALL = 64
 """Pairs whose states are encoded together."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xxhash import xxh3_128
 
 from vlmrm_gym._util.validation import check_fraction
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.states.states import States
 from vlmrm_gym.tasks import Task
 
 Grade = Callable[[NDArray[np.float64]], Any]

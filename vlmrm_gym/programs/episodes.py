@@ -13,14 +13,14 @@ from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import check_size, find_time_limit
-from vlmrm_gym.capture import StateView, is_drawn_from_states
 from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_settings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.base import fixed_size
 from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
 from vlmrm_gym.rollouts.play import Policy, capture_state, check_states, constant_actions, play, random_actions
+from vlmrm_gym.states import StateView, is_drawn_from_states
+from vlmrm_gym.states.states import States
 
 STEPS = 200
 """Of an episode, if neither the caller nor the environment says how many."""

@@ -6,10 +6,10 @@ from typing import Any
 import gymnasium as gym
 
 from vlmrm_gym._util.validation import check_env, short_repr, truncate
-from vlmrm_gym.capture.state_view import check_renders
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env
 from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.states.view import check_renders
 from vlmrm_gym.tasks import Task
 
 

@@ -11,10 +11,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import as_task_reward
-from vlmrm_gym.capture import StateView
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import States
+from vlmrm_gym.states import StateView
+from vlmrm_gym.states.scene_changes import SceneChange
+from vlmrm_gym.states.states import States
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""

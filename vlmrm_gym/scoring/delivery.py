@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
 from vlmrm_gym.infos import read_success
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape, Rewards
 from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
@@ -19,6 +18,7 @@ from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Output, transition_keys
 from vlmrm_gym.scoring.select import SparseScoring
+from vlmrm_gym.states import States
 
 Mask = NDArray[np.bool_]
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rendering import Renderer, States
-from vlmrm_gym.rendering.drawing import Drawings
 from vlmrm_gym.rewards.program import ProgramError
 from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
 from vlmrm_gym.scoring.backends import choose_devices
 from vlmrm_gym.scoring.scorer import MAX_STEPS, ORDERED, Batch, Drawing, Keys, ScorerOptions, StartedScorers, Values
+from vlmrm_gym.states import Renderer, States
+from vlmrm_gym.states.drawing import Drawings
 
 FRAMES_PER_DRAW = 64
 """Frames drawn between two progress reports."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering import SceneChange, StateList, States
 from vlmrm_gym.rewards.base import ClipShape, Rewards
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import Keys, Output, Values, transition_keys
 from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
+from vlmrm_gym.states import SceneChange, StateList, States
 
 
 @dataclass(frozen=True, eq=False)

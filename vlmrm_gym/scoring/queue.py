@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.state_reward import RewardInfo
 from vlmrm_gym.scoring.requests import Dispatch, Part, Request
 from vlmrm_gym.scoring.scorer import Drawing, Output, Scorer, Values, WorkerDied
+from vlmrm_gym.states import States
 
 CLOSE_TIMEOUT = 2.0
 """Seconds that `close` waits for batches in progress."""

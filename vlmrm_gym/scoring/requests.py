@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.state_reward import Memory
 from vlmrm_gym.scoring.scorer import Batch, Keys, Output, Values
+from vlmrm_gym.states import States
 
 
 class Request:

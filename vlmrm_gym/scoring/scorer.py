@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vlmrm_gym._util.validation import is_number, short_repr
-from vlmrm_gym.rendering import Renderer, States
 from vlmrm_gym.rewards.state_reward import Memory, RewardInfo, StateReward
+from vlmrm_gym.states import Renderer, States
 
 Keys = NDArray[np.int64]
 

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import ClipShape
 from vlmrm_gym.rewards.state_reward import RewardInfo
 from vlmrm_gym.scoring.scorer import Values
+from vlmrm_gym.states import States
 
 Indices = NDArray[np.int64]
 

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.closing import close_on_error
-from vlmrm_gym.rendering import States
 from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.heads import CombineViews, apply_head
 from vlmrm_gym.rewards.specification import RewardSpec
@@ -15,6 +14,7 @@ from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.scoring.select import EpisodeClips
+from vlmrm_gym.states import States
 
 
 class SeveralRewards:

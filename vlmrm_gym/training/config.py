@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 import tyro
 from pydantic import Field
 
-from vlmrm_gym.rendering import Quality
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.learned import Preference
+from vlmrm_gym.states import Quality
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import LEGACY_NAMES
 from vlmrm_gym.training.config_types import (

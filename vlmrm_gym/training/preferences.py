@@ -13,9 +13,9 @@ from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.preferences.fitting import FitOptions
 from vlmrm_gym.preferences.pictures import write_session
-from vlmrm_gym.rendering.states import States
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
+from vlmrm_gym.states.states import States
 from vlmrm_gym.store import find_featured
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import constructing

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from vlmrm_gym._util.validation import as_task_reward
-from vlmrm_gym.capture.state_view import StateView
 from vlmrm_gym.infos import SCENE_KEY, SCENE_UPDATE_KEY, STATE_KEY
-from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
-from vlmrm_gym.rendering.states import EnvRenderer, Quality
+from vlmrm_gym.states.scene_changes import SceneChange, SceneUpdate
+from vlmrm_gym.states.states import EnvRenderer, Quality
+from vlmrm_gym.states.view import StateView
 
 
 class CaptureState(gym.Wrapper[Any, Any, Any, Any]):

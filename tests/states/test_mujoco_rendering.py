@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.error import DependencyNotInstalled
 
-from vlmrm_gym.capture import StateView
-from vlmrm_gym.rendering import opengl
-from vlmrm_gym.rendering.cameras import make_camera
-from vlmrm_gym.rendering.env_viewers import find_camera
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.states import StateView, opengl
+from vlmrm_gym.states.cameras import make_camera
+from vlmrm_gym.states.env_viewers import find_camera
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 
 SLOW = ("Hopper", "HumanoidStandup", "InvertedDoublePendulum", "Pusher", "Walker2d")
 ENVS = [("Ant", True), ("HalfCheetah", False), ("HalfCheetah", True)]

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym import envs
 from vlmrm_gym._util.validation import check_choice, short_repr
-from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
-from vlmrm_gym.rendering.stored import FrameStore, check_frame, resize
+from vlmrm_gym.states.scene_changes import SceneChange
+from vlmrm_gym.states.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
+from vlmrm_gym.states.stored import FrameStore, check_frame, resize
 
 # MuJoCo and pygame are imported only where they are needed.
 
@@ -130,7 +130,7 @@ class StateView:
     def pin_camera(self) -> None:
         """If the view uses the environment's own camera, make the environment render with the same one."""
         if self._own_camera and (scene := _find_scene(self._env)) is not None:
-            from vlmrm_gym.rendering.env_viewers import pin_camera
+            from vlmrm_gym.states.env_viewers import pin_camera
 
             pin_camera(scene)
 
@@ -159,7 +159,7 @@ class StateView:
         if (appearance := _APPEARANCES.get(type(own))) is not None:
             textured = {"textured": own.textured} if isinstance(own, envs.MountainCar) else {}
             return ClassicControlCapture(own, renderer, {**appearance, **textured})
-        from vlmrm_gym.capture.mujoco import MuJoCoCapture
+        from vlmrm_gym.states.mujoco_capture import MuJoCoCapture
 
         cameras = (view or renderer).cameras
         return MuJoCoCapture(self._env, renderer, cameras, own_camera=self._own_camera, trial=self._trial)
@@ -220,15 +220,15 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
         received = f"Received {short_repr(camera)} for {own}, which has one view. Leave it out."
         raise ValueError(f"`camera` is for MuJoCo environments. {received}")
     if scene is not None:
-        from vlmrm_gym.rendering.env_viewers import find_camera, find_look, own_size
-        from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+        from vlmrm_gym.states.env_viewers import find_camera, find_look, own_size
+        from vlmrm_gym.states.mujoco import MuJoCoRenderer
 
         cameras, (options, max_geom) = cameras or find_camera(scene), find_look(scene)
         look = {"quality": quality, "visual_options": options, "max_geom": max_geom}
         return MuJoCoRenderer(scene.model, *own_size(scene), camera=cameras, **look)
     if not is_drawn_from_states(env):
         return FrameStore()
-    from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+    from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 
     if isinstance(own, CartPoleEnv):
         return CartPoleRenderer(own.screen_height, own.screen_width)
@@ -241,8 +241,8 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
     scene = _find_scene(env)
     if scene is None:
         return None
-    from vlmrm_gym.rendering.cameras import make_cameras
-    from vlmrm_gym.rendering.env_viewers import find_camera
+    from vlmrm_gym.states.cameras import make_cameras
+    from vlmrm_gym.states.env_viewers import find_camera
 
     return make_cameras(scene.model, camera, getattr(scene, "reference_camera", None) or find_camera(scene))
 
@@ -268,7 +268,7 @@ def _find_scene(env: gym.Env[Any, Any]) -> Any:
     """See `find_scene`; None without MuJoCo."""
     if "mujoco" not in sys.modules:
         return None  # nothing has made a model
-    from vlmrm_gym.rendering.env_viewers import find_scene
+    from vlmrm_gym.states.env_viewers import find_scene
 
     return find_scene(env)
 
@@ -277,8 +277,8 @@ def _make_trial(env: gym.Env[Any, Any]) -> Any:
     """The `Trial` of an environment with a MuJoCo scene that is drawn by code other than Gymnasium's; else None."""
     if _find_scene(env) is None:
         return None
-    from vlmrm_gym.capture.mujoco import Trial
-    from vlmrm_gym.capture.watch import renders_as_gymnasium
+    from vlmrm_gym.states.mujoco_capture import Trial
+    from vlmrm_gym.states.watch import renders_as_gymnasium
 
     is_redrawn = _is_redrawn(env)
     return None if renders_as_gymnasium(env.unwrapped) and not is_redrawn else Trial(env, failed=is_redrawn)

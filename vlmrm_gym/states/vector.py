@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.closing import close_on_error
 from vlmrm_gym._util.validation import find_metadata, find_time_limit, short_repr
-from vlmrm_gym.capture.state_view import StateView, check_renders
-from vlmrm_gym.capture.wrapper import AutoCaptureState, CaptureState
 from vlmrm_gym.infos import SCENE_UPDATE_KEY, STATE_KEY
-from vlmrm_gym.rendering.scene_changes import SceneChange, SceneUpdate
-from vlmrm_gym.rendering.states import EnvRenderer, Quality, States
-from vlmrm_gym.rendering.stored import FrameStore, check_frame
+from vlmrm_gym.states.scene_changes import SceneChange, SceneUpdate
+from vlmrm_gym.states.states import EnvRenderer, Quality, States
+from vlmrm_gym.states.stored import FrameStore, check_frame
+from vlmrm_gym.states.view import StateView, check_renders
+from vlmrm_gym.states.wrapper import AutoCaptureState, CaptureState
 
 Mask = NDArray[np.bool_]
 _REMEDY = "Put VLMRewardVectorEnv directly around the environments."

@@ -11,10 +11,10 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.cameras import Cameras, from_fields, get_fields, make_cameras
-from vlmrm_gym.rendering.opengl import OpenGLContext, make_context
-from vlmrm_gym.rendering.scene_changes import AppliedChanges, SceneChange, same_sizes
-from vlmrm_gym.rendering.states import Quality, check_states
+from vlmrm_gym.states.cameras import Cameras, from_fields, get_fields, make_cameras
+from vlmrm_gym.states.opengl import OpenGLContext, make_context
+from vlmrm_gym.states.scene_changes import AppliedChanges, SceneChange, same_sizes
+from vlmrm_gym.states.states import Quality, check_states
 
 Look = tuple[Quality, Mapping[int, bool], int]
 """Quality, visual options, and maximum number of geoms of a renderer."""

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.states.scene_changes import SceneChange
 
 
 class FrameStore:

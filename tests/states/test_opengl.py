@@ -13,7 +13,7 @@ import pytest
 from gymnasium.wrappers import AddRenderObservation
 
 import vlmrm_gym
-from vlmrm_gym.rendering.opengl import make_context
+from vlmrm_gym.states.opengl import make_context
 
 pytestmark = [pytest.mark.usefixtures("no_collection"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -89,8 +89,8 @@ def test_a_viewer_keeps_its_context_while_others_are_made_used_and_freed():
     """And both backends draw the same."""
     code = """
     import gymnasium as gym
-    from vlmrm_gym.capture import StateView
-    from vlmrm_gym.rendering.opengl import make_context
+    from vlmrm_gym.states import StateView
+    from vlmrm_gym.states.opengl import make_context
     env = gym.make("Ant-v5", render_mode="rgb_array", width=64, height=64)
     env.reset(seed=0)
     before = env.render().copy()
@@ -146,7 +146,7 @@ def test_a_context_that_was_destroyed_while_it_was_current_is_not_restored():
         import mujoco.egl
         from OpenGL import EGL
 
-        from vlmrm_gym.rendering.opengl import make_context
+        from vlmrm_gym.states.opengl import make_context
 
         foreign = mujoco.egl.GLContext(32, 32)
         foreign.make_current()

@@ -12,8 +12,8 @@ import pygame
 from numpy.typing import ArrayLike, NDArray
 from pygame import gfxdraw
 
-from vlmrm_gym.rendering.scene_changes import SceneChange
-from vlmrm_gym.rendering.states import check_states
+from vlmrm_gym.states.scene_changes import SceneChange
+from vlmrm_gym.states.states import check_states
 
 Color = tuple[int, int, int]
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)

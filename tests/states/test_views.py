@@ -14,12 +14,12 @@ from hypothesis.extra.numpy import arrays
 
 import vlmrm_gym
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.rendering import SceneChange, States
-from vlmrm_gym.rendering.cameras import VIEW_SETS, get_fields, make_camera, make_cameras
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
 from vlmrm_gym.rewards.base import CheckedReward
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.state_reward import build_reward
+from vlmrm_gym.states import SceneChange, States
+from vlmrm_gym.states.cameras import VIEW_SETS, get_fields, make_camera, make_cameras
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 SIDE = {**PAPER_CAMERA, "azimuth": 90.0}

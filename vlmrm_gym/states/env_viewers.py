@@ -10,8 +10,8 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import MujocoEnv
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer, OffScreenViewer
 
-from vlmrm_gym.rendering.cameras import TYPES, from_fields, get_fields, set_fields
-from vlmrm_gym.rendering.opengl import as_current
+from vlmrm_gym.states.cameras import TYPES, from_fields, get_fields, set_fields
+from vlmrm_gym.states.opengl import as_current
 
 CameraFields = Mapping[str, Any]
 """Fields of a `mujoco.MjvCamera`."""

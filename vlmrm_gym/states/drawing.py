@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rendering.scene_changes import CAMERA_FIELD, SceneChange
-from vlmrm_gym.rendering.states import Renderer, States
-from vlmrm_gym.rendering.stored import FrameStore
+from vlmrm_gym.states.scene_changes import CAMERA_FIELD, SceneChange
+from vlmrm_gym.states.states import Renderer, States
+from vlmrm_gym.states.stored import FrameStore
 
 Size = tuple[int, int]
 """(height, width), in pixels."""

@@ -12,9 +12,8 @@ import pytest
 from changing_env import ChangingEnv, Containing
 from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 
-from vlmrm_gym.capture import StateView
-from vlmrm_gym.capture.watch import data_memory, restored
-from vlmrm_gym.rendering import States
+from vlmrm_gym.states import States, StateView
+from vlmrm_gym.states.watch import data_memory, restored
 
 pytestmark = [pytest.mark.usefixtures("no_collection"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 PUSH = np.array([0.5])

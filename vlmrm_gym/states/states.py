@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rendering.scene_changes import SceneChange
+from vlmrm_gym.states.scene_changes import SceneChange
 
 Quality = Literal["fast", "faithful"]
 QUALITIES: tuple[Quality, ...] = get_args(Quality)
@@ -23,7 +23,7 @@ class Renderer(Protocol):
     the pickle. A minimal one, whose states are one number, the grey level of the whole frame:
 
     >>> import numpy as np
-    >>> from vlmrm_gym.rendering import States
+    >>> from vlmrm_gym.states import States
     >>> class GreyRenderer:
     ...     def render(self, states, changes=None):
     ...         frames = np.empty((len(states), 4, 6, 3), dtype=np.uint8)

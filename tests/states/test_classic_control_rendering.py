@@ -9,7 +9,7 @@ import pygame
 import pytest
 
 from vlmrm_gym.envs.cartpole import CartPole
-from vlmrm_gym.rendering.classic_control import CartPoleRenderer, MountainCarRenderer
+from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 
 KINDS = {
     "cart-pole": CartPoleRenderer,

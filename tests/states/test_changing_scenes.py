@@ -13,10 +13,9 @@ from changing_env import CHANGES, ChangingEnv, make
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vlmrm_gym
-from vlmrm_gym.capture import CaptureState, StateView
-from vlmrm_gym.capture.watch import ModelWatch
-from vlmrm_gym.rendering import States
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer
+from vlmrm_gym.states import CaptureState, States, StateView
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
+from vlmrm_gym.states.watch import ModelWatch
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 PUSH = np.array([0.5])

@@ -23,8 +23,7 @@ from changing_viewers import (
 from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
 import vlmrm_gym
-from vlmrm_gym.capture import StateView
-from vlmrm_gym.rendering import States
+from vlmrm_gym.states import States, StateView
 
 pytestmark = [
     pytest.mark.usefixtures("no_collection"),

@@ -12,9 +12,8 @@ import numpy as np
 from gymnasium.envs.mujoco.mujoco_rendering import OffScreenViewer
 from numpy.typing import NDArray
 
-from vlmrm_gym.capture.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
-from vlmrm_gym.rendering.cameras import from_fields
-from vlmrm_gym.rendering.env_viewers import (
+from vlmrm_gym.states.cameras import from_fields
+from vlmrm_gym.states.env_viewers import (
     PhysicsScene,
     discard_viewer,
     find_drawer,
@@ -23,8 +22,9 @@ from vlmrm_gym.rendering.env_viewers import (
     own_size,
     render_own,
 )
-from vlmrm_gym.rendering.mujoco import MuJoCoRenderer, pose
-from vlmrm_gym.rendering.scene_changes import SceneChange, camera_field, same_sizes, same_value
+from vlmrm_gym.states.mujoco import MuJoCoRenderer, pose
+from vlmrm_gym.states.scene_changes import SceneChange, camera_field, same_sizes, same_value
+from vlmrm_gym.states.watch import ModelWatch, PhysicsWatch, ViewerWatch, Watch, data_memory, restored, small_memory
 
 _FIRST = 2
 """Number of states that a `Trial` tries at first."""

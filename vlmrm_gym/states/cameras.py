@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from vlmrm_gym._util.validation import check_flag, is_finite, is_number, short_repr
-from vlmrm_gym.rendering.scene_changes import set_field
+from vlmrm_gym.states.scene_changes import set_field
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 Camera = Mapping[str, Any] | str | int
