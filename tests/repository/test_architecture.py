@@ -104,6 +104,9 @@ ALLOWED = {
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 
+BOUNDS = {"lines of a file": 320, "lines": 26_200, "files": 190, "entries at the top": 30, "floors": 14}
+"""What the library has, at most."""
+
 Graph = dict[str, set[str]]
 """Modules by their dotted names, and the modules that each imports."""
 
@@ -192,6 +195,32 @@ def test_the_table_points_one_way():
     rooms = list(ALLOWED)
     for number, room in enumerate(rooms):
         assert ALLOWED[room] <= set(rooms[:number])
+
+
+def count_floors(graph: Graph) -> int:
+    """Rooms that stand on top of each other, at most: each imports the one below it."""
+    below: Graph = {}
+    for module, imported in graph.items():
+        below.setdefault(room_of(module), set()).update(map(room_of, imported))
+    floors: dict[str, int] = {}
+    for room in TopologicalSorter({room: rooms - {room} for room, rooms in below.items()}).static_order():
+        floors[room] = 1 + max((floors[one] for one in below.get(room, set()) - {room}), default=0)
+    return max(floors.values())
+
+
+def test_the_house_stays_within_its_bounds(graph):
+    """Who raises a bound says in CHANGELOG.md what for."""
+    files = {path: len(path.read_text().splitlines()) for path in (ROOT / "vlmrm_gym").rglob("*.py")}
+    entries = {path.relative_to(ROOT / "vlmrm_gym").parts[0] for path in files}
+    library = {module: imported for module, imported in graph.items() if module.startswith("vlmrm_gym.")}
+    found = {
+        "lines of a file": max(files.values()),
+        "lines": sum(files.values()),
+        "files": len(files),
+        "entries at the top": len(entries),
+        "floors": count_floors(library),
+    }
+    assert {name: number for name, number in found.items() if number > BOUNDS[name]} == {}
 
 
 def plant(root, **files):
