@@ -104,7 +104,7 @@ ALLOWED = {
 }
 """By room, bottom up: the rooms whose files its files may import. A room is a file or a folder of `vlmrm_gym`."""
 
-BOUNDS = {"lines of a file": 320, "lines": 26_200, "files": 190, "entries at the top": 30, "floors": 14}
+BOUNDS = {"lines of a file": 320, "lines": 26_300, "files": 190, "entries at the top": 30, "floors": 14}
 """What the library has, at most."""
 
 Graph = dict[str, set[str]]
