@@ -3,9 +3,13 @@
 import os
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import vlmrm_gym
 
@@ -41,3 +45,24 @@ def test_contributing_names_every_part_and_the_readme_is_short():
     parts = {path.stem for path in (ROOT / "vlmrm_gym").iterdir() if path.is_dir() or path.suffix == ".py"}
     assert named == {part for part in parts if not part.startswith("__")}
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def lower_bounds(lines):
+    """The lowest version that each requirement allows, by the name of the package."""
+    bounds = {}
+    for line in lines:
+        requirement = Requirement(line)
+        (bound,) = requirement.specifier
+        assert bound.operator in (">=", "==")
+        bounds[canonicalize_name(requirement.name)] = Version(bound.version)
+    return bounds
+
+
+def test_the_oldest_environment_has_the_lower_bounds_that_users_are_promised():
+    """For `make test-oldest`, but for torch: another would be a download of gigabytes."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    promised = lower_bounds([*project["dependencies"], *project["optional-dependencies"]["sb3"]])
+    del promised["torch"], promised["torchvision"]
+    lines = (ROOT / "requirements" / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    tested = lower_bounds(line for line in lines if not line.startswith("#"))
+    assert promised.items() <= tested.items()
