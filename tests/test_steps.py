@@ -13,7 +13,7 @@ import vlmrm_gym
 from vlmrm_gym import CaptureState
 from vlmrm_gym.episodes import EpisodeStatistics, play_episodes
 from vlmrm_gym.replay import ReplayBuffer
-from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
+from vlmrm_gym.sb3 import VLMVecEnv
 
 PIXEL = "reward_models:PixelReward"
 
@@ -108,13 +108,6 @@ def test_an_end_in_the_step_that_only_resets_contradicts_next_step():
         envs.step(zeros(envs))
 
 
-def test_states_of_a_vector_that_declares_another_mode_are_not_paid():
-    wrapped = VectorWrapper(SyncVectorEnv([lambda: Counting([5])], autoreset_mode=SAME_STEP))
-    wrapped.metadata = {**wrapped.metadata, "autoreset_mode": NEXT_STEP}
-    with pytest.raises(ValueError, match="infos with `final_obs`"):
-        rewards_of(scored(wrapped), 5)
-
-
 def test_an_ended_environment_that_nothing_resets_is_not_stepped():
     """Disabled: the steps after an end are of no episode."""
     envs = scored(CountingVector(resets=DISABLED, declares="Disabled"))
@@ -128,30 +121,6 @@ def test_an_ended_environment_that_nothing_resets_is_not_stepped():
     assert np.isnan(envs.step(zeros(envs))[1]).all()
 
 
-class SaysTaskReward(VectorWrapper):
-    """Has the infos that a `VLMVecEnv` and a buffer need."""
-
-    def step(self, actions):
-        observations, rewards, *ends, infos = super().step(actions)
-        own = {"task_reward": rewards, "_task_reward": np.full(self.num_envs, True)}
-        return observations, rewards, *ends, {**infos, **own}
-
-
-def last_step(door, said):
-    """The call that ends an episode without a last observation."""
-
-    class Says(SaysTaskReward):
-        def step(self, actions):
-            *results, infos = super().step(actions)
-            return *results, infos | said
-
-    envs = Says(CountingVector(2, length=1, resets=SAME_STEP, declares=SAME_STEP, says=["final_info"]))
-    observations, _ = envs.reset()
-    if door == "ReplayBuffer":
-        return lambda: ReplayBuffer(10, envs).add(observations, zeros(envs), *envs.step(zeros(envs)))
-    return lambda: DOORS[door](envs).step(zeros(envs))
-
-
 @pytest.mark.parametrize(
     ("door", "said"),
     [
@@ -162,7 +131,19 @@ def last_step(door, said):
     ids=["no", "None", "dict"],
 )
 def test_an_end_under_same_step_needs_a_last_observation(door, said):
-    step = last_step(door, said)
+    class Says(CountingVector):
+        """Has the infos that a `VLMVecEnv` and a buffer need, and what is said."""
+
+        def step(self, actions):
+            observations, rewards, *ends, infos = super().step(actions)
+            own = {"task_reward": rewards, "_task_reward": np.full(2, True)}
+            return observations, rewards, *ends, {**infos, **own, **said}
+
+    envs = Says(2, length=1, resets=SAME_STEP, declares=SAME_STEP, says=["final_info"])
+    observations, _ = envs.reset()
+    wrapped = DOORS[door](envs)
+    add = lambda: wrapped.add(observations, zeros(envs), *envs.step(zeros(envs)))  # noqa: E731
+    step = add if door == "ReplayBuffer" else lambda: wrapped.step(zeros(envs))
     missing = r"`infos\[\"final_obs\"\]` must have the last observation of environment 0, whose episode has ended: its"
     with pytest.raises(ValueError, match=missing):
         step()
@@ -206,32 +187,25 @@ def test_flags_and_rewards_of_any_form_are_read_alike(form, scoring):
     assert paid == [1, 2, 3] * 3 or (np.isnan(paid).all() and scoring == "episode")
 
 
-@pytest.mark.parametrize(
-    ("convert", "words"),
-    [
-        (lambda flags: flags.astype(int) + 2, r"`terminations` of .* must be true or false, or 0 and 1. Received"),
-        (lambda flags: np.full(2, None), r"`terminations` of .* must be true or false"),
-        (lambda flags: flags[:1], r"`terminations` of .* one element for each of 2 environments. .* shape \(1,\)"),
-        (lambda flags: None, r"`terminations` of .* one element for each of 2 .*Received None, of shape \(\)"),
-    ],
-    ids=["twos", "None", "too few", "no array"],
-)
-def test_flags_of_other_values_or_shapes_are_refused(convert, words):
-    envs = scored(
-        CountingVector(2, declares="NextStep", convert=lambda own: convert(own) if own.dtype == bool else own)
-    )
-    envs.reset(seed=0)
-    with pytest.raises(ValueError, match=words):
-        envs.step(zeros(envs))
+def test_flags_and_rewards_of_other_values_or_shapes_are_refused():
+    for flags, rewards, message in (
+        (np.array([2, 3]), 0, r"`terminations` of .* must be true or false, or 0 and 1. Received"),
+        (np.full(2, None), 0, r"`terminations` of .* must be true or false"),
+        (np.array([True]), 0, r"`terminations` of .* one element for each of 2 environments. .* shape \(1,\)"),
+        (None, 0, r"`terminations` of .* one element for each of 2 .*Received None, of shape \(\)"),
+        (0, None, "`rewards` of Counting.* must have one element"),
+        (0, np.zeros((2, 2)), "`rewards` of Counting.* must have one element"),
+        (0, ["a", "b"], "`rewards` of Counting.* must be numbers"),
+        (0, [None, 1.0], "`rewards` of Counting.* must be numbers"),
+    ):
 
+        def convert(own, flags=flags, rewards=rewards):
+            returned = flags if own.dtype == bool else rewards
+            return own if isinstance(returned, int) else returned
 
-def test_rewards_of_other_shapes_or_kinds_are_refused():
-    for rewards in (None, np.zeros((2, 2)), np.zeros(3), ["a", "b"], [None, 1.0]):
-        envs = scored(
-            CountingVector(2, declares="NextStep", convert=lambda own, r=rewards: own if own.dtype == bool else r)
-        )
+        envs = scored(CountingVector(2, declares="NextStep", convert=convert))
         envs.reset(seed=0)
-        with pytest.raises(ValueError, match=r"`rewards` of Counting.* must (be numbers|have one element)"):
+        with pytest.raises(ValueError, match=message):
             envs.step(zeros(envs))
 
 
@@ -320,22 +294,6 @@ def test_observations_of_a_vector_that_reuses_its_array_are_copies(door):
     assert [own.item() for own in (observations, *(step[0] for step in steps))] == [0, 1, 2, 3, 4]
     if door is scored:
         assert [step[4]["task_reward"].item() for step in steps] == [0.5, 1.0, 1.5, 2.0]
-
-
-def test_observations_in_shared_memory_are_copies():
-    """A learner keeps the last observations while it steps: those of processes are overwritten by the next step."""
-    base = AsyncVectorEnv([lambda: CaptureState(Counting([3]))], copy=False, autoreset_mode=SAME_STEP, context="spawn")
-    envs = VLMVecEnv(scored(base))
-    buffer = DeferredReplayBuffer(10, envs.observation_space, envs.action_space, "cpu")
-    observations = envs.reset()
-    for _ in range(4):
-        after, rewards, dones, infos = envs.step(zeros(envs))
-        ends = np.array([info.get("terminal_observation", own) for info, own in zip(infos, after, strict=True)])
-        buffer.add(observations, ends, zeros(envs), rewards, dones, infos)
-        observations = after
-    assert buffer.observations[:3, 0, 0].tolist() == [1, 2, 3]
-    assert buffer.next_observations[:3, 0, 0].tolist() == [2, 3, 4]
-    envs.close()
 
 
 class DropsMetadata(VectorWrapper):

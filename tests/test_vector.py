@@ -105,18 +105,6 @@ def test_every_transition_gets_its_own_reward_once(lengths, mode, overlap, batch
     envs.close()
 
 
-def test_episode_indices_count_episodes():
-    bases = [Counting([3, 1]), Counting([2])]
-    envs = make([lambda base=base: base for base in bases], overlap=True, autoreset_mode="SameStep")
-    collector = Collector(envs)
-    for _ in range(12):
-        collector.step()
-    for number, base in enumerate(bases):
-        assert len(collector.episodes[number]) >= 8
-        assert collector.episodes[number] == base.episodes[: len(collector.episodes[number])]
-    envs.close()
-
-
 def test_with_overlap_an_episode_is_scored_before_the_next_one_ends_and_pending_states_are_bounded():
     """A learner waits for at most one episode per environment, even if scoring is slow."""
     slow = {"reward": "reward_models:SlowReward", "overlap": True}
@@ -286,7 +274,10 @@ def test_sync_wrapped_and_async_vector_environments_agree():
 
 
 def test_frames_of_native_vector_environments_are_stored():
-    """The last frame of an episode is its own, not the first of the next episode."""
+    """The last frame of an episode is its own, not the first of the next episode.
+
+    They skip their autoreset after a manual reset, which loses no transition.
+    """
 
     def native():
         return gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point", render_mode="rgb_array")
@@ -297,36 +288,17 @@ def test_frames_of_native_vector_environments_are_stored():
         terminations = reference.step(np.zeros(2, dtype=int))[2]
         frames.append(reference.render()[0])
     expected = CLIPReward("tiny", prompt=TASK_PROMPT)(np.stack(frames))
-    np.testing.assert_allclose(first_episode(make(native(), TASK_PROMPT), 30), expected, atol=1e-5)
+    envs = make(native(), TASK_PROMPT)
+    np.testing.assert_allclose(first_episode(envs, 30), expected, atol=1e-5)
+    envs.reset()
+    rewards, infos = envs.step(np.zeros(2, dtype=int))[1::3]
+    assert np.isnan(rewards).all()
+    assert infos["_task_reward"].all()
+    envs.close()
     same_step = VectorWrapper(native())
     same_step.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
     with pytest.raises(ValueError, match=r"`autoreset_mode` cannot be same-step for .*next episode's first frame"):
         make(same_step, TASK_PROMPT)
-
-
-def test_a_reset_between_episodes_loses_no_transition():
-    """Gymnasium's native vector environments skip their autoreset after a manual reset."""
-    envs = make(
-        gym.make_vec("CartPole-v1", 1, vectorization_mode="vector_entry_point", render_mode="rgb_array"), TASK_PROMPT
-    )
-    first_episode(envs, 30)
-    envs.reset()
-    rewards, infos = envs.step(np.zeros(1, dtype=int))[1::3]
-    assert np.isnan(rewards).all()
-    assert infos["_task_reward"].all()
-    envs.close()
-
-
-def test_a_wrapper_that_drops_states_is_an_error():
-    class DropsInfos(VectorWrapper):
-        def step(self, actions):
-            return *self.env.step(actions)[:4], {}
-
-    envs = make(DropsInfos(SyncVectorEnv([Counting] * 2)))
-    envs.reset(seed=0)
-    with pytest.raises(RuntimeError, match=r"Environments \[0 1\] were stepped, but states came from \[\]"):
-        envs.step(np.zeros(2, dtype=int))
-    envs.close()
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know this scene")  # from so far away
@@ -433,7 +405,15 @@ def test_scored_environments_are_refused(made, kind):
         envs.close()
 
 
-def test_frames_of_differing_size():
+def test_wrappers_that_drop_states_and_frames_of_differing_size_are_refused():
+    class DropsInfos(VectorWrapper):
+        def step(self, actions):
+            return *self.env.step(actions)[:4], {}
+
+    envs = make(DropsInfos(SyncVectorEnv([Counting] * 2)))
+    envs.reset(seed=0)
+    with pytest.raises(RuntimeError, match=r"Environments \[0 1\] were stepped, but states came from \[\]"):
+        envs.step(np.zeros(2, dtype=int))
     envs = make([lambda: Counting(), lambda: Counting(size=3)])
     with pytest.raises(ValueError, match=r"`env` must have environments that render frames of one size. Received"):
         envs.reset(seed=0)

@@ -184,13 +184,6 @@ def oldest_frames(env, steps):
     return [env.step(0)[1] for _ in range(steps)]
 
 
-def test_autoreset_around_a_scored_environment():
-    """Episodes of 4 count 2 to 5 and 7 to 10: clips of 3 begin anew, and the step that only resets has no reward."""
-    env = gym.wrappers.Autoreset(vlmrm_gym.VLMReward(Counting([4]), reward=OldestFrame()))
-    assert oldest_frames(env, 9) == [2, 2, 2, 3, 0, 7, 7, 7, 8]
-    env.close()
-
-
 class ResetsItself(gym.Wrapper):
     """Resets in the step after the end, and says so nowhere."""
 
@@ -205,8 +198,13 @@ class ResetsItself(gym.Wrapper):
         return results
 
 
-def test_clips_end_with_their_episode_even_where_nobody_calls_reset():
-    """The frame of the reset is 6: no later clip has one of the first episode's, 2 to 5."""
+def test_clips_end_with_their_episode():
+    """Episodes of 4 count 2 to 5 and 7 to 10: clips of 3 begin anew, and the step that only resets has no reward.
+
+    Where nobody calls `reset`, its frame is 6: no later clip has one of the first episode's, 2 to 5.
+    """
+    env = gym.wrappers.Autoreset(vlmrm_gym.VLMReward(Counting([4]), reward=OldestFrame()))
+    assert oldest_frames(env, 9) == [2, 2, 2, 3, 0, 7, 7, 7, 8]
     env = vlmrm_gym.VLMReward(ResetsItself(Counting([4])), reward=OldestFrame())
     assert oldest_frames(env, 9) == [2, 2, 2, 3, 6, 6, 6, 7, 8]
     env.close()

@@ -95,10 +95,8 @@ def test_normalized_rewards_are_refused(counting):
 
 
 def test_wrappers_that_change_deferred_rewards_are_refused():
-    rule, make = (
-        "`envs` must have no wrapper that changes rewards: they arrive later",
-        partial(gym.make_vec, CARTPOLE, 2),
-    )
+    rule = "`envs` must have no wrapper that changes rewards: they arrive later"
+    make = partial(gym.make_vec, CARTPOLE, 2)
     halved = partial(gym.wrappers.vector.TransformReward, func=lambda rewards: rewards / 2)
     envs = make(autoreset_mode="SameStep")
     for door in (VLMVecEnv, partial(ReplayBuffer, 100)):
