@@ -266,7 +266,7 @@ def test_sync_wrapped_and_async_vector_environments_agree():
     expected = first_episode(make([gymnasium_cartpole], TASK_PROMPT, autoreset_mode=mode), 30)
     sync = SyncVectorEnv([gymnasium_cartpole] * 2, autoreset_mode=mode)
     wrapped = gym.wrappers.vector.RecordEpisodeStatistics(SyncVectorEnv([gymnasium_cartpole] * 2, autoreset_mode=mode))
-    capturing = [lambda: CaptureState(gymnasium_cartpole())] * 2
+    capturing = [lambda: CaptureState(gymnasium_cartpole())]
     for base in (sync, wrapped, AsyncVectorEnv(capturing, autoreset_mode=mode, context="spawn")):
         envs = make(base, TASK_PROMPT)
         np.testing.assert_allclose(first_episode(envs, 30), expected, atol=1e-5)
