@@ -43,10 +43,9 @@ def add(found, infos):
     "options",
     [
         {"scoring": "step"},
-        {"num_workers": 1, "overlap": True, "max_pending_bytes": 100},
-        {"return_features": True, "task_reward_weight": 0.5, "autoreset_mode": "SameStep"},
+        {"return_features": True, "task_reward_weight": 0.5, "autoreset_mode": "SameStep", "max_pending_bytes": 100},
     ],
-    ids=["step", "memory is full, in a worker", "features, same step"],
+    ids=["step", "features, same step"],
 )
 def test_every_delivered_reward_stands_in_the_log(options):
     """By environment and step, with what the environment said, whenever rewards arrive."""
@@ -119,11 +118,11 @@ def test_captured_frames_are_written_with_the_log():
     recorder.add(0, 0, np.zeros(3), SceneChange(frame=frame), 0.0, np.nan)
     recorder.add(0, 1, np.ones(3), None, 0.0, 1.0)
     recorder.end_episode(0)
-    read_again(log, again)
-    change, none = again.episodes[0].states.changes
+    (episode,) = read_again(log, again).episodes
+    change, none = episode.states.changes
     np.testing.assert_array_equal(change.frame, frame)
     assert none is None
-    np.testing.assert_array_equal(again.episodes[0].success, [np.nan, 1.0])
+    np.testing.assert_array_equal(episode.success, [np.nan, 1.0])
 
 
 @settings(deadline=None, max_examples=50)
@@ -169,17 +168,14 @@ def test_segments_are_uniform_over_all_places_where_one_fits():
     assert np.mean([segment.episode.episode_index == 1 for segment in newer]) == pytest.approx(2 / 3, abs=0.01)
 
 
-def test_what_cannot_be_sampled_is_refused():
+def test_what_a_log_cannot_sample_or_hold_is_refused():
+    """A log smaller than one episode at the step that it has no room for, with both sizes."""
     with pytest.raises(ValueError, match=r"`length` must be at most that of the longest episode, 4\. Received 5"):
         logged(3, 4).sample(1, 5)
     with pytest.raises(ValueError, match=r"`half_life` must be an integer of at least 1"):
         logged(3).sample(1, 1, half_life=0)
     with pytest.raises(ValueError, match="`max_bytes` must be an integer of at least 1"):
         EpisodeLog(0)
-
-
-def test_a_log_smaller_than_one_episode_is_refused():
-    """At the step that it has no room for, with both sizes."""
     envs = gym.make_vec("VLMRM/CartPole-v1", 1, episode_length=50, episode_log=EpisodeLog(500))
     envs.reset(seed=0)
     for _ in range(10):

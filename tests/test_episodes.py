@@ -68,9 +68,9 @@ def test_a_reset_begins_statistics_anew():
     assert found == dict(enumerate(lengths))
 
 
-@pytest.mark.parametrize(("id", "mode"), [("VLMRM/CartPole-v1", "NextStep"), ("VLMRM/Humanoid-stand-v0", "SameStep")])
-def test_played_episodes_are_those_of_single_environments(id, mode):
-    envs = gym.make_vec(id, 2, episode_length=6, autoreset_mode=mode)
+def test_played_episodes_are_those_of_single_environments():
+    id = "VLMRM/CartPole-v1"
+    envs = gym.make_vec(id, 2, episode_length=6, autoreset_mode="SameStep")
     action = envs.single_action_space.sample()
     played = play_episodes(envs, lambda _: np.stack([action] * 2), seed=3)
     rows = finished_episodes(EpisodeStatistics(envs).step(np.stack([action] * 2))[4])

@@ -96,70 +96,64 @@ def test_every_parameter_has_a_bad_value_here():
     assert parameters(vlmrm_gym.VLMRewardVectorEnv) == BAD_FOR_VECTORS.keys()
 
 
-@pytest.mark.parametrize("parameter", BAD)
-def test_a_bad_parameter_of_one_environment(parameter):
+def test_a_bad_parameter_changes_no_environment():
+    """Of one environment, and of a captured one."""
     env = ChangingEnv()
     before = snapshot(env)
-    with pytest.raises((ValueError, TypeError), match=f"`{parameter}`"):
-        vlmrm_gym.VLMReward(env, **BAD[parameter])
-    check_unchanged(env, before)
-    env.close()
-
-
-@pytest.mark.parametrize("parameter", BAD_FOR_VECTORS)
-def test_a_bad_parameter_of_a_vector(parameter):
-    env = ChangingEnv()
-    before = snapshot(env)
-    envs = gym.vector.SyncVectorEnv([lambda: env])
-    made = []
-    kwargs = {"num_workers": 1, **BAD_FOR_VECTORS[parameter]}
-    for given in (envs, [lambda: made.append(env) or env]):
+    for parameter, kwargs in BAD.items():
         with pytest.raises((ValueError, TypeError), match=f"`{parameter}`"):
-            vlmrm_gym.VLMRewardVectorEnv(given, **kwargs)
-        assert envs.envs[0] is env
+            vlmrm_gym.VLMReward(env, **kwargs)
         check_unchanged(env, before)
-    assert bool(made) == (parameter in NEED_THE_ENVIRONMENTS)
-    envs.close()
-
-
-@pytest.mark.parametrize("reward", ["BrokenReward", "BrokenSizeReward"])
-@pytest.mark.parametrize("num_workers", [None, 0, 1])
-def test_a_reward_that_cannot_be_made(reward, num_workers):
-    """Of one environment (None), and of a vector."""
-    env = ChangingEnv()
-    before = snapshot(env)
-    envs = gym.vector.SyncVectorEnv([lambda: env])
-    kwargs = {"reward": f"test_failed_constructors:{reward}"}
-    construct = partial(vlmrm_gym.VLMReward, env, **kwargs)
-    if num_workers is not None:
-        construct = partial(vlmrm_gym.VLMRewardVectorEnv, envs, num_workers=num_workers, **kwargs)
-    with pytest.raises(ArithmeticError):
-        construct()
-    assert envs.envs[0] is env
-    check_unchanged(env, before)
-    envs.close()
-
-
-def test_a_bad_camera_of_a_captured_environment():
-    env = ChangingEnv()
-    before = snapshot(env)
     with pytest.raises(ValueError, match="no such camera"):
         CaptureState(env, camera="no such camera")
     check_unchanged(env, before)
     env.close()
 
 
-@pytest.mark.parametrize("vector", [False, True])
-def test_a_constructor_that_succeeds_pins_the_camera(vector):
-    """What the environment shows is then what is scored, to the pixel."""
+def test_a_bad_parameter_changes_no_vector():
+    """Nor the environments that a list of functions makes, where it is seen after they are made."""
     env = ChangingEnv()
-    kwargs = {"reward": "reward_models:PixelReward", "quality": "faithful"}
-    scored = vlmrm_gym.VLMRewardVectorEnv([lambda: env], **kwargs) if vector else vlmrm_gym.VLMReward(env, **kwargs)
-    scored.reset(seed=0)
-    frame = scored.render()[0] if vector else scored.render()
-    np.testing.assert_array_equal(frame, env.render())
-    assert "lookat" in env.mujoco_renderer.default_cam_config
-    scored.close()
+    before = snapshot(env)
+    envs = gym.vector.SyncVectorEnv([lambda: env])
+    for parameter, bad in BAD_FOR_VECTORS.items():
+        made = []
+        for given in (envs, [lambda made=made: made.append(env) or env]):
+            with pytest.raises((ValueError, TypeError), match=f"`{parameter}`"):
+                vlmrm_gym.VLMRewardVectorEnv(given, **{"num_workers": 1, **bad})
+            assert envs.envs[0] is env
+            check_unchanged(env, before)
+        assert bool(made) == (parameter in NEED_THE_ENVIRONMENTS), parameter
+    envs.close()
+
+
+@pytest.mark.parametrize("reward", ["BrokenReward", "BrokenSizeReward"])
+def test_a_reward_that_cannot_be_made(reward):
+    """Of one environment, and of a vector, here and in a worker."""
+    env = ChangingEnv()
+    before = snapshot(env)
+    envs = gym.vector.SyncVectorEnv([lambda: env])
+    several = partial(vlmrm_gym.VLMRewardVectorEnv, envs)
+    for construct in (partial(vlmrm_gym.VLMReward, env), several, partial(several, num_workers=1)):
+        with pytest.raises(ArithmeticError):
+            construct(reward=f"test_failed_constructors:{reward}")
+        assert envs.envs[0] is env
+        check_unchanged(env, before)
+    envs.close()
+
+
+def test_a_constructor_that_succeeds_pins_the_camera():
+    """What the environment shows is then what is scored, to the pixel."""
+    for vector in (False, True):
+        env = ChangingEnv()
+        kwargs = {"reward": "reward_models:PixelReward", "quality": "faithful"}
+        scored = (
+            vlmrm_gym.VLMRewardVectorEnv([lambda e=env: e], **kwargs) if vector else vlmrm_gym.VLMReward(env, **kwargs)
+        )
+        scored.reset(seed=0)
+        frame = scored.render()[0] if vector else scored.render()
+        np.testing.assert_array_equal(frame, env.render())
+        assert "lookat" in env.mujoco_renderer.default_cam_config
+        scored.close()
 
 
 class Closing(Counting):
@@ -196,15 +190,14 @@ def test_environments_of_functions_that_cannot_be_scored_are_closed(functions, o
     del raised
 
 
-def test_environments_that_the_caller_passed_in_stay_open():
+def test_which_environments_are_closed():
+    """None that the caller passed in; and one that cannot be closed does not hide the first error."""
     closed = []
     given = gym.vector.SyncVectorEnv([lambda: Closing(closed)])
     with pytest.raises(ValueError, match="`camera` is for MuJoCo environments"):
         vlmrm_gym.VLMRewardVectorEnv(given, TASK_PROMPT, camera="front-side")
     assert not closed
 
-
-def test_an_environment_that_cannot_be_closed_does_not_hide_the_first_error():
     class Stuck(Counting):
         def close(self):
             raise RuntimeError("stuck")
@@ -213,21 +206,16 @@ def test_an_environment_that_cannot_be_closed_does_not_hide_the_first_error():
         vlmrm_gym.VLMRewardVectorEnv([Stuck, lambda: 3], TASK_PROMPT)
 
 
-@pytest.mark.parametrize(
-    ("door", "env_id"),
-    [
-        *((door, "VLMRM/CartPole-v1") for door in (gym.make, gym.make_vec, make_env, make_vec_env)),
-        (make_env, "CartPole-v1"),
-    ],
-)
-def test_environments_of_an_id_that_cannot_be_scored_are_closed(door, env_id, monkeypatch):
+def test_environments_of_an_id_that_cannot_be_scored_are_closed(monkeypatch):
+    doors = [(door, "VLMRM/CartPole-v1") for door in (gym.make, gym.make_vec, make_env, make_vec_env)]
     closed = []
     for kind in (CartPole, CartPoleEnv):
         monkeypatch.setattr(kind, "close", lambda self: closed.append(self))
-    with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
-        door(env_id, prompt=TASK_PROMPT, camera="front-side")
-    assert len(closed) == 1
-    del raised  # its traceback holds the environment, which would otherwise be closed when it is collected
+    for number, (door, env_id) in enumerate([*doors, (make_env, "CartPole-v1")], 1):
+        with pytest.raises(ValueError, match="`camera` is for MuJoCo environments") as raised:
+            door(env_id, prompt=TASK_PROMPT, camera="front-side")
+        assert len(closed) == number
+        del raised  # its traceback holds the environment, which would otherwise be closed when it is collected
 
 
 def test_scoring_stops_if_stable_baselines_cannot_take_the_environments(monkeypatch):
@@ -241,8 +229,7 @@ def test_scoring_stops_if_stable_baselines_cannot_take_the_environments(monkeypa
     del raised
 
 
-@pytest.mark.parametrize("device", ["bogus", "cuda:77"])
-def test_every_reward_refuses_a_device_that_is_not_there(device):
-    for door in (vlmrm_gym.VLMReward, lambda env, **kwargs: vlmrm_gym.VLMRewardVectorEnv([lambda: env], **kwargs)):
-        with pytest.raises(ValueError, match=f"`device` must be .* Received '{device}'"):
-            door(Counting(), reward=lambda frames: frames.mean((1, 2, 3)), device=device)
+def test_a_reward_of_ones_own_refuses_a_device_that_is_not_there():
+    for door, env in ((vlmrm_gym.VLMReward, Counting()), (vlmrm_gym.VLMRewardVectorEnv, [Counting])):
+        with pytest.raises(ValueError, match=r"`device` must be .* Received 'bogus'"):
+            door(env, reward=lambda frames: frames.mean((1, 2, 3)), device="bogus")

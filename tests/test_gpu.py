@@ -63,17 +63,14 @@ def test_rewards_are_those_of_the_cpu(frames, model, precision):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_frames_reward_does_not_depend_on_its_batch(frames, model):
+def test_a_frames_reward_does_not_depend_on_its_batch_and_rewards_of_a_tensor_are_on_its_device(frames, model):
     score = CLIPReward(model, prompt=TASK_PROMPT, device=DEVICE)
+    expected = score(frames)
     alone = np.concatenate([score(frame[None]) for frame in frames])
-    np.testing.assert_allclose(score(frames), alone, rtol=0, atol=1e-3)
-
-
-def test_rewards_of_a_tensor_are_on_its_device(frames):
-    score = CLIPReward("tiny", prompt=TASK_PROMPT, device=DEVICE)
+    np.testing.assert_allclose(expected, alone, rtol=0, atol=1e-3)
     rewards = score(torch.from_numpy(frames).to(DEVICE))
     assert rewards.device == score.model.device
-    np.testing.assert_allclose(rewards.cpu().numpy(), score(frames), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(rewards.cpu().numpy(), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.usefixtures("cuda")
@@ -119,13 +116,9 @@ def expected():
     return rewards
 
 
-def test_deferred_rewards_are_those_of_every_step(expected):
-    np.testing.assert_allclose(episode(scoring="step"), expected, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("num_workers", [1, 2, 4])
-def test_workers_on_one_gpu_agree(expected, num_workers):
-    np.testing.assert_allclose(episode(num_workers=num_workers), expected, rtol=0, atol=1e-3)
+@pytest.mark.parametrize("how", [{"scoring": "step"}, {"num_workers": 1}, {"num_workers": 4}], ids=str)
+def test_rewards_of_every_step_and_of_workers_on_one_gpu_are_the_deferred_ones(expected, how):
+    np.testing.assert_allclose(episode(**how), expected, rtol=0, atol=1e-3)
 
 
 @pytest.mark.usefixtures("cuda")

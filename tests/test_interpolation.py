@@ -1,6 +1,7 @@
 """`score_every` at the doors: what is drawn, what is interpolated, and what is refused."""
 
 import warnings
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -8,19 +9,45 @@ import pytest
 from counting_env import Counting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reward_models import WavyReward, wavy
+from reward_models import FaultyReward, PixelReward
 
 import vlmrm_gym
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
 
 
-def make(bases, reward="WavyReward", **kwargs):
-    functions = [lambda base=base: base for base in bases]
-    batch_size = kwargs.pop("batch_size", None)
-    reward_kwargs = {"batch_size": batch_size}
-    return vlmrm_gym.VLMRewardVectorEnv(
-        functions, reward=f"reward_models:{reward}", reward_kwargs=reward_kwargs, autoreset_mode="SameStep", **kwargs
-    )
+class WavyReward(PixelReward):
+    """Rises from 0 to 95 within 40 numbers, ever faster, and falls to 0 at once."""
+
+    scored: ClassVar[list[int]] = []
+    """The numbers that have been scored."""
+
+    def __call__(self, frames):
+        numbers = super().__call__(frames)
+        self.scored.extend(numbers.astype(int).tolist())
+        return wavy(numbers)
+
+
+def wavy(numbers):
+    """What `WavyReward` gives."""
+    return (np.asarray(numbers) % 40 / 4).astype(np.float32) ** 2
+
+
+class WavyFeatures(PixelReward):
+    """Features, float32 (B, 2), whose head makes the rewards of `WavyReward`: it squares the first."""
+
+    feature_size = 2
+
+    def encode(self, frames):
+        roots = super().__call__(frames) % 40 / 4
+        return np.stack([roots, np.ones_like(roots)], axis=1)
+
+    def head(self, features):
+        return (features[..., 0] ** 2).mean(1)
+
+
+def make(bases, reward="WavyReward", batch_size=None, **kwargs):
+    kwargs |= {"reward": f"test_interpolation:{reward}", "reward_kwargs": {"batch_size": batch_size}}
+    return vlmrm_gym.VLMRewardVectorEnv([lambda base=base: base for base in bases], autoreset_mode="SameStep", **kwargs)
 
 
 def play(envs, steps, flush_at=()):
@@ -76,37 +103,19 @@ def test_every_kth_state_of_what_is_scored_together_is_drawn(lengths, every, flu
     assert sorted(WavyReward.scored) == sorted(drawn)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"batch_size": 3},
-        {"batch_size": 16, "overlap": True},
-        {"num_workers": 2, "overlap": True},
-        {"return_features": True, "reward": "WavyFeatures"},
-    ],
-    ids=str,
-)
-def test_where_rewards_are_scored_never_changes_what_is_interpolated(how):
+def test_where_rewards_are_scored_never_changes_what_is_interpolated():
     """Workers, batches and overlap: the same states are scored."""
-    results = []
-    for own in ({}, how):
-        if "reward" in how and not own:
-            own = {"reward": how["reward"], "return_features": True, "num_workers": 1}
-        envs = make([Counting([29, 40], first=1000 * i) for i in range(2)], score_every=4, **own)
+
+    def results(**how):
+        envs = make([Counting([29, 40], first=1000 * i) for i in range(2)], score_every=4, **how)
         arrived = play(envs, 80)
-        results.append([*joined(arrived, "vlm_rewards"), *joined(arrived, "vlm_scored")])
         envs.close()
-    for first, second in zip(*results, strict=True):
-        np.testing.assert_array_equal(first, second)
+        return [*joined(arrived, "vlm_rewards"), *joined(arrived, "vlm_scored")]
 
-
-def test_without_it_nothing_changes():
-    WavyReward.scored.clear()
-    envs = make([Counting([9])], score_every=1)
-    (arrived,) = play(envs, 9)
-    assert "vlm_scored" not in arrived[0]
-    assert len(WavyReward.scored) == 9
-    envs.close()
+    expected = results()
+    for how in ({"batch_size": 3}, {"num_workers": 2, "overlap": True}):
+        for first, second in zip(expected, results(**how), strict=True):
+            np.testing.assert_array_equal(first, second)
 
 
 def test_the_environments_own_reward_is_added_step_by_step():
@@ -139,23 +148,27 @@ def test_features_are_interpolated_and_rewards_are_the_heads():
     assert infos["vlm_scored"].mean() < 0.6
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+class EventReward(PixelReward):
+    """Says nothing of the states in between."""
+
+    interpolate = False
+
+
+class ClipsOfTwo(PixelReward):
+    """Sees two frames."""
+
+    clip_length = 2
+
+
+def test_what_cannot_be_interpolated_is_refused():
+    for options, message in (
         ({"scoring": "step", "score_every": 2}, '`score_every` needs scoring="episode"'),
-        (
-            {"reward": "EventReward", "score_every": 3},
-            "`score_every` is not for this reward: it says",
-        ),
-        ({"reward": "ClipsOfTwo", "score_every": 3}, "`score_every` is not for this reward: it is of clips"),
-        ({"score_every": 0}, "`score_every` must be an integer of at least 1. Received 0."),
+        ({"reward": EventReward(), "score_every": 3}, "`score_every` is not for this reward: it says"),
+        ({"reward": ClipsOfTwo(), "score_every": 3}, "`score_every` is not for this reward: it is of clips"),
         ({"score_every": 2.0}, "`score_every` must be an integer of at least 1. Received 2.0."),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_interpolated_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        make([Counting([9])], **options)
+    ):
+        with pytest.raises(ValueError, match=message):
+            vlmrm_gym.VLMRewardVectorEnv([Counting], **{"reward": WavyReward(), **options})
 
 
 def test_episodes_of_which_only_the_ends_are_scored_are_warned_of_once():
@@ -172,17 +185,18 @@ def test_episodes_of_which_only_the_ends_are_scored_are_warned_of_once():
         envs.close()
 
 
+class FaultyWavyReward(FaultyReward):
+    """`FaultyReward` with the rewards of `WavyReward`."""
+
+    def __call__(self, frames):
+        return wavy(super().__call__(frames))
+
+
 def test_scoring_that_fails_is_repeated(tmp_path):
     """No reward is lost, and none arrives twice. The 7th state fails."""
     mark = tmp_path / "repaired"
-    base = Counting([25])
-    envs = vlmrm_gym.VLMRewardVectorEnv(
-        [lambda: base],
-        reward="reward_models:FaultyWavyReward",
-        reward_kwargs={"prompt": str(mark)},
-        autoreset_mode="SameStep",
-        score_every=5,
-    )
+    base, reward = Counting([25]), FaultyWavyReward(prompt=str(mark))
+    envs = vlmrm_gym.VLMRewardVectorEnv([lambda: base], reward=reward, autoreset_mode="SameStep", score_every=5)
     envs.reset(seed=0)
     for _ in range(25):
         *_, infos = envs.step(np.zeros(1, dtype=int))
@@ -218,8 +232,7 @@ def test_replay_buffers_keep_interpolated_rewards():
     assert np.flatnonzero(scored).tolist() == [*grid, *(12 + np.array(grid))]
 
 
-@pytest.mark.parametrize("combine_views", ["min", "mean"])
-def test_views_of_a_humanoid(combine_views):
+def test_views_of_a_humanoid():
     """All views of the states that are chosen: scored states have their usual reward."""
     scored = []
     for options in ({}, {"score_every": 3}):
@@ -228,7 +241,7 @@ def test_views_of_a_humanoid(combine_views):
             num_envs=1,
             episode_length=13,
             camera="front-side",
-            combine_views=combine_views,
+            combine_views="min",
             **options,
         )
         envs.reset(seed=0)

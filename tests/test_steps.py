@@ -13,7 +13,7 @@ import vlmrm_gym
 from vlmrm_gym import CaptureState
 from vlmrm_gym.episodes import EpisodeStatistics, play_episodes
 from vlmrm_gym.replay import ReplayBuffer
-from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv
+from vlmrm_gym.sb3 import VLMVecEnv
 
 PIXEL = "reward_models:PixelReward"
 
@@ -44,48 +44,40 @@ DOORS = {
     "EpisodeStatistics": EpisodeStatistics,
     "play_episodes": lambda envs, **mode: play_episodes(envs, lambda _: zeros(envs), seed=0, **mode),
 }
-every_door = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 
 
-@every_door
-def test_a_vector_that_does_not_say_when_it_resets_is_refused(door):
-    """Contract 1: it would be paid 1 2 3 4 0 and 2 3 4 0 for two episodes of 1 2 3 4 5, if the guess were wrong."""
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_a_vector_must_say_when_it_resets(door):
+    """Contract 1: it would be paid 1 2 3 4 0 and 2 3 4 0 for two episodes of 1 2 3 4 5, if the guess were wrong.
+
+    Every door takes the mode as an enum or its value, in metadata or as a keyword.
+    """
     with pytest.raises(ValueError, match=r"`envs?` must say when it resets: .* no `autoreset_mode`. Received Counting"):
         door(CountingVector(resets=SAME_STEP))
-
-
-@every_door
-def test_every_door_takes_the_mode_as_an_enum_or_its_value_in_metadata_or_as_a_keyword(door):
     mode = SAME_STEP if door is VLMVecEnv else NEXT_STEP
     for form in (mode, mode.value):
         door(CountingVector(declares=form, resets=mode))
         door(CountingVector(resets=mode), autoreset_mode=form)
 
 
-@pytest.mark.parametrize(
-    ("declares", "passed", "message"),
-    [
-        (
-            "same_step",
-            None,
-            r"`metadata\[\"autoreset_mode\"\]` must be one of 'NextStep', 'SameStep', 'Disabled'. Received 'same_step'",
-        ),
-        ("NextStep", "SameStep", r"`autoreset_mode` cannot change .*Received 'SameStep', but .* has 'NextStep'"),
-    ],
-)
-def test_modes_that_are_unknown_or_contradict_each_other_are_refused(declares, passed, message):
-    with pytest.raises(ValueError, match=message):
-        scored(CountingVector(declares=declares), autoreset_mode=passed)
-
-
-def test_a_mode_that_is_said_is_paid_right():
+def test_modes_that_are_unknown_or_contradict_each_other_are_refused_and_others_are_paid_right():
+    unknown = (
+        r"`metadata\[\"autoreset_mode\"\]` must be one of 'NextStep', 'SameStep', 'Disabled'. Received 'same_step'"
+    )
+    with pytest.raises(ValueError, match=unknown):
+        scored(CountingVector(declares="same_step"))
+    with pytest.raises(
+        ValueError, match=r"`autoreset_mode` cannot change .*Received 'SameStep', but .* has 'NextStep'"
+    ):
+        scored(CountingVector(declares="NextStep"), autoreset_mode="SameStep")
     envs = scored(CountingVector(), autoreset_mode="NextStep")
     assert envs.metadata["autoreset_mode"] is NEXT_STEP
     assert rewards_of(envs, 12) == [1, 2, 3, 4, 5] * 2
 
 
-@pytest.mark.parametrize("said", ["final_obs", "final_info", "final_observation"])
-@pytest.mark.parametrize("declares", [NEXT_STEP, "Disabled"])
+@pytest.mark.parametrize(
+    ("said", "declares"), [("final_obs", NEXT_STEP), ("final_info", "Disabled"), ("final_observation", NEXT_STEP)]
+)
 def test_last_observations_contradict_other_modes_than_same_step(said, declares):
     """Contract 1: an environment that resets at once and says so is not taken for another."""
     envs = scored(CountingVector(resets=SAME_STEP, declares=declares, says=[said]))
@@ -116,18 +108,6 @@ def test_an_end_in_the_step_that_only_resets_contradicts_next_step():
         envs.step(zeros(envs))
 
 
-def declare(envs, mode):
-    wrapped = VectorWrapper(envs)
-    wrapped.metadata = {**envs.metadata, "autoreset_mode": mode}
-    return wrapped
-
-
-def test_states_of_a_vector_that_declares_another_mode_are_not_paid():
-    envs = scored(declare(SyncVectorEnv([lambda: Counting([5])], autoreset_mode=SAME_STEP), NEXT_STEP))
-    with pytest.raises(ValueError, match="infos with `final_obs`"):
-        rewards_of(envs, 5)
-
-
 def test_an_ended_environment_that_nothing_resets_is_not_stepped():
     """Disabled: the steps after an end are of no episode."""
     envs = scored(CountingVector(resets=DISABLED, declares="Disabled"))
@@ -141,30 +121,6 @@ def test_an_ended_environment_that_nothing_resets_is_not_stepped():
     assert np.isnan(envs.step(zeros(envs))[1]).all()
 
 
-class SaysTaskReward(VectorWrapper):
-    """Has the infos that a `VLMVecEnv` and a buffer need."""
-
-    def step(self, actions):
-        observations, rewards, *ends, infos = super().step(actions)
-        own = {"task_reward": rewards, "_task_reward": np.full(self.num_envs, True)}
-        return observations, rewards, *ends, {**infos, **own}
-
-
-def last_step(door, said):
-    """The call that ends an episode without a last observation."""
-
-    class Says(SaysTaskReward):
-        def step(self, actions):
-            *results, infos = super().step(actions)
-            return *results, infos | said
-
-    envs = Says(CountingVector(2, length=1, resets=SAME_STEP, declares=SAME_STEP, says=["final_info"]))
-    observations, _ = envs.reset()
-    if door == "ReplayBuffer":
-        return lambda: ReplayBuffer(10, envs).add(observations, zeros(envs), *envs.step(zeros(envs)))
-    return lambda: DOORS[door](envs).step(zeros(envs))
-
-
 @pytest.mark.parametrize(
     ("door", "said"),
     [
@@ -175,23 +131,28 @@ def last_step(door, said):
     ids=["no", "None", "dict"],
 )
 def test_an_end_under_same_step_needs_a_last_observation(door, said):
-    step = last_step(door, said)
+    class Says(CountingVector):
+        """Has the infos that a `VLMVecEnv` and a buffer need, and what is said."""
+
+        def step(self, actions):
+            observations, rewards, *ends, infos = super().step(actions)
+            own = {"task_reward": rewards, "_task_reward": np.full(2, True)}
+            return observations, rewards, *ends, {**infos, **own, **said}
+
+    envs = Says(2, length=1, resets=SAME_STEP, declares=SAME_STEP, says=["final_info"])
+    observations, _ = envs.reset()
+    wrapped = DOORS[door](envs)
+    add = lambda: wrapped.add(observations, zeros(envs), *envs.step(zeros(envs)))  # noqa: E731
+    step = add if door == "ReplayBuffer" else lambda: wrapped.step(zeros(envs))
     missing = r"`infos\[\"final_obs\"\]` must have the last observation of environment 0, whose episode has ended: its"
     with pytest.raises(ValueError, match=missing):
         step()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What steps return: dtypes, containers, shapes
-# ---------------------------------------------------------------------------------------------------------------------
-
 FORMS = {
-    "uint8": lambda values: values.astype(np.uint8) if values.dtype == bool else values,
     "int64": lambda values: values.astype(np.int64) if values.dtype == bool else values.astype(np.float32),
-    "float": lambda values: values.astype(np.float64),
     "objects": lambda values: values.astype(object) if values.dtype == bool else values,
     "lists": lambda values: values.tolist(),
-    "tensors": torch.tensor,
     "bfloat16 with a gradient": lambda values: torch.tensor(values, dtype=torch.bfloat16, requires_grad=True),
     "columns": lambda values: values[:, None],
 }
@@ -226,34 +187,26 @@ def test_flags_and_rewards_of_any_form_are_read_alike(form, scoring):
     assert paid == [1, 2, 3] * 3 or (np.isnan(paid).all() and scoring == "episode")
 
 
-@pytest.mark.parametrize(
-    ("convert", "words"),
-    [
-        (lambda flags: flags.astype(int) + 2, r"`terminations` of .* must be true or false, or 0 and 1. Received"),
-        (lambda flags: np.full(2, np.nan), r"`terminations` of .* must be true or false"),
-        (lambda flags: np.full(2, None), r"`terminations` of .* must be true or false"),
-        (lambda flags: flags[:1], r"`terminations` of .* one element for each of 2 environments. .* shape \(1,\)"),
-        (lambda flags: None, r"`terminations` of .* one element for each of 2 .*Received None, of shape \(\)"),
-    ],
-    ids=["twos", "NaN", "None", "too few", "no array"],
-)
-def test_flags_of_other_values_or_shapes_are_refused(convert, words):
-    envs = scored(
-        CountingVector(2, declares="NextStep", convert=lambda own: convert(own) if own.dtype == bool else own)
-    )
-    envs.reset(seed=0)
-    with pytest.raises(ValueError, match=words):
-        envs.step(zeros(envs))
-
-
-@pytest.mark.parametrize("rewards", [None, np.zeros((2, 2)), np.zeros(3), ["a", "b"], [None, 1.0]], ids=repr)
-def test_rewards_of_other_shapes_or_kinds_are_refused(rewards):
-    envs = scored(CountingVector(2, declares="NextStep", convert=lambda own: own if own.dtype == bool else rewards))
-    envs.reset(seed=0)
-    with pytest.raises(
-        ValueError, match=r"`rewards` of CountingVector\(num_envs=2\) must (be numbers|have one element)"
+def test_flags_and_rewards_of_other_values_or_shapes_are_refused():
+    for flags, rewards, message in (
+        (np.array([2, 3]), 0, r"`terminations` of .* must be true or false, or 0 and 1. Received"),
+        (np.full(2, None), 0, r"`terminations` of .* must be true or false"),
+        (np.array([True]), 0, r"`terminations` of .* one element for each of 2 environments. .* shape \(1,\)"),
+        (None, 0, r"`terminations` of .* one element for each of 2 .*Received None, of shape \(\)"),
+        (0, None, "`rewards` of Counting.* must have one element"),
+        (0, np.zeros((2, 2)), "`rewards` of Counting.* must have one element"),
+        (0, ["a", "b"], "`rewards` of Counting.* must be numbers"),
+        (0, [None, 1.0], "`rewards` of Counting.* must be numbers"),
     ):
-        envs.step(zeros(envs))
+
+        def convert(own, flags=flags, rewards=rewards):
+            returned = flags if own.dtype == bool else rewards
+            return own if isinstance(returned, int) else returned
+
+        envs = scored(CountingVector(2, declares="NextStep", convert=convert))
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match=message):
+            envs.step(zeros(envs))
 
 
 @pytest.mark.parametrize("door", [scored, EpisodeStatistics])
@@ -274,8 +227,7 @@ def test_a_step_that_only_resets_pays_nothing(door):
     assert [infos.get("task_reward", rewards).item() for _, rewards, *_, infos in results] == [0.5, 1.0, 0.0] * 2
 
 
-@pytest.mark.parametrize("mask", [[1, 0], np.array([1, 0], dtype=np.uint8), np.array([True, False])], ids=repr)
-def test_a_mask_of_environments_to_reset_is_read_in_any_form(mask):
+def test_a_mask_of_environments_to_reset_is_read_in_any_form():
     """Only those environments begin another episode: 0 and 1 are no indices."""
 
     class ResetsSome(VectorWrapper):
@@ -285,9 +237,10 @@ def test_a_mask_of_environments_to_reset_is_read_in_any_form(mask):
 
     envs = scored(ResetsSome(SyncVectorEnv([lambda: Counting([9])] * 2, autoreset_mode=DISABLED)))
     envs.reset(seed=0)
-    envs.step(zeros(envs))
-    infos = envs.reset(options={"reset_mask": mask})[1]
-    assert infos["_vlm_rewards"].tolist() == [True, False]
+    for mask in ([1, 0], np.array([1, 0], dtype=np.uint8), np.array([True, False])):
+        envs.step(zeros(envs))
+        infos = envs.reset(options={"reset_mask": mask})[1]
+        assert infos["_vlm_rewards"].tolist() == [True, False]
     envs.close()
 
 
@@ -296,11 +249,6 @@ def test_infos_that_are_no_dict_are_refused():
     with pytest.raises(TypeError, match=r"`env` must return infos as a dict. Received list"):
         envs.reset(seed=0)
     envs.close()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Arrays that environments reuse
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 class Reusing(Counting):
@@ -330,9 +278,8 @@ def test_the_last_observation_of_an_environment_that_reuses_its_array():
         observations = results[0]
     assert buffer._storage["next_observations"][:6, 0].tolist() == [1, 2, 3, 1001, 1002, 1003]
     assert buffer._storage["observations"][:6, 0].tolist() == [0, 1, 2, 1000, 1001, 1002]
+    envs.close()
 
-
-def test_the_terminal_observation_of_an_environment_that_reuses_its_array():
     envs = VLMVecEnv(scored([lambda: Reusing([3])], autoreset_mode="SameStep"))
     envs.reset()
     seen = [envs.step(zeros(envs))[3][0].get("terminal_observation") for _ in range(6)]
@@ -343,56 +290,23 @@ def test_the_terminal_observation_of_an_environment_that_reuses_its_array():
 @pytest.mark.parametrize("door", [scored, EpisodeStatistics])
 def test_observations_of_a_vector_that_reuses_its_array_are_copies(door):
     envs = door(CountingVector(declares="NextStep"))
-    kept = [envs.reset(seed=0)[0], *(envs.step(zeros(envs))[0] for _ in range(4))]
-    assert [own.item() for own in kept] == [0, 1, 2, 3, 4]
-
-
-def test_observations_in_shared_memory_are_copies():
-    """A learner keeps the last observations while it steps: those of processes are overwritten by the next step."""
-    base = AsyncVectorEnv([lambda: CaptureState(Counting([3]))], copy=False, autoreset_mode=SAME_STEP, context="spawn")
-    envs = VLMVecEnv(scored(base))
-    buffer = DeferredReplayBuffer(10, envs.observation_space, envs.action_space, "cpu")
-    observations = envs.reset()
-    for _ in range(4):
-        after, rewards, dones, infos = envs.step(zeros(envs))
-        ends = np.array([info.get("terminal_observation", own) for info, own in zip(infos, after, strict=True)])
-        buffer.add(observations, ends, zeros(envs), rewards, dones, infos)
-        observations = after
-    assert buffer.observations[:3, 0, 0].tolist() == [1, 2, 3]
-    assert buffer.next_observations[:3, 0, 0].tolist() == [2, 3, 4]
-    envs.close()
-
-
-def test_task_rewards_are_copies():
-    envs = scored(CountingVector(2, declares="NextStep"))
-    envs.reset(seed=0)
-    kept = [envs.step(zeros(envs))[4]["task_reward"] for _ in range(3)]
-    assert [own.tolist() for own in kept] == [[0.5, 0.5], [1.0, 1.0], [1.5, 1.5]]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Wrappers that drop metadata
-# ---------------------------------------------------------------------------------------------------------------------
+    observations, steps = envs.reset(seed=0)[0], [envs.step(zeros(envs)) for _ in range(4)]
+    assert [own.item() for own in (observations, *(step[0] for step in steps))] == [0, 1, 2, 3, 4]
+    if door is scored:
+        assert [step[4]["task_reward"].item() for step in steps] == [0.5, 1.0, 1.5, 2.0]
 
 
 class DropsMetadata(VectorWrapper):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
 
-@pytest.mark.parametrize("mode", [NEXT_STEP, SAME_STEP])
-def test_a_wrapper_that_drops_metadata_drops_no_mode(mode):
-    steps = 12 if mode == NEXT_STEP else 10
-    envs = scored(DropsMetadata(SyncVectorEnv([lambda: Counting([5])], autoreset_mode=mode)))
-    assert envs.metadata["autoreset_mode"] is mode
-    assert rewards_of(envs, steps) == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12]
-
-
-@pytest.mark.parametrize("door", ["VLMVecEnv", "ReplayBuffer", "EpisodeStatistics"])
-def test_a_wrapper_that_drops_metadata_fits_every_door(door):
-    DOORS[door](DropsMetadata(scored([Counting], autoreset_mode="SameStep")))
-
-
-def test_a_wrapper_that_drops_metadata_drops_no_captured_states():
+def test_a_wrapper_that_drops_metadata_drops_no_mode_and_no_captured_states():
     """Same-step frames of processes could not be had otherwise."""
+    for mode, steps in ((NEXT_STEP, 12), (SAME_STEP, 10)):
+        envs = scored(DropsMetadata(SyncVectorEnv([lambda: Counting([5])], autoreset_mode=mode)))
+        assert envs.metadata["autoreset_mode"] is mode
+        assert rewards_of(envs, steps) == [2, 3, 4, 5, 6, 8, 9, 10, 11, 12]
+    for door in ("VLMVecEnv", "ReplayBuffer", "EpisodeStatistics"):
+        DOORS[door](DropsMetadata(scored([Counting], autoreset_mode="SameStep")))
     base = AsyncVectorEnv([lambda: CaptureState(Counting([3]))], autoreset_mode=SAME_STEP, context="spawn")
     assert rewards_of(scored(DropsMetadata(base)), 6) == [2, 3, 4, 6, 7, 8]

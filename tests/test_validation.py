@@ -12,18 +12,10 @@ from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.rewards.sources import ModelSource, cannot_download
 
 
-@pytest.mark.parametrize(
-    ("text", "length", "expected"),
-    [
-        ("an upright pole", 15, "an upright pole"),
-        ("an upright pole", 14, "an upright..."),
-        ("an upright pole", 13, "an upright..."),
-        ("an upright pole", 12, "an uprigh..."),  # "an..." would say too little
-        ("a" * 300, 200, "a" * 197 + "..."),
-    ],
-)
-def test_long_texts_end_with_a_whole_word_where_that_leaves_half_of_them(text, length, expected):
-    assert truncate(text, length) == expected
+def test_long_texts_end_with_a_whole_word_where_that_leaves_half_of_them():
+    for length, expected in {15: "an upright pole", 14: "an upright...", 13: "an upright..."}.items():
+        assert truncate("an upright pole", length) == expected
+    assert truncate("an upright pole", 12) == "an uprigh..."  # "an..." would say too little
 
 
 def test_the_reason_why_weights_cannot_be_downloaded_ends_with_a_whole_word():
@@ -35,23 +27,20 @@ def test_the_reason_why_weights_cannot_be_downloaded_ends_with_a_whole_word():
     assert reason.startswith(f"{quoted} ")
 
 
-@pytest.mark.parametrize(
-    ("text", "printed"),
-    [
-        ("\x1b[31mred", "\\x1b[31mred"),
-        ("a\rb\x00c\x7fd\x9be", "a\\rb\\x00c\\x7fd\\x9be"),
-        ("\udcff.png", "\\udcff.png"),  # a file name that is not text
-        ("two\nlines\tand 木, é, 👩\u200d🔬", "two\nlines\tand 木, é, 👩\u200d🔬"),
-    ],
-)
-def test_control_characters_are_written_out(text, printed, capsys):
-    assert printable(text) == printed
-    say(text)
-    say(text, error=True)
-    assert capsys.readouterr() == (f"{printed}\n", f"{printed}\n")
+def test_control_characters_are_written_out(capsys):
+    for text, printed in {
+        "\x1b[31mred": "\\x1b[31mred",
+        "a\rb\x00c\x7fd\x9be": "a\\rb\\x00c\\x7fd\\x9be",
+        "\udcff.png": "\\udcff.png",  # a file name that is not text
+        "two\nlines\tand 木, é, 👩\u200d🔬": "two\nlines\tand 木, é, 👩\u200d🔬",
+    }.items():
+        assert printable(text) == printed
+        say(text)
+        say(text, error=True)
+        assert capsys.readouterr() == (f"{printed}\n", f"{printed}\n")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8"])
 def test_what_the_terminal_cannot_show_is_written_out(encoding, monkeypatch):
     """In lines and in tables, whose texts are no markup, and steer nothing."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
@@ -68,7 +57,7 @@ def test_what_the_terminal_cannot_show_is_written_out(encoding, monkeypatch):
     shown = stream.buffer.getvalue().decode(encoding)
     assert "\x1b" not in shown
     assert "\x9b" not in shown
-    middle = {"ascii": "\\u4e2d 5 \\xb1", "cp1252": "\\u4e2d 5 ±", "utf-8": "中 5 ±"}[encoding]
+    middle = {"cp1252": "\\u4e2d 5 ±", "utf-8": "中 5 ±"}[encoding]
     for text in ("[/bad] [red]", ":smile: \\x1b[31m", f"{middle} \\udc9b", "2026-11-25\\x9b31m"):
         assert shown.count(text) == 2
 

@@ -17,14 +17,11 @@ def test_frames_of_an_mp4_keep_their_size_where_it_is_odd(tmp_path, rng):
     assert read_layout(tmp_path / "agent.mp4") == ((202, 41 + PLOT_HEIGHT + 1), (201, 41))
 
 
-@pytest.mark.parametrize(
-    ("name", "frames", "rewards", "message"),
-    [
+def test_bad_arguments(tmp_path):
+    for name, frames, rewards, message in (
         ("agent.avi", 1, 1, r"`path` must end in \.mp4 or \.gif"),
         ("agent.gif", 2, 1, "Received 2 and 1"),
         ("agent.gif", 0, 0, "at least one"),
-    ],
-)
-def test_bad_arguments(tmp_path, name, frames, rewards, message):
-    with pytest.raises(ValueError, match=message):
-        save_video(tmp_path / name, [np.zeros((8, 8, 3), dtype=np.uint8)] * frames, [0.0] * rewards)
+    ):
+        with pytest.raises(ValueError, match=message):
+            save_video(tmp_path / name, [np.zeros((8, 8, 3), dtype=np.uint8)] * frames, [0.0] * rewards)

@@ -1,5 +1,7 @@
 """VLMReward: any environment that renders."""
 
+import re
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -65,42 +67,17 @@ def test_spec_of_a_wrapped_environment_makes_it_again():
     assert env.step(1)[1] == again.step(1)[1]
 
 
-def test_a_registered_task_renders_with_render_mode_none():
+def test_a_registered_task_renders_with_render_mode_none_and_the_task_reward_is_added_by_its_weight():
     """Scoring needs frames. Training scripts pass None if they record no videos."""
-    env = gym.make("VLMRM/CartPole-v1", render_mode=None)
-    env.reset(seed=0)
-    env.step(0)
-    assert env.render().shape == (400, 600, 3)
 
-
-def test_task_reward_is_added_by_its_weight():
     def first_reward(**kwargs):
-        env = gym.make("VLMRM/CartPole-v1", **kwargs)
+        env = gym.make("VLMRM/CartPole-v1", render_mode=None, **kwargs)
         env.reset(seed=0)
-        return env.step(0)[1]
+        reward = env.step(0)[1]
+        assert env.render().shape == (400, 600, 3)
+        return reward
 
     assert first_reward(task_reward_weight=0.25) == pytest.approx(first_reward() + 0.25)
-
-
-@pytest.mark.parametrize("vector", [False, True])
-def test_a_task_reward_that_is_added_must_be_finite(vector):
-    """A NaN would look like a reward that is yet to be scored."""
-
-    def make():
-        env = gym.make("CartPole-v1", render_mode="rgb_array")
-        return gym.wrappers.TransformReward(env, lambda _: np.nan)
-
-    def step(**kwargs):
-        if vector:
-            envs = vlmrm_gym.VLMRewardVectorEnv([make], TASK_PROMPT, **kwargs)
-            envs.reset(seed=0)
-            return envs.step(np.zeros(1, dtype=int))
-        env = vlmrm_gym.VLMReward(make(), TASK_PROMPT, **kwargs)
-        env.reset(seed=0)
-        return env.step(0)
-
-    with pytest.raises(ValueError, match=r"`task_reward_weight` is 0.5, so .* Received nan from environment 0"):
-        step(task_reward_weight=0.5)
 
 
 def test_parameters_reach_the_reward():
@@ -112,28 +89,17 @@ def test_parameters_reach_the_reward():
     assert reward == pytest.approx(score(renderer.render(renderer.capture(env)[None]))[0], abs=1e-6)
 
 
-@pytest.mark.parametrize("render_mode", [None, "ansi"])
-def test_environment_must_render_arrays(render_mode):
-    with pytest.raises(
-        ValueError, match=rf'`env` must be made with render_mode="rgb_array".*Received render_mode={render_mode!r}'
-    ):
-        vlmrm_gym.VLMReward(gym.make("FrozenLake-v1", render_mode=render_mode), prompt="reach the goal")
-
-
-@pytest.mark.parametrize(
-    ("env", "message"),
-    [
+def test_what_is_no_environment_that_renders_arrays_is_refused():
+    for env, message in (
         ("CartPole-v1", r"Received 'CartPole-v1'\. Pass one environment: gym\.make\(\.\.\., render_mode="),
-        (None, r"Received None\. Pass one environment"),
-        (lambda: gym.make("CartPole-v1"), r"Received <function .*>\. Pass one environment"),
-        (gym.envs.classic_control.CartPoleEnv, r"Received <class .*>\. Pass one environment"),
         (gym.vector.SyncVectorEnv([CartPole]), r"Received SyncVectorEnv.*Use `VLMRewardVectorEnv` for vector"),
-    ],
-    ids=["ID", "None", "function", "class", "vector"],
-)
-def test_not_an_environment(env, message):
-    with pytest.raises(TypeError, match=r"`env` must be a gymnasium\.Env\. " + message):
-        vlmrm_gym.VLMReward(env, prompt=TASK_PROMPT)
+    ):
+        with pytest.raises(TypeError, match=r"`env` must be a gymnasium\.Env\. " + message):
+            vlmrm_gym.VLMReward(env, prompt=TASK_PROMPT)
+    with pytest.raises(
+        ValueError, match=r'`env` must be made with render_mode="rgb_array".*Received render_mode=\'ansi'
+    ):
+        vlmrm_gym.VLMReward(gym.make("FrozenLake-v1", render_mode="ansi"), prompt="reach the goal")
 
 
 def test_stable_baselines3_trains_on_it():
@@ -152,14 +118,6 @@ def test_rendering_before_a_reset_is_refused(env_id):
     env.close()
 
 
-def test_a_weighed_reward_that_float32_cannot_hold_is_refused():
-    env = gym.make("VLMRM/CartPole-v1", task_reward_weight=1e39)
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"`task_reward_weight` is 1e\+39, so .* Received 1\.0 from environment 0"):
-        env.step(0)
-    env.close()
-
-
 class Paying(Counting):
     """`Counting` whose own reward is what it is told."""
 
@@ -172,32 +130,34 @@ class Paying(Counting):
         return observation, self.reward, *results
 
 
-def one(env):
-    return vlmrm_gym.VLMReward(env, reward="reward_models:PixelReward")
+def one(env, **options):
+    return vlmrm_gym.VLMReward(env, reward="reward_models:PixelReward", **options)
 
 
-def several(env):
-    return vlmrm_gym.VLMRewardVectorEnv([lambda: env], reward="reward_models:PixelReward")
+def several(env, **options):
+    return vlmrm_gym.VLMRewardVectorEnv([lambda: env], reward="reward_models:PixelReward", **options)
 
 
-@pytest.mark.parametrize("reward", [None, np.zeros(1), [0.5], "0.5", np.zeros((1, 1))], ids=repr)
 @pytest.mark.parametrize(("door", "action"), [(one, 0), (several, np.zeros(1, dtype=int))])
-def test_an_own_reward_that_is_not_one_number_is_refused(reward, door, action):
-    env = door(Paying(reward))
-    env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"`env` must return one number as its own reward. Received .* from <Paying"):
-        env.step(action)
-    env.close()
+def test_an_own_reward_is_one_number_of_any_kind_and_finite_where_it_is_added(door, action):
+    """A NaN would look like a reward that is yet to be scored."""
 
+    def step(reward, **options):
+        env = door(Paying(reward), **options)
+        env.reset(seed=0)
+        return env.step(action)[4]["task_reward"]
 
-@pytest.mark.parametrize("reward", [3, 3.0, np.float32(3), np.array(3), np.int64(3), torch.tensor(3.0)], ids=repr)
-def test_an_own_reward_of_any_kind_of_number(reward):
-    env, envs = one(Paying(reward)), several(Paying(reward))
-    env.reset(seed=0), envs.reset(seed=0)
-    task_reward = env.step(0)[4]["task_reward"]
-    assert (type(task_reward), task_reward) == (float, 3.0)
-    assert envs.step(np.zeros(1, dtype=int))[4]["task_reward"].tolist() == [3.0]
-    env.close(), envs.close()
+    for reward in (None, np.zeros(1), [0.5], "0.5"):
+        with pytest.raises(ValueError, match=r"`env` must return one number as its own reward. Received .*<Paying"):
+            step(reward)
+    for reward in (3, 3.0, np.float32(3), np.array(3), torch.tensor(3.0)):
+        task_reward = step(reward)
+        assert task_reward == 3.0
+        assert isinstance(task_reward, float) or task_reward.dtype == np.float64
+    for reward, weight in ((np.nan, 0.5), (1.0, 1e39)):  # float32 cannot hold the second
+        message = rf"`task_reward_weight` is {re.escape(str(weight))}, so .* Received {reward} from environment 0"
+        with pytest.raises(ValueError, match=message):
+            step(reward, task_reward_weight=weight)
 
 
 class OldestFrame:
@@ -224,13 +184,6 @@ def oldest_frames(env, steps):
     return [env.step(0)[1] for _ in range(steps)]
 
 
-def test_autoreset_around_a_scored_environment():
-    """Episodes of 4 count 2 to 5 and 7 to 10: clips of 3 begin anew, and the step that only resets has no reward."""
-    env = gym.wrappers.Autoreset(vlmrm_gym.VLMReward(Counting([4]), reward=OldestFrame()))
-    assert oldest_frames(env, 9) == [2, 2, 2, 3, 0, 7, 7, 7, 8]
-    env.close()
-
-
 class ResetsItself(gym.Wrapper):
     """Resets in the step after the end, and says so nowhere."""
 
@@ -245,8 +198,13 @@ class ResetsItself(gym.Wrapper):
         return results
 
 
-def test_clips_end_with_their_episode_even_where_nobody_calls_reset():
-    """The frame of the reset is 6: no later clip has one of the first episode's, 2 to 5."""
+def test_clips_end_with_their_episode():
+    """Episodes of 4 count 2 to 5 and 7 to 10: clips of 3 begin anew, and the step that only resets has no reward.
+
+    Where nobody calls `reset`, its frame is 6: no later clip has one of the first episode's, 2 to 5.
+    """
+    env = gym.wrappers.Autoreset(vlmrm_gym.VLMReward(Counting([4]), reward=OldestFrame()))
+    assert oldest_frames(env, 9) == [2, 2, 2, 3, 0, 7, 7, 7, 8]
     env = vlmrm_gym.VLMReward(ResetsItself(Counting([4])), reward=OldestFrame())
     assert oldest_frames(env, 9) == [2, 2, 2, 3, 6, 6, 6, 7, 8]
     env.close()

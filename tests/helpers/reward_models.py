@@ -69,51 +69,6 @@ class TwoFeatures(PixelReward):
         return 2 * super().__call__(frames) + 1
 
 
-class WavyReward(PixelReward):
-    """Rises from 0 to 95 within 40 numbers, ever faster, and falls to 0 at once."""
-
-    scored: ClassVar[list[int]] = []
-    """The numbers that have been scored."""
-
-    def __call__(self, frames):
-        numbers = super().__call__(frames)
-        self.scored.extend(numbers.astype(int).tolist())
-        return wavy(numbers)
-
-
-def wavy(numbers):
-    """What `WavyReward` gives."""
-    return (np.asarray(numbers) % 40 / 4).astype(np.float32) ** 2
-
-
-class WavyFeatures(PixelReward):
-    """Features, float32 (B, 2), whose head makes the rewards of `WavyReward`: it squares the first."""
-
-    feature_size = 2
-
-    def encode(self, frames):
-        roots = super().__call__(frames) % 40 / 4
-        return np.stack([roots, np.ones_like(roots)], axis=1)
-
-    def head(self, features):
-        return (features[..., 0] ** 2).mean(1)
-
-
-class EventReward(PixelReward):
-    """Says nothing of the states in between."""
-
-    interpolate = False
-
-
-class ClipsOfTwo(PixelReward):
-    """Sees two frames."""
-
-    clip_length = 2
-
-    def __call__(self, frames):
-        return super().__call__(frames[:, -1])
-
-
 class SlowReward(PixelReward):
     """Takes 20 ms a frame."""
 
@@ -141,13 +96,6 @@ class FaultyReward(PixelReward):
         if 7 in rewards and not Path(self.prompt).exists():
             raise ArithmeticError("seven cannot be scored")
         return rewards
-
-
-class FaultyWavyReward(FaultyReward):
-    """`FaultyReward` with the rewards of `WavyReward`."""
-
-    def __call__(self, frames):
-        return wavy(super().__call__(frames))
 
 
 class WarningReward(PixelReward):

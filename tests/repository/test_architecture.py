@@ -7,16 +7,10 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
 from setuptools import find_namespace_packages
 
 ROOT = Path(__file__).parents[2]
-LEAVES = {
-    "errors",
-    "infos",
-    "metrics",
-    "tasks",
-}
+LEAVES = {"errors", "infos", "metrics", "tasks"}
 """Files that import nothing of ours."""
 BASE = LEAVES | {"_util"}
 """What every room may import."""
@@ -34,13 +28,7 @@ ALLOWED = {
     "media": BASE | {"states"},
     "endpoint": BASE,
     "rewards": BASE | {"tiny", "endpoint"},  # what executes programs is imported by its name, from `programs`
-    "scoring": BASE
-    | {
-        "vlmrm_gym",  # its version
-        "states",
-        "episode_log",
-        "rewards",
-    },
+    "scoring": BASE | {"vlmrm_gym", "states", "episode_log", "rewards"},  # the first for its version
     "wrappers": BASE | {"states", "rewards", "scoring"},
     "vector": BASE | {"steps", "episode_log", "states", "rewards", "scoring"},
     "registration": BASE | {"envs", "rewards", "wrappers", "vector"},
@@ -48,17 +36,7 @@ ALLOWED = {
     "replay": BASE | {"steps", "rewards", "store"},
     "preferences": BASE | {"vlmrm_gym", "states", "episode_log", "endpoint", "rewards", "store"},
     "sb3": BASE
-    | {
-        "steps",
-        "states",
-        "rewards",
-        "wrappers",
-        "vector",
-        "registration",
-        "store",
-        "replay",
-        "preferences",
-    },
+    | {"steps", "states", "rewards", "wrappers", "vector", "registration", "store", "replay", "preferences"},
     "rollouts": BASE | {"states", "rewards", "registration"},
     "training": BASE
     | {
@@ -176,25 +154,15 @@ def room_of(module: str) -> str:
     return rest.partition(".")[0] if package == "vlmrm_gym" and rest else package
 
 
-@pytest.fixture(scope="module")
-def graph():
-    return read_imports(ROOT, "vlmrm_gym", "bundled_model", "painting")
-
-
-def test_no_files_import_each_other_in_a_circle(graph):
-    assert find_cycle(graph) == []
-
-
-def test_rooms_import_only_what_they_may(graph):
-    assert {room_of(module) for module in graph} == ALLOWED.keys()
-    assert find_forbidden(graph, ALLOWED) == []
-
-
-def test_the_table_points_one_way():
-    """Rooms stand in it bottom up, and import only those above them in the table."""
+def test_rooms_import_only_what_they_may_and_no_files_each_other_in_a_circle():
+    """The table points one way: rooms stand in it bottom up, and import only those above them."""
     rooms = list(ALLOWED)
     for number, room in enumerate(rooms):
         assert ALLOWED[room] <= set(rooms[:number])
+    graph = read_imports(ROOT, "vlmrm_gym", "bundled_model", "painting")
+    assert find_cycle(graph) == []
+    assert {room_of(module) for module in graph} == ALLOWED.keys()
+    assert find_forbidden(graph, ALLOWED) == []
 
 
 def count_floors(graph: Graph) -> int:
@@ -234,33 +202,16 @@ def plant(root, **files):
     return find_cycle(graph), find_forbidden(graph, {"low": set(), "high": {"low"}})
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "import vlmrm_gym.high.b",
-        "from vlmrm_gym.high import b",
-        "from ..high import b",
-        "def f():\n    from vlmrm_gym.high import b",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from vlmrm_gym.high import b",
-    ],
-)
-def test_a_planted_upward_import_is_found_and_the_cycle_that_it_closes(planted, tmp_path):
-    cycle, forbidden = plant(tmp_path, low__a=planted)
-    assert set(cycle) == {"vlmrm_gym.low.a", "vlmrm_gym.high.b"}
-    assert forbidden == ["vlmrm_gym.low.a -> vlmrm_gym.high.b"]
-
-
-def test_a_planted_cycle_inside_of_a_room_is_found(tmp_path):
-    cycle, forbidden = plant(
-        tmp_path, high__c="def f():\n    from . import d", high__d="from vlmrm_gym.high.c import f"
-    )
-    assert set(cycle) == {"vlmrm_gym.high.c", "vlmrm_gym.high.d"}
-    assert forbidden == []
-
-
-def test_what_a_package_offers_lazily_may_point_anywhere(tmp_path):
-    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from vlmrm_gym.high.b import y"
-    assert plant(tmp_path, **{"low/__init__": text}) == ([], [])
+def test_planted_upward_imports_and_cycles_are_found(tmp_path):
+    """Also inside of a room. What a package offers lazily may point anywhere."""
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from vlmrm_gym.high import b"
+    for planted in ("import vlmrm_gym.high.b", "from ..high import b", "def f():\n    from ..high import b", for_types):
+        cycle, forbidden = plant(tmp_path, low__a=planted)
+        assert set(cycle) == {"vlmrm_gym.low.a", "vlmrm_gym.high.b"}
+        assert forbidden == ["vlmrm_gym.low.a -> vlmrm_gym.high.b"]
+    inside = {"high__c": "def f():\n    from . import d", "high__d": "from vlmrm_gym.high.c import f"}
+    cycle, forbidden = plant(tmp_path, **inside, **{"low/__init__": for_types})
+    assert (set(cycle), forbidden) == ({"vlmrm_gym.high.c", "vlmrm_gym.high.d"}, [])
 
 
 def test_what_makes_the_bundled_model_and_the_pictures_is_not_in_the_wheel():

@@ -58,6 +58,7 @@ def run_page(path: Path) -> None:
 
 
 WITH_PYTHON = [path for path in PAGES if any(read_blocks(path.read_text()))]
+assert len(WITH_PYTHON) > 5
 
 
 @pytest.mark.filterwarnings("ignore:The bundled model does not know")
@@ -69,47 +70,12 @@ def test_python_blocks_run(path, tmp_path, monkeypatch):
     run_page(path)
 
 
-PAGE = """# A page
-```python
-x = 1
-```
-<!-- not run: needs a download -->
-```python
-x = undefined
-```
-```bash
-not python
-```
-- In a list:
-  ```python
-  assert x == {x}
-  ```
-"""
-
-
-def test_blocks_share_a_namespace_and_only_marked_ones_do_not_run(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(PAGE.format(x=1))
-    assert [(block.line, block.runs) for block in read_blocks(page.read_text())] == [(3, True), (7, False), (14, True)]
-    run_page(page)
-    page.write_text(PAGE.format(x=2))
-    with pytest.raises(AssertionError) as failure:
-        run_page(page)
-    assert failure.traceback[-1].lineno == 13  # from 0: errors show the page's own lines
-
-
-CONFIGURATIONS = [
-    pytest.param(block.code, id=f"{path.relative_to(ROOT)}:{block.line}")
-    for path in PAGES
-    for block in read_blocks(path.read_text(), "yaml")
-]
-
-
-@pytest.mark.parametrize("text", CONFIGURATIONS)
-def test_configurations_have_keys_that_exist(text, tmp_path):
-    file = tmp_path / "config.yaml"
-    file.write_text(text)
-    assert list(read_config_file(file).problems) == []
+def test_configurations_have_keys_that_exist(tmp_path):
+    for path in PAGES:
+        for block in read_blocks(path.read_text(), "yaml"):
+            file = tmp_path / "config.yaml"
+            file.write_text(block.code)
+            assert list(read_config_file(file).problems) == [], f"{path.relative_to(ROOT)}:{block.line}"
 
 
 def shell_commands() -> Iterator[tuple[str, str]]:
@@ -125,43 +91,33 @@ def shell_commands() -> Iterator[tuple[str, str]]:
                         yield " ".join(words[:size]), word.partition("=")[0]
 
 
-@pytest.mark.parametrize("program", sorted({program for program, _ in shell_commands()}))
-def test_flags_exist(program, monkeypatch, capsys):
-    _, command_or_file, *more = program.split()
-    monkeypatch.setattr(sys, "argv", [command_or_file, *more, "--help"])
-    is_command = program.startswith("vlmrm-gym")
-    run = partial(cli.main, sys.argv) if is_command else partial(runpy.run_path, command_or_file, run_name="__main__")
+def test_flags_exist(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    with pytest.raises(SystemExit):
-        run()
-    known = set(re.findall(r"--[a-z][a-z0-9.-]*", capsys.readouterr().out))
-    assert {flag for name, flag in shell_commands() if name == program} <= known
+    flags: dict[str, set[str]] = {}
+    for program, flag in shell_commands():
+        flags.setdefault(program, set()).add(flag)
+    for program, passed in flags.items():
+        _, command_or_file, *more = program.split()
+        monkeypatch.setattr(sys, "argv", [command_or_file, *more, "--help"])
+        is_file = program.startswith("python")
+        run = partial(runpy.run_path, command_or_file, run_name="__main__") if is_file else partial(cli.main, sys.argv)
+        with pytest.raises(SystemExit):
+            run()
+        assert passed <= set(re.findall(r"--[a-z][a-z0-9.-]*", capsys.readouterr().out)), program
 
 
-@pytest.fixture(scope="module")
-def strings() -> list[str]:
-    """All string constants of the library's source."""
-    return [
+def test_quoted_messages_and_keys_of_infos_and_tags_are_in_the_source():
+    """Lines of troubleshooting.md that begin with `>` quote messages of the library."""
+    strings = [
         node.value
         for path in (ROOT / "vlmrm_gym").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-
-
-def test_quoted_messages_are_in_the_source(strings):
-    """Lines of troubleshooting.md that begin with `>` quote messages of the library."""
-    page = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
-    quotes = re.findall(r"^> (.+)$", page, flags=re.M)
+    quotes = re.findall(r"^> (.+)$", (ROOT / "docs" / "guides" / "troubleshooting.md").read_text(), flags=re.M)
     assert len(quotes) > 5
     assert [quote for quote in quotes if not any(quote in text for text in strings)] == []
-
-
-OTHERS = ["rollout/ep_rew_mean", "rollout/success_rate"]  # Stable-Baselines3's tags
-
-
-def test_keys_of_infos_and_tags_are_in_the_source(strings):
-    strings = [*strings, *OTHERS]
+    strings += ["rollout/ep_rew_mean", "rollout/success_rate"]  # Stable-Baselines3's tags
     for path in PAGES:
         if path.name == "moving_over.md":  # names those of the published code, too
             continue

@@ -83,11 +83,10 @@ def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypat
     assert torch.equal(torch.load(folder / "agent.pt")["actor.0.weight"], best)
 
 
-@pytest.mark.parametrize(("steps", "asked"), [(200, 30), (40, 0)], ids=["all pairs were skipped", "too short a run"])
-def test_without_a_reward_it_ends_with_an_error(steps, asked, tmp_path):
+def test_without_a_reward_it_ends_with_an_error(tmp_path):
     skips = json.dumps({"kind": "ground_truth", "skips": 1.0})
-    with pytest.raises(RuntimeError, match=f"There is no reward to learn from after {asked} questions"):
-        preference_sac.main(short(tmp_path, labeler=skips, questions=30, total_timesteps=steps))
+    with pytest.raises(RuntimeError, match="There is no reward to learn from after 30 questions"):
+        preference_sac.main(short(tmp_path, labeler=skips, questions=30))
 
 
 def test_a_run_that_ended_within_a_session_is_resumed_to_the_bit_and_asks_nothing_twice(tmp_path, monkeypatch):

@@ -69,19 +69,15 @@ def test_plain_buffers_are_refused_after_another_algorithm_has_trained_on_the_en
 
 
 @pytest.mark.filterwarnings("ignore:`n_steps=3` is ignored")  # Stable-Baselines3, for every custom replay buffer
-def test_deferred_replay_buffer_refuses_n_step_returns(counting):
-    envs, _ = counting([[7], [7]], scoring="step")
+def test_n_step_returns_work_with_step_scoring_and_a_plain_buffer_only(counting):
+    envs, bases = counting([[7], [7]], scoring="step")
+    model = DQN("MlpPolicy", envs, n_steps=3, train_freq=1, learning_starts=80, device="cpu").learn(100)
+    np.testing.assert_array_equal(model.replay_buffer.rewards[:50].T, [base.expected_rewards for base in bases])
     message = r"`n_steps` must be 1 with DeferredReplayBuffer.*Received 3\. Leave it out"
     with pytest.raises(ValueError, match=message):
         off_policy(DQN, envs, n_steps=3).learn(20)
     with pytest.raises(ValueError, match=message):
         off_policy(DQN, envs, replay_buffer_kwargs={"n_steps": 3, "gamma": 0.9})
-
-
-def test_plain_buffers_and_n_step_returns_work_with_step_scoring(counting):
-    envs, bases = counting([[7], [7]], scoring="step")
-    model = DQN("MlpPolicy", envs, n_steps=3, train_freq=1, learning_starts=80, device="cpu").learn(100)
-    np.testing.assert_array_equal(model.replay_buffer.rewards[:50].T, [base.expected_rewards for base in bases])
 
 
 def test_normalized_rewards_are_refused(counting):
@@ -98,19 +94,16 @@ def test_normalized_rewards_are_refused(counting):
     off_policy(DQN, envs, learning_starts=20).learn(40)
 
 
-def halved(envs):
-    return gym.wrappers.vector.TransformReward(envs, lambda rewards: rewards / 2)
-
-
 def test_wrappers_that_change_deferred_rewards_are_refused():
-    rule = r"`envs` must have no wrapper that changes rewards: they arrive later"
-    envs = gym.make_vec(CARTPOLE, 2, autoreset_mode="SameStep")
+    rule = "`envs` must have no wrapper that changes rewards: they arrive later"
+    make = partial(gym.make_vec, CARTPOLE, 2)
+    halved = partial(gym.wrappers.vector.TransformReward, func=lambda rewards: rewards / 2)
+    envs = make(autoreset_mode="SameStep")
     for door in (VLMVecEnv, partial(ReplayBuffer, 100)):
         with pytest.raises(ValueError, match=rule):
             door(halved(envs))
     envs.close()
-    by_step = gym.make_vec(CARTPOLE, 2, autoreset_mode="SameStep", scoring="step")
-    VLMVecEnv(halved(by_step)).close()
+    VLMVecEnv(halved(make(autoreset_mode="SameStep", scoring="step"))).close()
 
 
 class Goals(CountingDict):
@@ -140,12 +133,13 @@ def test_hindsight_which_has_another_reward_is_refused(counting):
     env.close()
 
 
-@pytest.mark.parametrize(("eval_freq", "error"), [(10, RuntimeError), (5, ValueError)])
-def test_evaluations_on_the_environments_of_a_rollout_are_refused(eval_freq, error, counting):
+def test_evaluations_on_the_environments_of_a_rollout_are_refused(counting):
     """At its end, where rewards would be matched with other transitions, and within it."""
-    envs, _ = counting([[7], [7]])
-    with pytest.raises(error, match="EvalCallback"):
-        on_policy(PPO, envs, 10).learn(40, callback=EvalCallback(envs, eval_freq=eval_freq, n_eval_episodes=2))
+    for eval_freq, error in ((10, RuntimeError), (5, ValueError)):
+        envs, _ = counting([[7], [7]])
+        callback = EvalCallback(envs, eval_freq=eval_freq, n_eval_episodes=2)
+        with pytest.raises(error, match="EvalCallback"):
+            on_policy(PPO, envs, 10).learn(40, callback=callback)
 
 
 def test_bad_environments(counting):
@@ -153,11 +147,6 @@ def test_bad_environments(counting):
         (lambda: make_vec_env(CARTPOLE, autoreset_mode="NextStep"), ValueError, "`autoreset_mode` cannot be chosen"),
         (lambda: make_vec_env("CartPole-v1"), TypeError, "`prompt` must be a text or a list of texts. Received None"),
         (lambda: make_vec_env(CARTPOLE, seed="a"), ValueError, "`seed` must be an integer of at least 0. Received 'a'"),
-        (
-            lambda: make_vec_env(CARTPOLE, max_episode_steps=3),
-            ValueError,
-            "`max_episode_steps` cannot be passed.*Pass episode_length=3",
-        ),
         (lambda: VLMVecEnv(Counting()), ValueError, "`envs` must be a vector environment"),
         (
             lambda: VLMVecEnv(vlmrm_gym.VLMRewardVectorEnv([Counting], reward="reward_models:PixelReward")),

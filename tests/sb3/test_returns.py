@@ -17,8 +17,6 @@ from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 from vlmrm_gym.sb3 import ActionRepeatNoise, RunningNormExtractor, ScoredReturnCallback
 
-CARTPOLE = "VLMRM/CartPole-v1"
-
 
 def returns_of(bases, first_episode):
     """The returns of the finished episodes of environments, from one on."""
@@ -31,23 +29,18 @@ def returns_of(bases, first_episode):
     return sorted(found)
 
 
-def test_aborted_episodes_are_not_reported(counting):
+def test_aborted_episodes_are_not_reported_and_rewards_are_nan_again_after_a_reset_in_a_rollout(counting):
     envs, _ = counting([[7]])
+    on_policy(PPO, envs, 10)  # begins a rollout
     envs.reset()
     lengths = []
     for step in range(24):
         if step == 3:
             envs.reset()
-        (info,) = envs.step(np.zeros(1, dtype=int))[3]
+        _, rewards, _, (info,) = envs.step(np.zeros(1, dtype=int))
+        assert np.isnan(rewards).all()
         lengths += [info["episode"]["l"]] if "episode" in info else []
     assert lengths == [7, 7, 7]
-
-
-def test_rewards_are_nan_again_after_a_reset_in_a_rollout(counting):
-    envs, _ = counting([[7], [7]])
-    on_policy(PPO, envs, 10)  # begins a rollout
-    envs.reset()
-    assert np.isnan(envs.step(np.zeros(2, dtype=int))[1]).all()
 
 
 def test_episodes_are_reported_once_their_rewards_have_arrived(counting):
@@ -76,14 +69,6 @@ def test_returns_of_the_environments_own_reward_are_not_reported(counting):
     assert 2.5 not in returns  # 5 steps of 0.5
 
 
-def test_evaluate_policy_reports_vlm_returns(make_envs):
-    envs = make_envs("vlmrm_gym:" + CARTPOLE, num_envs=2, seed=0, episode_length=10)
-    assert envs.success_threshold == 1.0
-    returns, lengths = evaluate_policy(off_policy(DQN, envs), envs, n_eval_episodes=4, return_episode_rewards=True)
-    assert lengths == [10] * 4
-    assert all(0 < value <= 10 for value in returns)
-
-
 def test_evaluations_wait_for_rewards_that_overlap(counting):
     """Also where a training's episode has not been reported yet when the evaluation begins."""
     envs, bases = counting([[1], [1]], reward="reward_models:SlowReward", overlap=True)
@@ -110,27 +95,24 @@ def test_ars_learns_from_vlm_returns(counting):
 def test_evaluations_under_a_vec_monitor_are_refused(counting):
     """Its returns would be NaN: ARS would learn from them, and EvalCallback would keep no model."""
     envs, _ = counting([[5], [5]])
-    seen, message = (
-        VecNormalize(VecMonitor(envs)),
-        r"`env` must not have a VecMonitor around it .*Leave it out: .*scoring=\"step\"",
-    )
+    seen = VecNormalize(VecMonitor(envs))
+    message = r"`env` must not have a VecMonitor around it .*Leave it out: .*scoring=\"step\""
     with pytest.raises(ValueError, match=message):
         evaluate_policy(off_policy(DQN, envs), seen)
     with pytest.raises(ValueError, match=message):
         ARS("LinearPolicy", seen, n_delta=2, device="cpu").learn(30)
 
 
-def test_other_evaluations_that_ask_for_a_monitor_are_warned_once(counting):
-    """They would take the return of an earlier episode, or none."""
+@pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")  # Stable-Baselines3
+def test_only_evaluations_without_returns_are_warned_of(counting):
+    """Others that ask for a monitor would take the return of an earlier episode, or none: once.
+
+    Not in a training, on its own environments, and under a VecMonitor where rewards come at every step.
+    """
     envs, _ = counting([[5], [5]], overlap=True)
     with pytest.warns(UserWarning, match=r"Rewards arrive after the step: .*Evaluate with evaluate_policy, or"):
         assert envs.env_is_wrapped(Monitor) == [False, False]
     assert envs.env_is_wrapped(Monitor) == [False, False]  # warnings are errors here
-
-
-@pytest.mark.filterwarnings("ignore:The environment is already wrapped with a `Monitor`")  # Stable-Baselines3
-def test_evaluations_with_returns_do_not_warn(counting):
-    """In a training, on its own environments, and under a VecMonitor where rewards come at every step."""
     (envs, _), (others, _) = counting([[5], [5]]), counting([[5], [5]])
     callbacks = [EvalCallback(one, eval_freq=10, n_eval_episodes=2, verbose=0) for one in (envs, others)]
     off_policy(DQN, envs).learn(60, callback=callbacks)
@@ -139,8 +121,9 @@ def test_evaluations_with_returns_do_not_warn(counting):
     assert np.isfinite(evaluate_policy(off_policy(DQN, by_step), VecMonitor(by_step), n_eval_episodes=4)[0])
 
 
-def test_what_is_logged(make_envs, tmp_path):
-    envs = make_envs(CARTPOLE, num_envs=2, seed=0, episode_length=10)
+def test_what_is_logged_and_evaluated(make_envs, tmp_path):
+    envs = make_envs("vlmrm_gym:VLMRM/CartPole-v1", num_envs=2, seed=0, episode_length=10)
+    assert envs.success_threshold == 1.0
     model = off_policy(DQN, envs)
     model.set_logger(configure(str(tmp_path), ["csv"]))
     model.learn(120, callback=ScoredReturnCallback(), log_interval=4)
@@ -149,6 +132,9 @@ def test_what_is_logged(make_envs, tmp_path):
     for name in ("ep_rew_mean", "vlm_return", "task_return", "success_fraction", "success_rate"):
         assert f"rollout/{name}" in header.split(",")
     assert envs.render().shape[2] == 3
+    returns, lengths = evaluate_policy(model, envs, n_eval_episodes=4, return_episode_rewards=True)
+    assert lengths == [10] * 4
+    assert all(0 < value <= 10 for value in returns)
 
 
 def test_vec_monitor_does_not_hide_scored_episodes(counting, tmp_path):
@@ -162,7 +148,7 @@ def test_vec_monitor_does_not_hide_scored_episodes(counting, tmp_path):
     assert "rollout/task_return" in (tmp_path / "progress.csv").read_text()
 
 
-def test_observations_are_normalized_by_training_batches(rng):
+def test_observations_are_normalized_by_training_batches_in_the_order_of_their_space(rng):
     space = gym.spaces.Box(-np.inf, np.inf, (2, 3))
     normalized = RunningNormExtractor(space)
     batches = [torch.from_numpy(rng.normal([5, 0, 900], [1, 1e-2, 50], (64, 2, 3))).float() for _ in range(20)]
@@ -173,6 +159,11 @@ def test_observations_are_normalized_by_training_batches(rng):
     expected = (every - every.mean(0)) / every.std(0)
     torch.testing.assert_close(normalized(torch.cat(batches)), expected.clamp(-10, 10), atol=0.1, rtol=0.1)
     torch.testing.assert_close(normalized(torch.full((1, 2, 3), 1e9)), torch.full((1, 6), 10.0))
+    space = gym.spaces.Dict(a=gym.spaces.Box(-np.inf, np.inf, (2, 2)), b=gym.spaces.Discrete(3))
+    a, b = (torch.from_numpy(rng.normal(size=shape)).float() for shape in ((8, 2, 2), (8, 3)))
+    of_dictionaries = RunningNormExtractor(space)
+    one_array = RunningNormExtractor(gym.spaces.Box(-np.inf, np.inf, (7,)))
+    torch.testing.assert_close(of_dictionaries({"b": b, "a": a}), one_array(torch.cat([a.flatten(1), b], 1)))
 
 
 def test_action_repeat_noise_repeats_changes_and_ends():
@@ -187,11 +178,3 @@ def test_action_repeat_noise_repeats_changes_and_ends():
     for parameter, wrong in {"size": 0, "sigma": -1, "hold": 0, "steps": -4}.items():
         with pytest.raises(ValueError, match=rf"`{parameter}` must be .*\. Received {wrong}"):
             ActionRepeatNoise(**{"size": 2, parameter: wrong})
-
-
-def test_dictionaries_are_normalized_in_the_order_of_their_space(rng):
-    space = gym.spaces.Dict(a=gym.spaces.Box(-np.inf, np.inf, (2, 2)), b=gym.spaces.Discrete(3))
-    a, b = (torch.from_numpy(rng.normal(size=shape)).float() for shape in ((8, 2, 2), (8, 3)))
-    normalized = RunningNormExtractor(space)
-    one_array = RunningNormExtractor(gym.spaces.Box(-np.inf, np.inf, (7,)))
-    torch.testing.assert_close(normalized({"b": b, "a": a}), one_array(torch.cat([a.flatten(1), b], 1)))

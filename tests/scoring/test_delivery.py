@@ -87,16 +87,6 @@ def test_rewards_of_every_step_have_the_same_features_and_parts():
     envs.close()
 
 
-def test_which_rewards_are_interpolated_is_said():
-    """The first, every k-th and the last state of each episode are scored."""
-    envs, _ = make([[5]], autoreset_mode="SameStep", score_every=3)
-    envs.reset(seed=0)
-    for _ in range(5):
-        infos = envs.step(np.zeros(1, dtype=int))[4]
-    assert infos["vlm_scored"][0].tolist() == [True, False, False, True, True]
-    envs.close()
-
-
 def test_a_newer_head_makes_what_is_delivered_after_it():
     envs, _ = make([[2]], autoreset_mode="SameStep", task_reward_weight=0.0)
     envs.reset(seed=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from backends import check_scored, frames_of, leaving_nothing_behind, request_for, request_of, start, workers
+from backends import alive, check_scored, frames_of, leaving_nothing_behind, request_for, request_of, start, workers
 from reward_models import PixelReward, SlowReward
 
 from vlmrm_gym.scoring import Timeouts, process
@@ -63,19 +63,16 @@ def test_workers_that_are_killed_are_replaced_and_every_reward_arrives_once(rng)
     queue.close()
 
 
-def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced():
+def test_a_worker_that_does_not_read_a_batch_larger_than_a_pipe_is_replaced_and_closing_does_not_wait_for_it():
     queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
+    states = States(np.repeat(frames_of(range(200)).rows, 10_000, axis=2))
     os.kill(*workers(), signal.SIGSTOP)
-    request = request_for(States(np.repeat(frames_of(range(200)).rows, 10_000, axis=2)))
+    request = request_for(states)
     queue.submit(request)
     check_scored(request, range(200))
-    queue.close()
-
-
-def test_closing_does_not_wait_for_a_stopped_worker():
-    queue = start(PixelReward, 1, batch_size=200, max_pending_bytes=2**26, timeouts=QUICK)
-    os.kill(*workers(), signal.SIGSTOP)
-    request = request_for(States(np.zeros((200, 100, 100, 3), dtype=np.uint8)))
+    (stopped,) = (pid for pid in workers() if alive(pid))
+    os.kill(stopped, signal.SIGSTOP)
+    request = request_for(states)
     queue.submit(request)
     time.sleep(0.1)
     begun = time.monotonic()

@@ -44,24 +44,19 @@ def run_script(text, *arguments, env=None, timeout=120):
     )
 
 
-def test_two_vectors_share_the_cluster_of_the_user(ray_cluster):
-    first, second = ray_vector([Counting([4])]), ray_vector([Counting([4], first=100)])
+def test_two_vectors_share_the_cluster_of_the_user_and_options_reach_ray(ray_cluster):
+    options = {"num_cpus": 3, "runtime_env": {"env_vars": {"VLMRM_GYM_TEST": "1"}}}
+    first, second = ray_vector([Counting([4])], ray_options=options), ray_vector([Counting([4], first=100)])
     for envs in (first, second):
         envs.reset(seed=0)
+    assert [b"VLMRM_GYM_TEST=1" in Path(f"/proc/{pid}/environ").read_bytes() for pid in actors()].count(True) == 1
+    assert wait_until(lambda: ray_cluster.available_resources()["CPU"] == 4)
     first.close()
     for _ in range(4):
         infos = second.step(np.zeros(1, dtype=int))[4]
     np.testing.assert_array_equal(infos["vlm_rewards"][0], [102, 103, 104, 105])
     second.close()
     assert ray_cluster.is_initialized()
-
-
-def test_options_reach_ray(ray_cluster):
-    envs = ray_vector([Counting()], ray_options={"num_cpus": 3, "runtime_env": {"env_vars": {"VLMRM_GYM_TEST": "1"}}})
-    (actor,) = actors()
-    assert b"VLMRM_GYM_TEST=1" in Path(f"/proc/{actor}/environ").read_bytes()
-    assert wait_until(lambda: ray_cluster.available_resources()["CPU"] == 5)
-    envs.close()
 
 
 @pytest.mark.slow

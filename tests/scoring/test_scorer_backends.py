@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from backends import check_scored, frames_of, leaving_nothing_behind, request_of, start, vector, workers
+from conftest import RAY
 from counting_env import Counting
 from reward_models import (
     ExitingReward,
@@ -38,34 +39,17 @@ def nothing_is_left_behind(request):
 
 
 def test_requests_of_any_size_are_scored_in_order(backend, rng):
-    queue = start(PixelReward, 3, backend=backend)
+    """And rewards, features and frames of the same states."""
+    queue = start(TwoFeatures, 3, backend=backend)
     numbers = [rng.integers(0, 2**24, size) for size in (1, 30, 7, 8, 2, 1, 55)]
     requests = [request_of(own) for own in numbers]
     for request in requests:
         queue.submit(request)
     for request, own in zip(requests, numbers, strict=True):
-        check_scored(request, own)
+        check_scored(request, np.float32(own) * 2 + 1)
         assert request.values.dtype == np.float32
         assert request.states is None
     assert queue.pending_bytes == 0
-    queue.close()
-
-
-def test_rewards_of_the_bundled_model_are_those_of_this_process(worker_backend):
-    rewards = []
-    for options in ({}, {"num_workers": 2, "backend": worker_backend}):
-        envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=3, episode_length=7, **options)
-        envs.reset(seed=0)
-        envs.action_space.seed(0)
-        for _ in range(7):
-            infos = envs.step(envs.action_space.sample())[4]
-        envs.close()
-        rewards.append(np.stack(infos["vlm_rewards"]))
-    np.testing.assert_allclose(rewards[0], rewards[1], rtol=0, atol=1e-5)
-
-
-def test_rewards_features_and_frames_of_the_same_states(backend):
-    queue = start(TwoFeatures, 2, backend=backend)
     numbers = np.arange(30)
     np.testing.assert_array_equal(queue.rewards(frames_of(numbers)), 2 * numbers + 1)
     features = queue.features(frames_of(numbers))
@@ -78,28 +62,36 @@ def test_rewards_features_and_frames_of_the_same_states(backend):
     queue.close()
 
 
-@pytest.mark.parametrize(("scoring", "overlap"), [("step", False), ("episode", True)])
-def test_every_transition_gets_its_reward_once(backend, scoring, overlap):
+@pytest.mark.parametrize("backend", [RAY], indirect=True)
+def test_rewards_of_the_bundled_model_are_those_of_this_process(backend):
+    """Those of worker processes too: see test_vector.py."""
+    rewards = []
+    for options in ({}, {"num_workers": 2, "backend": backend}):
+        envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=3, episode_length=7, **options)
+        envs.reset(seed=0)
+        envs.action_space.seed(0)
+        for _ in range(7):
+            infos = envs.step(envs.action_space.sample())[4]
+        envs.close()
+        rewards.append(np.stack(infos["vlm_rewards"]))
+    np.testing.assert_allclose(rewards[0], rewards[1], rtol=0, atol=1e-5)
+
+
+def test_every_transition_gets_its_reward_once(backend):
     bases = [Counting([9, 4], first=100), Counting([5])]
-    envs = vector(bases, backend, "PixelReward", scoring=scoring, overlap=overlap)
+    envs = vector(bases, backend, overlap=True)
     envs.reset(seed=0)
     received = [[], []]
-
-    def take(infos):
+    for infos in (*(envs.step(np.zeros(2, dtype=int))[4] for _ in range(40)), envs.flush()):
         for i in np.flatnonzero(infos["_vlm_rewards"]):
             assert infos["vlm_reward_start"][i] == len(received[i])
             received[i].extend(infos["vlm_rewards"][i])
-
-    for _ in range(40):
-        _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
-        if scoring == "step":
-            for own, reward in zip(received, rewards, strict=True):
-                own.append(reward)
-        else:
-            take(infos)
-    if scoring == "episode":
-        take(envs.flush())
     assert received == [base.expected_rewards for base in bases]
+    envs.close()
+    envs = vector(bases, backend, scoring="step")
+    envs.reset(seed=0)
+    rewards = np.stack([envs.step(np.zeros(2, dtype=int))[1] for _ in range(6)], axis=1)
+    assert rewards.tolist() == [base.expected_rewards[-6:] for base in bases]
     envs.close()
 
 
@@ -114,7 +106,7 @@ def test_keys_travel_with_their_states(monkeypatch):
 
     monkeypatch.setattr(LocalScorer, "submit", record)
     bases = [Counting([9, 4], first=100), Counting([5])]
-    envs = vector(bases, "local", "PixelReward", reward_kwargs={"batch_size": 4})
+    envs = vector(bases, "local", reward_kwargs={"batch_size": 4})
     envs.reset(seed=0)
     for _ in range(20):
         envs.step(np.zeros(2, dtype=int))
@@ -212,7 +204,7 @@ def test_a_worker_that_hangs_while_it_draws_is_replaced(tmp_path, worker_backend
     queue.close()
 
 
-def test_work_that_hangs_three_workers_is_an_error():
+def test_work_that_hangs_three_workers_and_loading_that_hangs_are_errors():
     queue = start(HangingReward, 1, timeouts=Timeouts(encode=0.7))
     request = request_of([7])
     queue.submit(request)
@@ -221,9 +213,6 @@ def test_work_that_hangs_three_workers_is_an_error():
     assert "did not respond for 0.7 seconds (encoding frames)" in str(error)
     assert "seven takes for ever" in str(error)
     queue.close()
-
-
-def test_loading_that_hangs_is_an_error():
     with pytest.raises(WorkerDied, match=r'for 1 seconds \(loading the model\).*worker_timeouts=\{"load": seconds\}'):
         start(HangingLoad, 1, timeouts=Timeouts(load=1))
 
@@ -248,10 +237,17 @@ def test_environments_that_nobody_closes_stop_their_workers(worker_backend):
     del envs
 
 
-def test_bad_prompts_arrive_as_without_workers():
+def test_bad_prompts_and_a_model_that_exits_arrive_as_errors():
     with pytest.raises(ValueError, match="`prompt` must have at most 77 tokens") as raised:
         vlmrm_gym.VLMRewardVectorEnv([Counting], "robot " * 100, model="tiny", num_workers=1)
     assert "In a scoring worker" in raised.value.__notes__[0]
+    for num_workers in (0, 1):
+        queue = start(ExitingReward, num_workers)
+        request = request_of([1])
+        queue.submit(request)
+        assert isinstance(request.error(), RuntimeError)
+        assert "SystemExit" in str(request.error())
+        queue.close()
 
 
 def test_warnings_of_loading_and_of_scoring_arrive_once(worker_backend):
@@ -265,21 +261,10 @@ def test_warnings_of_loading_and_of_scoring_arrive_once(worker_backend):
     queue.close()
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_model_that_exits_is_an_error(num_workers):
-    queue = start(ExitingReward, num_workers)
-    request = request_of([1])
-    queue.submit(request)
-    assert isinstance(request.error(), RuntimeError)
-    assert "SystemExit" in str(request.error())
-    queue.close()
-
-
 def test_options_of_workers_are_checked_before_anything_is_started():
     timeouts = "`worker_timeouts` must be a mapping of 'load', 'draw', 'encode', 'schedule' to seconds above 0 or None"
     for options, message in [
         ({"backend": "rya"}, "`backend` must be one of 'process', 'ray'"),
-        ({"backend": "local"}, "`backend` must be one of 'process', 'ray'"),
         ({"ray_options": {}}, '`ray_options` needs backend="ray"'),
         ({"backend": "ray", "ray_options": [1]}, "`ray_options` must be a mapping"),
         *(({"worker_timeouts": wrong}, timeouts) for wrong in (3, {"encode": 0}, {"draw": float("nan")}, {"score": 1})),
