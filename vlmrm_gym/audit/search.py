@@ -25,19 +25,10 @@ DISTANCE = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
-    """The failing states that a search has scored, the highest score first."""
+    """The failing states that a search has scored, float64 (F, S) and (F,), the highest score first."""
 
     states: Rows
-    """float64 (F, S)."""
     scores: NDArray[np.float64]
-    """float64 (F,)."""
-
-    @classmethod
-    def best_first(cls, states: Rows, scores: NDArray[np.float64]) -> "Failures":
-        """Sort states, float64 (N, S), by scores (N,), without those of minus infinity: they do not fail."""
-        order = np.argsort(-scores, kind="stable")
-        order = order[scores[order] > -np.inf]
-        return cls(states=states[order], scores=scores[order])
 
     def distinct(self, count: int) -> Rows:
         """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
@@ -106,7 +97,10 @@ def search(
             strategy.tell(asked, list(look_at(perturb(np.repeat(start[None], population, axis=0), offsets))))
             left -= population
         runs += 1
-    return Failures.best_first(*_join(seen))
+    states, scores = _join(seen)
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > -np.inf]
+    return Failures(states=states[order], scores=scores[order])
 
 
 def stream(seed: int, part: str) -> np.random.SeedSequence:
