@@ -30,6 +30,13 @@ class Failures:
     states: Rows
     scores: NDArray[np.float64]
 
+    @classmethod
+    def best_first(cls, states: Rows, scores: NDArray[np.float64]) -> "Failures":
+        """Sort states, float64 (N, S), by scores (N,), without those of minus infinity: they do not fail."""
+        order = np.argsort(-scores, kind="stable")
+        order = order[scores[order] > -np.inf]
+        return cls(states=states[order], scores=scores[order])
+
     def distinct(self, count: int) -> Rows:
         """The best states that differ from one another by more than `DISTANCE`: float64 (at most count, S)."""
         if not len(self.states):
@@ -97,10 +104,7 @@ def search(
             strategy.tell(asked, list(look_at(perturb(np.repeat(start[None], population, axis=0), offsets))))
             left -= population
         runs += 1
-    states, scores = _join(seen)
-    order = np.argsort(-scores, kind="stable")
-    order = order[scores[order] > -np.inf]
-    return Failures(states=states[order], scores=scores[order])
+    return Failures.best_first(*_join(seen))
 
 
 def stream(seed: int, part: str) -> np.random.SeedSequence:
