@@ -125,7 +125,7 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
     envs = make_envs(config, config.num_envs, for_training=True)
     with ExitStack() as on_error:
         on_error.callback(envs.close)
-        with constructing(config, "rl.algorithm"):
+        with constructing(config, "rl"):
             envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
             steps = 0 if checkpoint is None else int(checkpoint.name)
             kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, steps)
@@ -188,10 +188,7 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
             sync_tensorboard=True,
         )
     except wandb.Error as error:
-        raise RunError(
-            f"`track` is on, and Weights and Biases cannot begin: {error} "
-            "Or set WANDB_MODE=offline to send the run later, or leave `track` out."
-        ) from error
+        raise RunError(f"`track` is on, and Weights and Biases cannot begin: {error} Or leave `track` out.") from error
     try:
         yield
     except BaseException:
@@ -204,8 +201,8 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     """Add this start to versions.json."""
     path = folder.path / "versions.json"
     starts: list[Any] = []
-    with suppress(OSError, ValueError, TypeError, RecursionError):  # missing at the first start, or damaged
-        starts = list(json.loads(path.read_text()))
+    with suppress(OSError, ValueError):  # missing at the first start, or damaged
+        starts = json.loads(path.read_text())
     model = config.reward.model if config.reward.name in ("clip", "preference") else None
     starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
     atomic_write_text(path, json.dumps(starts, indent=2))
