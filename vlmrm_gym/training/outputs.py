@@ -1,13 +1,13 @@
 """What a run draws and logs: its learning curve, and events for TensorBoard, also on a full disk and when resumed."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+from stable_baselines3.common.logger import TensorBoardOutputFormat
 from torch.utils.tensorboard import SummaryWriter
 
 from vlmrm_gym._util.files import check_space
@@ -44,16 +44,6 @@ class TensorBoardWriter(TensorBoardOutputFormat):
         """Close, even if the last events cannot be written."""
         with suppress(OSError):
             super().close()
-
-
-@contextmanager
-def event_logger(folder: Path, purge_step: int) -> Iterator[Logger]:
-    """A logger of Stable-Baselines3 that writes events for TensorBoard, and those from a step on anew."""
-    output = TensorBoardWriter(folder, purge_step)
-    try:
-        yield Logger(str(folder), [output])
-    finally:
-        output.close()
 
 
 def plot_learning_curve(rows: Sequence[Mapping[str, float]], path: Path, *, title: str) -> None:

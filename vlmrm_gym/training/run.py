@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.logger import Logger
 
 from vlmrm_gym import __version__
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
@@ -25,7 +26,7 @@ from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Problem, constructing, flatten, read_config, to_yaml
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.evaluation import load_weights
-from vlmrm_gym.training.outputs import event_logger, plot_learning_curve
+from vlmrm_gym.training.outputs import TensorBoardWriter, plot_learning_curve
 from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.resumable import Progress, ResumableVecEnv
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -153,8 +154,8 @@ def _learn(
     signals = SignalGuard()
     callback = RunCallback(config, folder, envs, signals, learning, progress)
     callbacks = [*([] if learning is None else [learning.callback]), callback]
-    with event_logger(folder.path, 0 if progress is None else progress.step + 1) as logger:
-        model.set_logger(logger)
+    with closing(TensorBoardWriter(folder.path, 0 if progress is None else progress.step + 1)) as output:
+        model.set_logger(Logger(str(folder.path), [output]))
         try:
             with signals.active():
                 if left > 0:
