@@ -135,14 +135,6 @@ def test_without_known_success_it_shows_the_states_with_the_highest_rewards(tmp_
     assert all(exploit["failed"] == {} for exploit in measures["exploits"])
 
 
-def test_a_camera_that_sees_nothing_is_named_beside_one_that_does(tmp_path):
-    cameras = "[{lookat: [0, 0, 50], distance: 1}, {distance: 3, azimuth: 90}]"
-    measures, report = check(tmp_path / "out", *PENDULUM, "--camera", cameras)
-    assert measures["table"][0]["candidate"]["combine_views"] == "min"
-    assert "Camera 0 does not see what changes" in report
-    assert "Camera 1 does not see" not in report
-
-
 def test_a_success_function_that_all_rollouts_meet_is_no_error(tmp_path):
     measures, report = check(tmp_path / "out", *PENDULUM, "--success", "check_subjects:is_nearly_upright")
     (row,) = measures["table"]

@@ -22,15 +22,15 @@ PIXEL = "name: 'own_things:mean_pixel'"
 SHORT, ENDLESS, BLIND = (f"own_things:Own/{name}-v0" for name in ("Short", "Endless", "Blind"))
 
 RL = [
-    (CART, "algorithm: SAC", "`rl.algorithm`: The algorithm only supports .*Box.* but Discrete"),
+    (CART, "algorithm: SAC", "`rl`: The algorithm only supports .*Box.* but Discrete"),
     (CART, "gradient_steps: 0", "`rl.gradient_steps` must be at least 1 for DQN. Received 0"),
     (CART, "algorithm: PPO, gradient_steps: -1", "`rl.gradient_steps` must be at least 1 for PPO"),
     (CART, "start_near_goal: 0.5", "`rl.start_near_goal` is not for CartPole"),
     (CART, "policy_kwargs: {net_arc: [3]}", "`rl.policy_kwargs.net_arc`: .* argument 'net_arc'"),
-    (CART, "policy_kwargs: {activation_fn: ReLU}", "`rl.policy_kwargs`: 'str' object is not call"),
-    (CART, "learning_rate: -1", "`rl.learning_rate`: Invalid learning rate: -1"),
-    (CART, "device: gpu", "`rl.device`: Expected one of cpu, cuda"),
-    (CAR, "ent_coef: fast", "`rl.ent_coef`: could not convert string to float: 'fast'"),
+    (CART, "policy_kwargs: {activation_fn: ReLU}", "`rl`: 'str' object is not call"),
+    (CART, "learning_rate: -1", "`rl`: Invalid learning rate: -1"),
+    (CART, "device: gpu", "`rl`: Expected one of cpu, cuda"),
+    (CAR, "ent_coef: fast", "`rl`: could not convert string to float: 'fast'"),
     (CAR, NOISE + "PinkNoise}", "`rl.action_noise` must have a name: NormalActionNoise"),
     (CAR, NOISE + "ActionRepeatNoise, hold: 0}", "`rl.action_noise.hold` must be an integer"),
     (CAR, NOISE + "NormalActionNoise, sigma: -1}", "`rl.action_noise` must draw finite"),
@@ -64,7 +64,7 @@ ENVIRONMENT = [
     (ENDLESS, "", "`rl.episode_length` must be given: .* has no time limit"),
     (BLIND, "", 'line 1: `env_name` .*must have the render mode "rgb_array"'),
     ("VLMRM/Humanoid-v0", "rl: {start_near_goal: 1}", "line 3: `rl.start_near_goal` needs a task"),
-    (SHORT, "env_kwargs: {actions: true}", "`rl.algorithm`: The algorithm only supports .* MultiBinary"),
+    (SHORT, "env_kwargs: {actions: true}", "`rl`: The algorithm only supports .* MultiBinary"),
 ]
 ROWS = [(f"env_name: {id}\nrl: {{{rl}}}", f"line 2: {problem}") for id, rl, problem in RL]
 ROWS += [(f"env_name: {id}\nreward: {{{reward}}}", f"line 2: {problem}") for id, reward, problem in REWARD]

@@ -24,7 +24,7 @@ from vlmrm_gym.training.config_file import ConfigError, to_yaml
 from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.evaluation import evaluate, load_policy
-from vlmrm_gym.training.outputs import new_event_file
+from vlmrm_gym.training.outputs import TensorBoardWriter
 from vlmrm_gym.training.run import resume
 from vlmrm_gym.training.run_folder import METRICS, RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
@@ -254,8 +254,8 @@ def test_event_files_are_read_in_the_order_in_which_they_began(tmp_path, monkeyp
     """TensorBoard sorts them by name: the second, then a counter, in which 10 comes before 9."""
     monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(8))
     for step in range(4):
-        with closing(new_event_file(tmp_path)) as writer:
-            writer.add_scalar("step", step, step)
+        with closing(TensorBoardWriter(tmp_path)) as output:
+            output.writer.add_scalar("step", step, step)
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [one.step for one in events.Scalars("step")] == [0, 1, 2, 3]
 
@@ -425,7 +425,7 @@ def test_unavailable_devices_are_refused(tmp_path, monkeypatch):
 def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
     """As when there is not enough memory for the replay buffer."""
     monkeypatch.setattr("vlmrm_gym.training.run.algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
-    with pytest.raises(ConfigError, match=r"`rl.algorithm`: MemoryError$"):
+    with pytest.raises(ConfigError, match=r"`rl`: MemoryError$"):
         train(small("DQN", tmp_path))
 
 

@@ -102,7 +102,7 @@ def _audit_scene(
         with as_input_error():
             scene = opened.enter_context(closing(Scene(env, rewards.encoder, candidates[0].camera, progress.update)))
         rollouts = play_rollouts(settings, scene)
-        notes = [*_name_blind_cameras(scene, rollouts), *[ORDERED] * rewards.is_ordered]
+        _check_camera(scene, rollouts)
         visited = States.concatenate([rollout.states for rollout in rollouts])
         is_changing = _changes_scene(rollouts)
         reason = ORDERED if rewards.is_ordered else CHANGING if is_changing else NO_STATES
@@ -126,7 +126,7 @@ def _audit_scene(
                 agreements=agreed,
                 exploits=found,
                 controls=measured,
-                notes=notes,
+                notes=[ORDERED] if rewards.is_ordered else [],
             )
             if with_sections and not reports:
                 curves = {label: view(spec) for label, spec in alpha_curves(candidate.reward).items()}
@@ -146,17 +146,15 @@ def _changes_scene(rollouts: Sequence[Rollout]) -> bool:
     return any(change is not None for states in parts for change in states.changes or ())
 
 
-def _name_blind_cameras(scene: Scene, rollouts: Sequence[Rollout]) -> list[str]:
-    """A note for each camera whose frames are all alike; an `InputError` if those of all cameras are."""
+def _check_camera(scene: Scene, rollouts: Sequence[Rollout]) -> None:
+    """Raise an `InputError` if all frames of every camera are alike."""
     ends = [(rollout.initial, rollout.states[len(rollout) - 1 :]) for rollout in rollouts]
     frames = scene.draw(States.concatenate([state for both in ends for state in both])).astype(np.int16)
-    blind = [view for view in range(frames.shape[1]) if np.abs(frames[:, view] - frames[:1, view]).max() <= 2]
-    if len(blind) == frames.shape[1]:
+    if np.abs(frames - frames[:1]).max() <= 2:
         raise InputError(
             f"All frames are alike: the first and last ones of {len(rollouts)} rollouts do not differ. The camera "
             "must see what the agent moves. Choose another --camera."
         )
-    return [f"Camera {view} does not see what changes: its frames are all alike." for view in blind]
 
 
 def agreements(samples: Samples, reward: Reward, seed: int) -> Mapping[str, Agreement]:
@@ -256,9 +254,9 @@ def summarise(
 
 def _excess(samples: Samples, reward: Reward, exploits: AdversarialSearch) -> float | None:
     labelled, success = samples.labelled, exploits.median_success
-    if not exploits.knows_success or exploits.excess is None or success is None or labelled.success is None:
+    if not exploits.knows_success or exploits.excess is None or success is None:
         return None
-    if labelled.success.all():
+    if labelled.success is None or labelled.success.all():
         return None
     distance = success - np.median(reward(labelled.features)[~labelled.success])
     return float(exploits.excess / distance) if distance > 0 else None

@@ -1,10 +1,8 @@
 """Where the numbers of a report are from: date, versions, weights, seed and hardware."""
 
 import platform
-import re
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import vlmrm_gym
 from vlmrm_gym._util.cpu import usable_cores
@@ -16,9 +14,7 @@ def read_provenance(*, weights: str, seed: int) -> Mapping[str, str]:
     import torch
 
     commit = read_commit()
-    cpuinfo = Path("/proc/cpuinfo")
-    named = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
-    hardware = f"{named[1] if named else platform.processor() or platform.machine()}, {usable_cores()} cores"
+    hardware = f"{platform.processor() or platform.machine()}, {usable_cores()} cores"
     if torch.cuda.is_available():
         hardware += f"; {torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
     return {

@@ -44,31 +44,31 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Landscape:
-    """Rewards along a line of states (the paper's figure 2)."""
+    """Rewards along a line of states (the paper's figure 2).
+
+    `curves` are rewards, float (N,), by the label of the line, over `positions`, float64 (N,), ascending; `axis` says
+    what these are, with their unit. `goal`, bool (N,), says which states succeed; None if that is unknown.
+    """
 
     title: str
     axis: str
-    """What `positions` are, with their unit."""
     positions: NDArray[np.float64]
-    """float64 (N,), ascending."""
     curves: Mapping[str, NDArray[Any]]
-    """Rewards, float (N,), by the label of the line."""
     goal: NDArray[np.bool_] | None
-    """bool (N,): which states succeed; None if that is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exploit:
-    """A state that fails the task and is rewarded highly; where success is unknown, any that is rewarded highly."""
+    """A state, float64 (S,), that fails the task and is rewarded highly; if success is unknown, any with a high reward.
+
+    `frames` are the views of every camera, uint8 (V, H, W, 3). `failed` are the conditions that it fails, with how far,
+    in units of each condition's margin, the worst first; empty if success has no conditions.
+    """
 
     state: NDArray[np.float64]
-    """float64 (S,)."""
     reward: float
     frames: NDArray[np.uint8]
-    """The view of every camera, uint8 (V, H, W, 3)."""
     failed: Mapping[str, float]
-    """The conditions that the state fails, with how far, in units of each condition's margin (above 0); the worst
-    first. Empty if success has no conditions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +109,15 @@ class AdversarialSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class ContactSheet:
-    """Frames in the order of their rewards."""
+    """Frames, uint8 (N, H, W, 3), several views side by side, in the order of their rewards, float (N,).
+
+    `success` is bool (N,); None if unknown.
+    """
 
     title: str
     frames: NDArray[np.uint8]
-    """uint8 (N, H, W, 3); several views are side by side."""
     rewards: NDArray[Any]
-    """float (N,)."""
     success: NDArray[np.bool_] | None
-    """bool (N,); None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

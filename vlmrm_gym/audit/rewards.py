@@ -114,18 +114,13 @@ def _copy_head(model: RewardModel) -> Head:
 
 
 class _Values(StateReward):
-    """A reward whose features are its values, float32 (B, V, 1), or (B, 1, 1) if it sees all views at once."""
+    """A reward without features of single views: its values, float32 (B, V, 1), or (B, 1, 1) of all views at once."""
 
     def features(self, frames: NDArray[np.uint8]) -> Features:
         if self._is_joint or self.info.sees_states:
             return self(frames)[:, None, None]
         views, single = self._split(frames)
         return np.asarray(self._model(single), dtype=np.float32).reshape(len(frames), views, 1)
-
-
-def _make_state_reward(model: RewardModel, num_views: int) -> StateReward:
-    """What makes the features of states, or values in their place if the model has no features of single views."""
-    return StateReward(model, num_views, return_features=True) if _has_features(model) else _Values(model, num_views)
 
 
 class Scene:
@@ -144,10 +139,9 @@ class Scene:
     ) -> None:
         self.env, self._progress = env, progress
         self.view = StateView(env, camera)
-        """Captures the environment's states."""
         self.num_views = self.view.num_views
-        """Number of cameras, V."""
-        self._reward = _make_state_reward(encoder, self.num_views)
+        kind = StateReward if _has_features(encoder) else _Values
+        self._reward = kind(encoder, self.num_views, return_features=kind is StateReward)
         self._queue = make_scoring_queue(lambda device: self._reward, self.view.make_renderer)
         self._queue.batch_size = min(BATCH, self._queue.batch_size)
 

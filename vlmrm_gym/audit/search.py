@@ -25,12 +25,10 @@ DISTANCE = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
-    """The failing states that a search has scored, the highest score first."""
+    """The failing states that a search has scored, float64 (F, S) and (F,), the highest score first."""
 
     states: Rows
-    """float64 (F, S)."""
     scores: NDArray[np.float64]
-    """float64 (F,)."""
 
     @classmethod
     def best_first(cls, states: Rows, scores: NDArray[np.float64]) -> "Failures":

@@ -116,13 +116,8 @@ def configure(source: Path | None, arguments: list[str]) -> Config:
 def read_settings(source: Path | None, arguments: list[str], *, trust_code: bool) -> tuple[Config, ConfigFile]:
     """The configuration of a file and flags with defaults filled in, and the file, which knows its lines.
 
-    Args:
-        source: The file.
-        arguments: The flags.
-        trust_code: Whether to run code that the file names.
-
-    Raises:
-        ConfigError: A setting cannot be used. Unknown keys, types and ranges are reported all at once.
+    With `trust_code`, code that the file names is run. Raises a ConfigError if a setting cannot be used; unknown keys,
+    types and ranges are reported all at once.
     """
     file = ConfigFile() if source is None else read_config_file(source)
     settings = _read_flags(arguments, file.config).settings
@@ -160,8 +155,7 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
 def _with_specification(values: dict[str, Any]) -> dict[str, Any]:
     """A configuration in which a reward that is the file of a specification is replaced by what that says.
 
-    Raises:
-        InputError: It cannot be read; a field of it is given beside it.
+    Raises an InputError if it cannot be read, or a field of it is given beside it.
     """
     reward, default = values["reward"], as_values(Config())["reward"]
     if not reward["name"].endswith(".json"):

@@ -4,8 +4,7 @@ import threading
 import time
 import urllib.request
 import weakref
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -33,8 +32,6 @@ _HEADERS = (
     ("Accept-Encoding", "identity"),
     ("User-Agent", "vlmrm-gym"),  # some gateways refuse requests without one
 )
-_PACKED = ("gzip", "x-gzip", "deflate")
-"""What proxies compress replies as, also where nobody asks for it."""
 
 
 class Connection:
@@ -59,28 +56,18 @@ class Connection:
             with self._pool.stream("POST", self._url, headers=sent, content=body) as response:
                 received = {name.decode("latin-1").lower(): text.decode("latin-1") for name, text in response.headers}
                 encoding = received.get("content-encoding", "").lower()
-                if encoding not in ("", "identity", *_PACKED):
+                if encoding not in ("", "identity"):
                     raise Failure(f"answered {response.status}, compressed as {encoding}", response.status)
-                parts = response.iter_stream()
                 content = bytearray()
-                for part in _unpack(parts) if encoding in _PACKED else parts:
+                for part in response.iter_stream():
                     content += part
                     if len(content) > MAX_BYTES:
                         raise Failure(f"answered more than {MAX_BYTES / 1e6:.0f} MB", response.status)
                 return Response(response.status, received, bytes(content))
         except httpcore2.TimeoutException as error:
             raise Failure(f"no whole reply within {self._timeout:g} s", again=True) from error
-        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, zlib.error, OSError) as error:
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.ProxyError, OSError) as error:
             raise Failure(str(error) or type(error).__name__, again=True) from error
-
-
-def _unpack(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The plain bytes of a compressed body, at most `_PART` at a time; what follows its end is left out."""
-    unpacker = zlib.decompressobj(wbits=47)  # gzip or zlib, as its first bytes say
-    for part in parts:
-        while part and not unpacker.eof:
-            yield unpacker.decompress(part, _PART)
-            part = unpacker.unconsumed_tail
 
 
 class _Clock(threading.local):

@@ -2,10 +2,8 @@
 
 import json
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from math import exp
 from typing import Any, NamedTuple
 
@@ -44,11 +42,10 @@ class Failure(Exception):
 
 
 class Response(NamedTuple):
-    """What a server sent."""
+    """What a server sent: headers by their names in lower case."""
 
     status: int
     headers: dict[str, str]
-    """By their names in lower case."""
     body: bytes
 
 
@@ -114,7 +111,8 @@ def begin(body: bytes) -> str:
 
 
 def _read_error(status: int, response: Response) -> Failure:
-    pause = _read_pause(response.headers.get("retry-after", ""))
+    seconds = response.headers.get("retry-after", "")
+    pause = float(seconds) if re.fullmatch(r"\d{1,9}(\.\d*)?", seconds) else None
     again = status in (408, 409, 425, 429) or (status >= 500 and status != 501)
     said = f"answered {status}: "
     if 300 <= status < 400:
@@ -128,16 +126,6 @@ def _read_error(status: int, response: Response) -> Failure:
     )
 
 
-def _read_pause(text: str) -> float | None:
-    """Seconds that `Retry-After` says, as a number or a date."""
-    if re.fullmatch(r"\d{1,9}(\.\d*)?", text):
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return None
-
-
 def _read_completion(content: dict[str, Any]) -> Reply:
     """A completion; one of the errors of what is not there, or of another type, if it is broken."""
     choice = content["choices"][0]
@@ -146,10 +134,9 @@ def _read_completion(content: dict[str, Any]) -> Reply:
         raise ValueError(reason)
     text = _read_text(message.get("content"))
     usage = content.get("usage")
-    counts = (
-        [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-    )
-    known = bool(counts and any(counts)) and all(type(count) is int and 0 <= count <= MAX_TOKENS for count in counts)
+    usage = usage if isinstance(usage, dict) else {}
+    counts = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens")]
+    known = any(counts) and all(type(count) is int and 0 <= count <= MAX_TOKENS for count in counts)
     return Reply(
         text=None if message.get("refusal") or reason == "content_filter" else text,
         tokens=_read_tokens(choice.get("logprobs")),

@@ -15,18 +15,8 @@ from vlmrm_gym._util.validation import check_integer, check_positive_integer, is
 
 _REFUSED = ("model", "messages", "logprobs", "top_logprobs", "stream", "n", "extra_headers", "extra_query", "timeout")
 """Fields of requests that are set here, or that may have a key in them."""
-SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "frequency_penalty",
-    "presence_penalty",
-    "max_tokens",
-    "max_completion_tokens",
-    "reasoning_effort",
-)
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty", "presence_penalty")
+SAMPLING += ("max_tokens", "max_completion_tokens", "reasoning_effort")
 """Fields of requests that may be in a file of somebody else's: they spend a key on nothing but the answers."""
 
 
@@ -67,11 +57,7 @@ class EndpointSettings:
 
     @property
     def address(self) -> str:
-        """The server's.
-
-        Raises:
-            ValueError: The environment's `OPENAI_BASE_URL` is no address.
-        """
+        """The server's; a ValueError if the environment's `OPENAI_BASE_URL` is none."""
         if self.base_url is not None:
             return self.base_url.rstrip("/")
         address = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
@@ -94,11 +80,9 @@ class EndpointSettings:
             raise ValueError(f"`model` must be a name that the server knows. Received {short_repr(self.model)}.")
         if self.base_url is not None:
             _check_address("base_url", self.base_url)
-        for name in ("votes", "concurrency"):
+        budgets = [name for name in ("call_budget", "token_budget") if getattr(self, name) is not None]
+        for name in ("votes", "concurrency", *budgets):
             check_positive_integer(name, getattr(self, name))
-        for name in ("call_budget", "token_budget"):
-            if getattr(self, name) is not None:
-                check_positive_integer(name, getattr(self, name))
         check_integer("retries", self.retries, minimum=0)
         if not is_number(self.timeout) or not 0 < self.timeout < np.inf:
             raise ValueError(f"`timeout` must be a positive number of seconds. Received {short_repr(self.timeout)}.")
@@ -113,12 +97,11 @@ class EndpointSettings:
                 "`request` must be fields of a request, as JSON can hold them, and `extra_body` further ones. Received "
                 f"{short_repr(self.request)}."
             ) from None
-        for name in _REFUSED:
-            if name in names:
-                raise ValueError(
-                    f"`request` must not have {name!r}: it is set for each question, or may have a key, and this is "
-                    "written to files."
-                )
+        if refused := names.intersection(_REFUSED):
+            raise ValueError(
+                f"`request` must not have {min(refused)!r}: it is set for each question, or may have a key, and this "
+                "is written to files."
+            )
 
 
 def _check_address(name: str, value: object) -> None:

@@ -4,10 +4,9 @@ import difflib
 import inspect
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import flatdim
@@ -24,27 +23,20 @@ if TYPE_CHECKING:
     from vlmrm_gym.sb3 import VLMVecEnv
 
 
-@dataclass(frozen=True, kw_only=True)
-class Algorithm:
-    """An algorithm of Stable-Baselines3 or sb3-contrib."""
+class Algorithm(NamedTuple):
+    """The library of an algorithm, and whether it takes discrete actions, and learns on-policy."""
 
-    library: str
+    library: str = "stable_baselines3"
     discrete: bool = False
-    """Whether it supports discrete action spaces."""
-    continuous: bool = False
-    """Whether it supports continuous action spaces."""
     on_policy: bool = False
 
 
 ALGORITHMS: Mapping[str, Algorithm] = {
-    **{name: Algorithm(library="stable_baselines3", continuous=True) for name in ("SAC", "TD3", "DDPG")},
-    **{name: Algorithm(library="sb3_contrib", continuous=True) for name in ("TQC", "CrossQ")},
-    "DQN": Algorithm(library="stable_baselines3", discrete=True),
-    "QRDQN": Algorithm(library="sb3_contrib", discrete=True),
-    **{
-        name: Algorithm(library="stable_baselines3", discrete=True, continuous=True, on_policy=True)
-        for name in ("PPO", "A2C")
-    },
+    **dict.fromkeys(("SAC", "TD3", "DDPG"), Algorithm()),
+    **dict.fromkeys(("TQC", "CrossQ"), Algorithm("sb3_contrib")),
+    "DQN": Algorithm(discrete=True),
+    "QRDQN": Algorithm("sb3_contrib", discrete=True),
+    **dict.fromkeys(("PPO", "A2C"), Algorithm(discrete=True, on_policy=True)),
 }
 
 _ON_POLICY_NAMES = {"train_freq": "n_steps", "gradient_steps": "n_epochs"}

@@ -82,7 +82,8 @@ class RunCallback(BaseCallback):
             self._record_video()
         if self._due_at is None and (_due(logging.checkpoint_freq, before, now) or self.signals.received is not None):
             self._due_at = now
-        is_late = self._due_at is not None and now - self._due_at >= self._episodes_steps
+        longest = 0 if self.envs.overlaps else (self.config.rl.episode_length or 0) * self.envs.num_envs
+        is_late = self._due_at is not None and now - self._due_at >= longest
         if (self.envs.is_between_episodes and not self.envs.overlaps) or is_late:
             self._restart()
             if self._due_at is not None:
@@ -90,11 +91,6 @@ class RunCallback(BaseCallback):
                 self.checkpoint(required=self.signals.received is not None)
             if self.signals.received is not None:
                 raise Interrupted(self.signals.received)
-
-    @property
-    def _episodes_steps(self) -> int:
-        """Steps of an episode of each environment."""
-        return 0 if self.envs.overlaps else (self.config.rl.episode_length or 0) * self.envs.num_envs
 
     def _restart(self) -> None:
         """Begin all that is random anew, and log the episodes that were waited for."""

@@ -3,7 +3,6 @@
 import difflib
 import re
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
@@ -32,14 +31,11 @@ _MAX_SHOWN = 50
 
 @dataclass(frozen=True)
 class Problem:
-    """An error in a configuration."""
+    """An error in a configuration: its message begins with the key, in backticks. No key: the file cannot be read."""
 
     key: Key
-    """Empty for a file that cannot be read."""
     message: str
-    """It begins with the key, in backticks."""
     line: int | None = None
-    """Line in the file."""
 
     @classmethod
     def of(cls, name: str, rule: str) -> "Problem":
@@ -233,8 +229,6 @@ _RAISED += (ArithmeticError, MemoryError)
 """What constructors of environments, rewards and algorithms raise."""
 _PARAMETERS: Mapping[Key, str] = {("reward", "name"): "reward", ("reward", "kwargs"): "reward_kwargs"}
 """Parameters that are called otherwise in a configuration."""
-_MADE_IN = {"policies.py": "policy_kwargs", "buffers.py": "buffer_size", "get_device": "device"}
-"""Keys of `rl` whose values these files and functions of Stable-Baselines3 are given."""
 
 
 @contextmanager
@@ -253,7 +247,7 @@ def constructing(config: Config, default: str) -> Iterator[None]:
 
 
 def _find_key(error: Exception, config: Config, default: Key) -> Key:
-    section = default[:-1] or ("reward",)
+    section = ("reward",) if default == ("env_name",) else default[:1]
     settings = sorted(flatten(config).items(), key=lambda pair: pair[0][:-1] == section)  # its keys come first
     if default == ("reward", "labeler"):  # its fields are not those of the reward
         settings = [pair for pair in settings if pair[0] == default]
@@ -261,14 +255,5 @@ def _find_key(error: Exception, config: Config, default: Key) -> Key:
     for key, value in settings:
         if isinstance(value, dict) and (key != ("reward", "labeler") or key == default):
             known |= {str(name): (*key, str(name)) for name in value}
-    for name in re.findall(r"[`'](\w+)[`'=]", str(error)):
-        if name in known:
-            return known[name]
-    if section != ("rl",):
-        return default
-    own = [(key, value) for key, value in settings if key[0] == "rl"]
-    texts = [key for key, _ in own if "_" in key[-1] and key[-1].replace("_", " ") in str(error)]
-    texts += [key for key, value in own if isinstance(value, str) and repr(value) in str(error)]
-    frames = [(Path(frame.filename).name, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
-    made = [("rl", _MADE_IN[name]) for names in frames for name in names if name in _MADE_IN]
-    return [default, *made, *texts][-1]
+    named = re.findall(r"[`'](\w+)[`'=]", str(error))
+    return next((known[name] for name in named if name in known), default)

@@ -22,7 +22,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
     plan = {
         "environments": f"{config.num_envs} x {config.id}, episodes of {rl.episode_length} steps",
         "agent": f"{rl.algorithm}, {rl.n_steps:,} steps over all environments, seed {config.seed}",
-        "updates": _describe_updates(config),
+        "updates": _describe_updates(config, rl.algorithm, rl.n_steps),
     }
     prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
     if reward.name != "ground_truth":
@@ -51,19 +51,17 @@ def plan_training(config: Config) -> Mapping[str, str]:
     return plan
 
 
-def _describe_updates(config: Config) -> str:
+def _describe_updates(config: Config, algorithm: str, n_steps: int) -> str:
     """How many gradient steps there will be, and how many for each step of the environments."""
     rl = config.rl
-    assert rl.algorithm
-    assert rl.n_steps
     frequency, each = find_setting(rl, "train_freq"), find_setting(rl, "gradient_steps")
     every = (frequency[0] if isinstance(frequency, tuple) else frequency) * config.num_envs
-    if ALGORITHMS[rl.algorithm].on_policy:  # A2C has one epoch
-        return f"{each or 1} epochs over each of {math.ceil(rl.n_steps / every):,} rollouts of {every:,} steps"
+    if ALGORITHMS[algorithm].on_policy:  # A2C has one epoch
+        return f"{each or 1} epochs over each of {math.ceil(n_steps / every):,} rollouts of {every:,} steps"
     each = every if each == -1 else each
     starts = rl.learning_starts or 0
     per_step = f"{each / every:g} for each step after the first {starts:,}"
-    return f"about {max(0, rl.n_steps - starts) // every * each:,} gradient steps: {per_step}"
+    return f"about {max(0, n_steps - starts) // every * each:,} gradient steps: {per_step}"
 
 
 def _value_bytes(space: Any) -> int:

@@ -19,15 +19,8 @@ from stable_baselines3.common.utils import set_random_seed
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.vector import VLMRewardVectorEnv
 
-_COUNTERS = (
-    "num_timesteps",
-    "learning_starts",
-    "_n_updates",
-    "_n_calls",
-    "_episode_num",
-    "exploration_rate",
-    "_current_progress_remaining",
-)
+_COUNTERS = ("num_timesteps", "learning_starts", "_n_updates", "_n_calls", "_episode_num", "exploration_rate")
+_COUNTERS += ("_current_progress_remaining",)
 """Counters of algorithms, and values computed from them; each algorithm has a subset."""
 
 

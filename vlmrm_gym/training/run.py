@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.logger import Logger
 
 from vlmrm_gym import __version__
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
@@ -25,7 +26,7 @@ from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Problem, constructing, flatten, read_config, to_yaml
 from vlmrm_gym.training.environments import make_envs
 from vlmrm_gym.training.evaluation import load_weights
-from vlmrm_gym.training.outputs import event_logger, plot_learning_curve
+from vlmrm_gym.training.outputs import TensorBoardWriter, plot_learning_curve
 from vlmrm_gym.training.preferences import Learning
 from vlmrm_gym.training.resumable import Progress, ResumableVecEnv
 from vlmrm_gym.training.run_folder import RunError, RunFolder
@@ -125,7 +126,7 @@ def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecE
     envs = make_envs(config, config.num_envs, for_training=True)
     with ExitStack() as on_error:
         on_error.callback(envs.close)
-        with constructing(config, "rl.algorithm"):
+        with constructing(config, "rl"):
             envs = ResumableVecEnv(envs, success_threshold=config.success_threshold)
             steps = 0 if checkpoint is None else int(checkpoint.name)
             kind, options = algorithm_class(rl.algorithm or ""), algorithm_options(config, envs, steps)
@@ -153,8 +154,8 @@ def _learn(
     signals = SignalGuard()
     callback = RunCallback(config, folder, envs, signals, learning, progress)
     callbacks = [*([] if learning is None else [learning.callback]), callback]
-    with event_logger(folder.path, 0 if progress is None else progress.step + 1) as logger:
-        model.set_logger(logger)
+    with closing(TensorBoardWriter(folder.path, 0 if progress is None else progress.step + 1)) as output:
+        model.set_logger(Logger(str(folder.path), [output]))
         try:
             with signals.active():
                 if left > 0:
@@ -188,10 +189,7 @@ def _tracked(config: Config, folder: RunFolder) -> Iterator[None]:
             sync_tensorboard=True,
         )
     except wandb.Error as error:
-        raise RunError(
-            f"`track` is on, and Weights and Biases cannot begin: {error} "
-            "Or set WANDB_MODE=offline to send the run later, or leave `track` out."
-        ) from error
+        raise RunError(f"`track` is on, and Weights and Biases cannot begin: {error} Or leave `track` out.") from error
     try:
         yield
     except BaseException:
@@ -204,8 +202,8 @@ def _log_versions(folder: RunFolder, config: Config, *, step: int) -> None:
     """Add this start to versions.json."""
     path = folder.path / "versions.json"
     starts: list[Any] = []
-    with suppress(OSError, ValueError, TypeError, RecursionError):  # missing at the first start, or damaged
-        starts = list(json.loads(path.read_text()))
+    with suppress(OSError, ValueError):  # missing at the first start, or damaged
+        starts = json.loads(path.read_text())
     model = config.reward.model if config.reward.name in ("clip", "preference") else None
     starts.append({"step": step, "vlmrm_gym": __version__, **read_versions(), "model": model})
     atomic_write_text(path, json.dumps(starts, indent=2))

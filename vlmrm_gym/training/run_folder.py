@@ -1,21 +1,4 @@
-"""The folder of a run.
-
-config.yaml            the configuration, with defaults filled in
-program.py             of a reward that is a program
-versions.json          versions of Python and packages, and the machine, for every start
-metrics.csv            a line each time episodes are scored
-learning_curve.png     a plot of metrics.csv
-best.zip, best.json    the policy with the best VLM return
-best_episodes.npz      if the reward is learned: the episodes that were judged
-head.safetensors       if the reward is learned: its newest head
-reward.json            the specification of that head's reward, for --reward of other commands
-answers.db             if the reward is learned: the answers
-sessions/<n>.png       a picture of the pairs and answers of each session
-checkpoints/<step>/    policy (model.zip), replay buffer, state, metrics, best policy; older ones keep the policy only
-videos/<step>.mp4      episodes of the deterministic policy, with the reward drawn in
-events.out.tfevents.*  for TensorBoard
-.lock                  locked by the training process
-"""
+"""The folder of a run, whose files docs/guides/training_command.md lists."""
 
 import errno
 import hashlib
@@ -45,11 +28,10 @@ BEST = ("best.zip", "best.json", "best_episodes.npz")
 HEAD = ("head.safetensors", "reward.json")
 """The newest head of a reward that is learned, and the specification of the reward."""
 CHECKPOINTED = (*BEST, *HEAD, "metrics.csv")
-"""Files copied into each checkpoint."""
+"""Files copied into each checkpoint, beside `_NEEDED`."""
 
 _MANIFEST = "manifest.json"
 _NEEDED = {"model.zip", "state.json"}
-"""Files of every checkpoint."""
 _KEPT = 2
 """Number of checkpoints that keep all files."""
 
@@ -137,7 +119,7 @@ class RunFolder:
                 for name in sorted(_NEEDED | set(manifest))
                 if not (folder / name).is_file() or _digest(folder / name) != manifest.get(name)
             ]
-        except (OSError, ValueError, AttributeError, TypeError, RecursionError):
+        except (OSError, ValueError):
             damaged = [_MANIFEST]
         if damaged:
             earlier = "Start a new run."

@@ -52,7 +52,6 @@ class SignalGuard:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        """The number of the signal, if one has been received."""
 
     def active(self) -> AbstractContextManager[None]:
         """Handle the signals in this block; does nothing outside the main thread."""
