@@ -33,16 +33,13 @@ def digest(pixels: bytes) -> str:
     return hashlib.sha256(pixels).hexdigest()[:16]
 
 
-def test_textures_are_those_that_were_painted():
+def test_textures_and_the_mountain_are_those_that_were_painted():
     model, found = textured_model(), {}
     for name in TEXTURES:
         index = model.tex(name).id
         size = model.tex_height[index] * model.tex_width[index] * model.tex_nchannel[index]
         found[name] = digest(model.tex_data[model.tex_adr[index] :][:size].tobytes())
     assert found == TEXTURES
-
-
-def test_the_mountain_is_the_one_that_was_painted():
     pictures = {name: pygame.image.load(PICTURES / f"{name}.png") for name in MOUNTAIN}
     assert {name: digest(pygame.image.tobytes(one, "RGBA")) for name, one in pictures.items()} == MOUNTAIN
 
