@@ -63,8 +63,9 @@ def test_painting_again_gives_the_files():
     assert painted.keys() == files
 
 
-def test_the_wheel_has_the_pictures():
+def test_the_wheel_has_the_pictures_and_all_other_files_that_are_not_python():
     text = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
     patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["vlmrm_gym"]
     installed = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
-    assert {*PACKAGE.rglob("*.png"), *PACKAGE.rglob("*.xml")} <= installed
+    files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert files <= installed
