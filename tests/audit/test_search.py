@@ -10,7 +10,7 @@ BESIDE = [HOLE + np.array([0.8, -0.7, 0.9])]
 
 
 def failing(states):
-    """Failing: further than 1 from the origin."""
+    """Further than 1 from the origin."""
     return np.linalg.norm(states, axis=1) > 1
 
 
@@ -39,7 +39,7 @@ def starts(rng):
     return rng.uniform(-4, 4, (32, 3))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_finds_a_planted_hole_and_all_it_returns_fails_and_is_sorted(starts, seed):
     found = run(with_hole, starts, 1_700, seed)
     assert found.scores[0] > 0.9  # the score of a success: 1 at the origin, 0.37 at its border
@@ -96,19 +96,15 @@ def test_states_that_do_not_fail_are_never_scored():
     assert 0.3 < found.scores[0] <= np.exp(-1)
 
 
-def test_one_dimension_is_enough():
-    """CMA-ES itself refuses it."""
-    found = run(lambda states: -np.abs(states[:, 0] - 3), [[2.0]], dimensions=1)
-    assert found.states[0, 0] == pytest.approx(3, abs=0.01)
-
-
-def test_offsets_are_perturbed_as_a_task_perturbs_them():
-    """Where a task clips them, the search finds the best of what is left."""
+def test_offsets_are_perturbed_as_a_task_perturbs_them_and_one_dimension_is_enough():
+    """Where a task clips them, the search finds the best of what is left. CMA-ES itself refuses one dimension."""
     clipped = lambda states, offsets: np.clip(states + offsets, 2.0, 2.5)  # noqa: E731
     found = run(with_hole, np.full((1, 3), 2.2), change=clipped)
     assert ((found.states >= 2.0) & (found.states <= 2.5)).all()
     box = np.stack(np.meshgrid(*[np.linspace(2, 2.5, 11)] * 3), axis=-1).reshape(-1, 3)
     assert found.scores[0] == pytest.approx(with_hole(box).max(), rel=0.05)
+    found = run(lambda states: -np.abs(states[:, 0] - 3), [[2.0]], dimensions=1)
+    assert found.states[0, 0] == pytest.approx(3, abs=0.01)
 
 
 def test_the_seed_decides_and_every_part_of_a_check_draws_numbers_of_its_own():
@@ -121,14 +117,11 @@ def test_the_seed_decides_and_every_part_of_a_check_draws_numbers_of_its_own():
     assert len(drawn | {np.random.default_rng(seed).random() for seed in (0, 1)}) == 6
 
 
-def test_a_task_that_nothing_fails_gives_an_empty_result(starts):
-    found = run(honest, starts, is_failure=lambda states: np.zeros(len(states), dtype=bool))
-    assert found.states.shape == found.distinct(3).shape == (0, 3)
-    assert found.scores.shape == (0,)
-
-
-def test_distinct_states_differ():
+def test_distinct_states_differ_and_a_task_that_nothing_fails_gives_an_empty_result(starts):
     states = np.array([[0.0, 0.0], [0.1, 0.1], [0.0, 3.0], [5.0, 5.0], [5.1, 5.0]])
     found = Failures(states=states, scores=np.arange(5.0)[::-1])
     assert found.distinct(5).tolist() == [[0, 0], [5, 5]]
     assert found.distinct(1).tolist() == [[0, 0]]
+    found = run(honest, starts, is_failure=lambda states: np.zeros(len(states), dtype=bool))
+    assert found.states.shape == found.distinct(3).shape == (0, 3)
+    assert found.scores.shape == (0,)

@@ -17,7 +17,6 @@ HELD_OUT = [json.loads(file.read_text()) for file in (Path(__file__).parent / "h
 
 @pytest.mark.slow
 def test_no_training_caption_is_a_held_out_prompt():
-    """No training caption is one of them."""
     from bundled_model.tokens import vocabulary
     from bundled_model.train import Args
 
@@ -27,18 +26,15 @@ def test_no_training_caption_is_a_held_out_prompt():
     assert not [text for text in phrasings if text.lower().strip(" .!") in generated]
 
 
-def test_captions_name_left_and_right_equally_often():
+def test_captions_name_left_and_right_equally_often_have_no_unfilled_slots_and_are_reproducible():
     """Whatever is said of the left is said of the right, where the pole leans."""
     assert SIDED["left"].keys() == SIDED["right"].keys()
-    texts = [text for text, meaning in generate(40_000, seed=1) if meaning.domain == "cartpole"]
+    captions = generate(20_000, seed=1, vocabulary=["lorem", "ipsum"])
+    texts = [text for text, meaning in captions if meaning.domain == "cartpole"]
     left, right = (sum(side in text.split() for text in texts) for side in ("left", "right"))
     assert 0.9 < left / right < 1.1
-
-
-def test_captions_have_no_unfilled_slots_and_are_reproducible():
-    captions = generate(20_000, seed=2, vocabulary=["lorem", "ipsum"])
     assert not [text for text, _ in captions if "{" in text or "}" in text or not text.strip()]
-    assert captions == generate(20_000, seed=2, vocabulary=["lorem", "ipsum"])
+    assert captions == generate(20_000, seed=1, vocabulary=["lorem", "ipsum"])
 
 
 def test_every_slot_is_defined():
@@ -69,14 +65,13 @@ def test_the_files_of_a_folder_are_one_grammar(tmp_path):
             read_grammar("poses", tmp_path)
 
 
-@pytest.mark.parametrize("name", DOMAINS)
-def test_targets_are_cosine_similarities_that_vary_over_states(name, rng):
-    domain = DOMAINS[name]
-    described = domain.describe(domain.sample_states(60, rng))
-    meanings = {meaning for _, meaning in generate(3_000, seed=3) if meaning.domain == name}
-    assert Meaning(name) in meanings
-    for meaning in meanings:
-        truth = domain.similarity(meaning.attributes, described)
-        assert truth.shape == (60,)
-        assert np.abs(truth).max() <= 1
-        assert (np.ptp(truth) > 0.1) == bool(meaning.attributes)
+def test_targets_are_cosine_similarities_that_vary_over_states(rng):
+    for name, domain in DOMAINS.items():
+        described = domain.describe(domain.sample_states(60, rng))
+        meanings = {meaning for _, meaning in generate(3_000, seed=3) if meaning.domain == name}
+        assert Meaning(name) in meanings
+        for meaning in meanings:
+            truth = domain.similarity(meaning.attributes, described)
+            assert truth.shape == (60,)
+            assert np.abs(truth).max() <= 1
+            assert (np.ptp(truth) > 0.1) == bool(meaning.attributes)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import h5py
 import numpy as np
@@ -61,40 +62,33 @@ def test_labels_are_read_in_any_order_and_spelling(folder, tmp_path, rollouts):
         assert read(path, rollouts) == EXPECTED
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (LABELS[:-1], r"1 of 6 lack one: step 2 of episode 1\. Write 0 or 1"),
-        (["0,0,", *LABELS[1:2]], r"5 of 6 lack one: step 0 of episode 0, step 2 of episode 0, .* and 2 more\."),
-        (
-            [*LABELS, "1,3,1"],
-            r"line 8: `episode` and `step` must be a step of the dataset.* Received \['1', '3', '1'\]",
-        ),
-        ([*LABELS, "0,1,0"], "line 8: .*each in one line"),
-        (["0,0,maybe", *LABELS[1:]], "line 2: .*`success` 0, 1, true or false.*'maybe'"),
-        (["0,-1,1", *LABELS[1:]], "line 2: .*must be a step.*'-1'"),
-        ([",,1", *LABELS[1:]], "line 2: .*must be a step"),
-    ],
-)
-def test_labels_that_do_not_fit_are_named(lines, message, tmp_path, rollouts):
+def table(*lines):
+    return "\n".join(["episode,step,success", *lines, ""]).encode()
+
+
+WRONG_LABELS = [
+    (table(*LABELS[:-1]), r"1 of 6 lack one: step 2 of episode 1\. Write 0 or 1"),
+    (table("0,0,", LABELS[1]), r"5 of 6 lack one: step 0 of episode 0, step 2 of episode 0, .* and 2 more\."),
+    (
+        table(*LABELS, "1,3,1"),
+        r"line 8: `episode` and `step` must be a step of the dataset.* Received \['1', '3', '1'\]",
+    ),
+    (table(*LABELS, "0,1,0"), "line 8: .*each in one line"),
+    (table("0,0,maybe", *LABELS[1:]), "line 2: .*`success` 0, 1, true or false.*'maybe'"),
+    (table("0,-1,1", *LABELS[1:]), "line 2: .*must be a step.*'-1'"),
+    (table(",,1", *LABELS[1:]), "line 2: .*must be a step"),
+    (b"", r"must have the columns episode, step, success. Received \[\]"),
+    (b"\xff\xfe\x00", "cannot be read: .utf-8"),
+    (b'episode,step,success\n0,0,"' + b"a" * 200_000, "cannot be read: field larger than"),
+]
+
+
+def test_labels_that_do_not_fit_are_named_and_a_file_that_is_no_table_is_refused(tmp_path, rollouts):
     path = tmp_path / "labels.csv"
-    path.write_text("\n".join(["episode,step,success", *lines]) + "\n")
-    with pytest.raises(InputError, match=message):
-        read_labels(path, rollouts)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", r"must have the columns episode, step, success. Received \[\]"),
-        (b"\xff\xfe\x00", "cannot be read: .utf-8"),
-        (b'episode,step,success\n0,0,"' + b"a" * 200_000, "cannot be read: field larger than"),
-    ],
-)
-def test_a_file_that_is_no_table_is_refused(content, message, tmp_path, rollouts):
-    (tmp_path / "labels.csv").write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        read_labels(tmp_path / "labels.csv", rollouts)
+    for content, message in WRONG_LABELS:
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=message):
+            read_labels(path, rollouts)
 
 
 def test_a_folder_that_the_command_did_not_make_or_complete_is_refused(folder, tmp_path):
@@ -128,12 +122,7 @@ def json_with(name, **values):
     return change
 
 
-def settings_with(**values):
-    return json_with("settings.json", **values)
-
-
-def metadata_with(**values):
-    return json_with("data/metadata.json", **values)
+settings_with, metadata_with = partial(json_with, "settings.json"), partial(json_with, "data/metadata.json")
 
 
 def data_with(name, value):
@@ -163,39 +152,34 @@ def pipe(folder):
 BOX = {"type": "Box", "dtype": "<U100000000", "shape": [], "low": 0, "high": 1}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (settings_with(id=3), r"settings.json: either `id` or `env` must be a text, and `policy`. Received \[3"),
-        (settings_with(env="a:b"), "either `id` or `env` must be a text"),
-        (settings_with(policy=[]), "either `id` or `env` must be a text, and `policy`"),
-        (pipe, "metadata.json must be a regular file. Received a pipe"),
-        (metadata_with(total_episodes=0), "at least one episode. Received 0"),
-        (metadata_with(total_episodes=3), "cannot be read"),
-        (metadata_with(data_format="arrow"), "must have the format hdf5"),
-        (metadata_with(jpeg_encoding=True), "must have the format hdf5"),
-        (metadata_with(observation_space=json.dumps(BOX)), "a space must be of numbers"),
-        (metadata_with(observation_space=None), "cannot be read"),
-        (data_with("episode_0/infos/state", None), "it has no 'state'"),
-        (data_with("episode_0/infos/state", np.zeros((4, 3))), "states of all episodes must have the same shape"),
-        (data_with("episode_0/infos/state", np.zeros((5, 2))), "`state` of episode 0 is float64 .5, 2. for 3 steps"),
-        (data_with("episode_0/infos/state", np.full((4, 2), np.nan)), "must have finite rows"),
-        (data_with("episode_0/infos/state", np.zeros(4)), "`state` of episode 0 is float64 .4,. for 3 steps"),
-        (data_with("episode_0/infos/state", 3), "cannot be read"),
-        (data_with("episode_0/infos/task_reward", np.zeros(4, int)), "`task_reward` of episode 0 is int64"),
-        (data_with("episode_0/infos/success", np.int8(1)), "`success` of episode 0 is int8 .. for 3 steps"),
-        (data_with("episode_0/terminations", np.zeros(3)), "`terminations` of episode 0 is float64"),
-        (data_with("episode_0", h5py.ExternalLink("pipe", "/")), "must have no links"),
-        (scenes_with({}, count=9), "has 9 scenes of 4 states"),
-        (scenes_with({"mesh_vertadr": np.array([10**9])}), "a scene cannot change 'mesh_vertadr'"),
-        (scenes_with({}, frame=np.zeros((2, 2, 3))), "a captured frame must be uint8"),
-    ],
-)
-def test_a_dataset_of_a_stranger_has_the_right_types_shapes_and_ranges(change, message, folder, tmp_path):
-    copied = shutil.copytree(folder, tmp_path / "poles")
-    change(copied)
-    with pytest.raises(InputError, match=message):
-        read_dataset(copied)
+CHANGED = [
+    (settings_with(id=3), r"settings.json: either `id` or `env` must be a text, and `policy`. Received \[3"),
+    (settings_with(env="a:b"), "either `id` or `env` must be a text"),
+    (pipe, "metadata.json must be a regular file. Received a pipe"),
+    (metadata_with(total_episodes=0), "at least one episode. Received 0"),
+    (metadata_with(total_episodes=3), "cannot be read"),
+    (metadata_with(data_format="arrow"), "must have the format hdf5"),
+    (metadata_with(observation_space=json.dumps(BOX)), "a space must be of numbers"),
+    (data_with("episode_0/infos/state", None), "it has no 'state'"),
+    (data_with("episode_0/infos/state", np.zeros((4, 3))), "states of all episodes must have the same shape"),
+    (data_with("episode_0/infos/state", np.zeros((5, 2))), "`state` of episode 0 is float64 .5, 2. for 3 steps"),
+    (data_with("episode_0/infos/state", np.full((4, 2), np.nan)), "must have finite rows"),
+    (data_with("episode_0/infos/task_reward", np.zeros(4, int)), "`task_reward` of episode 0 is int64"),
+    (data_with("episode_0/infos/success", np.int8(1)), "`success` of episode 0 is int8 .. for 3 steps"),
+    (data_with("episode_0/terminations", np.zeros(3)), "`terminations` of episode 0 is float64"),
+    (data_with("episode_0", h5py.ExternalLink("pipe", "/")), "must have no links"),
+    (scenes_with({}, count=9), "has 9 scenes of 4 states"),
+    (scenes_with({"mesh_vertadr": np.array([10**9])}), "a scene cannot change 'mesh_vertadr'"),
+    (scenes_with({}, frame=np.zeros((2, 2, 3))), "a captured frame must be uint8"),
+]
+
+
+def test_a_dataset_of_a_stranger_has_the_right_types_shapes_and_ranges(folder, tmp_path, subtests):
+    for number, (change, message) in enumerate(CHANGED):
+        copied = shutil.copytree(folder, tmp_path / str(number))
+        change(copied)
+        with subtests.test(message), pytest.raises(InputError, match=message):
+            read_dataset(copied)
 
 
 def test_reading_a_dataset_makes_no_environment(folder, tmp_path):

@@ -27,8 +27,8 @@ def cartpole():
     env.close()
 
 
-def play_held(env, view, action, **kwargs):
-    return play(env, view, lambda observation: action, **{"seed": 3, "steps": 30, "behaviour": "constant"} | kwargs)
+def play_held(env, view, action, steps=30):
+    return play(env, view, lambda observation: action, seed=3, steps=steps, behaviour="constant")
 
 
 def test_a_rollout_records_what_a_loop_over_the_environment_sees(cartpole):
@@ -76,18 +76,16 @@ def test_the_time_limit_of_a_function_is_that_of_its_wrappers():
     assert find_time_limit(gym.wrappers.TimeLimit(gym.make("CartPole-v1"), 700)) == 500  # of two, the shorter one
 
 
-@pytest.mark.parametrize(
-    ("length", "steps", "expected", "terminates"), [(3, 10, 3, True), (4, 10, 4, False), (3, 2, 2, False)]
-)
-def test_an_episode_ends_with_the_environment_or_is_truncated(length, steps, expected, terminates):
-    env = Counting(lengths=(length,))
-    with closing(StateView(env)) as view:
-        rollout = play_held(env, view, 0, steps=steps)
-    assert len(rollout) == len(rollout.actions) == len(rollout.observations) - 1 == expected
-    assert (rollout.terminated | rollout.truncated).tolist() == [False] * (expected - 1) + [True]
-    assert bool(rollout.terminated[-1]) is terminates
-    assert rollout.success is None
-    assert rollout.states.rows.shape == (expected, 2, 2, 3)  # frames, as it cannot be drawn from its states
+def test_an_episode_ends_with_the_environment_or_is_truncated():
+    for length, steps, expected, terminates in ((3, 10, 3, True), (4, 10, 4, False), (3, 2, 2, False)):
+        env = Counting(lengths=(length,))
+        with closing(StateView(env)) as view:
+            rollout = play_held(env, view, 0, steps)
+        assert len(rollout) == len(rollout.actions) == len(rollout.observations) - 1 == expected
+        assert (rollout.terminated | rollout.truncated).tolist() == [False] * (expected - 1) + [True]
+        assert bool(rollout.terminated[-1]) is terminates
+        assert rollout.success is None
+        assert rollout.states.rows.shape == (expected, 2, 2, 3)  # frames, as it cannot be drawn from its states
 
 
 def test_seeds_decide_the_episode_and_the_actions(cartpole):
@@ -120,10 +118,7 @@ def test_constant_actions_are_held():
         act = constant_actions(space, np.random.default_rng(0), hold)
         actions = np.array([act(None) for _ in range(12)])
         assert [step for step in range(1, 12) if (actions[step] != actions[step - 1]).any()] == changes
-
-
-def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is():
-    space = gym.spaces.Discrete(3, start=5)
+    space = gym.spaces.Discrete(3, start=5)  # stays as it is
     space.seed(0)
     expected = [space.sample() for _ in range(5)]
     space.seed(0)
@@ -133,7 +128,9 @@ def test_discrete_actions_are_held_too_and_the_environments_space_stays_as_it_is
     assert [space.sample() for _ in range(5)] == expected
 
 
-def test_a_run_plays_its_deterministic_policy_in_its_own_environment(cart_pole_run, cartpole, tmp_path):
+def test_a_run_plays_its_deterministic_policy_in_its_own_environment_and_chooses_no_code(
+    cart_pole_run, cartpole, tmp_path
+):
     env, view = cartpole
     act = run_actions(cart_pole_run, env, "VLMRM/CartPole-v1")
     first, second = (play(env, view, act, seed=0, steps=20, behaviour=cart_pole_run.name) for _ in range(2))
@@ -146,9 +143,6 @@ def test_a_run_plays_its_deterministic_policy_in_its_own_environment(cart_pole_r
         run_actions(cart_pole_run, other)
     with pytest.raises(RunError, match="is not the folder of a run"):
         run_actions(tmp_path, env)
-
-
-def test_a_run_does_not_choose_which_code_runs(cartpole, tmp_path):
     (tmp_path / "config.yaml").write_text(f"env_name: {tmp_path.name}_module:Their-v0\n")
     with pytest.raises(InputError, match="names code that would be run"):
-        run_actions(tmp_path, cartpole[0])
+        run_actions(tmp_path, env)

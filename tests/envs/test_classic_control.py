@@ -16,7 +16,7 @@ def at(position=0.0, velocity=0.0, angle=0.0, angular_velocity=0.0) -> CartPole:
     return env
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_cart_pole_is_gymnasiums_until_that_terminates(seed):
     """Contract 9: bitwise."""
     base, ours = gym.make("CartPole-v1").unwrapped, CartPole()
@@ -57,12 +57,9 @@ def test_the_cart_stops_at_the_end_of_the_track_and_can_leave_it_again():
         assert abs(env.state[0]) < 2.4
 
 
-def test_success_means_pole_up_and_cart_on_the_track():
+def test_success_means_pole_up_and_cart_on_the_track_and_is_paid_again_after_recovering():
     states = (0, 0), (11, 0), (-11, 2.3), (13, 0), (-90, 0), (180, 0), (0, 2.4)
     assert [at(position, angle=angle).is_up() for angle, position in states] == [True] * 3 + [False] * 4
-
-
-def test_the_reward_of_cart_pole_pays_for_acting_while_up_and_again_after_recovering():
     env = at(angle=13)
     assert env.step(0)[1] == 0.0
     env.state = np.zeros(4)
@@ -95,6 +92,7 @@ def test_mountain_car_is_gymnasiums_until_the_goal():
 
 
 def test_the_goal_of_mountain_car_is_absorbing_until_a_reset():
+    """Observations are not shared."""
     env = MountainCar()
     arrived = [(observation, reward) for _, observation, reward, *_, info in drive(env) if info["success"]]
     assert len(arrived) > 10
@@ -106,15 +104,9 @@ def test_the_goal_of_mountain_car_is_absorbing_until_a_reset():
     observation, *_, info = env.step(np.ones(1, dtype=np.float32))
     assert info["success"] is False
     assert observation[0] < 0
-
-
-def test_observations_are_not_shared():
-    env = MountainCar()
-    env.reset(seed=0)
-    first, *_ = env.step(np.ones(1, dtype=np.float32))
-    before = first.copy()
+    before = observation.copy()
     env.step(np.ones(1, dtype=np.float32))
-    np.testing.assert_array_equal(first, before)
+    np.testing.assert_array_equal(observation, before)
 
 
 def test_frames_of_registered_ids_are_gymnasiums_but_for_textures():

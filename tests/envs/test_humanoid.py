@@ -1,4 +1,4 @@
-"""The humanoid environment."""
+"""The humanoid environment; its textures: other frames, the same dynamics."""
 
 import gymnasium as gym
 import mujoco
@@ -7,9 +7,10 @@ import pytest
 from gymnasium.utils.env_match import check_environments_match
 from gymnasium.vector import SyncVectorEnv
 
-from vlmrm_gym.envs.humanoid import Humanoid
-from vlmrm_gym.envs.humanoid_body import Body
+from vlmrm_gym.envs.humanoid import MATERIALS, Humanoid, textured_model
+from vlmrm_gym.envs.humanoid_body import Body, plain_model
 from vlmrm_gym.envs.humanoid_poses import TASK_POSES, pose
+from vlmrm_gym.states.mujoco import MuJoCoRenderer
 from vlmrm_gym.tasks import PAPER_CAMERA
 
 STILL = np.zeros(17, dtype=np.float32)
@@ -85,20 +86,16 @@ def starts(probability, episodes=60, task="splits"):
     return np.stack(states)
 
 
-@pytest.mark.parametrize("task", ["splits", "hands-on-hips"])
-def test_episodes_may_start_anywhere_on_the_way_to_the_goal(task):
-    states = starts(1.0, task=task)
-    body = Body(states)
-    np.testing.assert_allclose(body.lowest(), 0, atol=1e-9)
-    way = pose(*TASK_POSES[task])[7:] - pose()[7:]
-    shares = (states[:, 7:] - pose()[7:]) @ way / (way @ way)
-    np.testing.assert_allclose(states[:, 7:], pose()[7:] + shares[:, None] * way, atol=1e-9)
-    assert shares.min() < 0.1
-    assert 0.4 < shares.mean() < 0.6
-    assert shares.max() > 0.9
-
-
-def test_the_share_of_episodes_that_start_near_the_goal():
+def test_episodes_may_start_anywhere_on_the_way_to_the_goal():
+    for task in ("splits", "hands-on-hips"):
+        states = starts(1.0, task=task)
+        np.testing.assert_allclose(Body(states).lowest(), 0, atol=1e-9)
+        way = pose(*TASK_POSES[task])[7:] - pose()[7:]
+        shares = (states[:, 7:] - pose()[7:]) @ way / (way @ way)
+        np.testing.assert_allclose(states[:, 7:], pose()[7:] + shares[:, None] * way, atol=1e-9)
+        assert shares.min() < 0.1
+        assert 0.4 < shares.mean() < 0.6
+        assert shares.max() > 0.9
     usual = starts(0.0)
     assert np.abs(usual - usual.mean(0)).max() <= 0.02  # Gymnasium's noise
     near = (np.abs(starts(0.3, 200) - usual.mean(0)) > 0.02).any(axis=1)
@@ -109,3 +106,71 @@ def test_before_mujoco_4_humanoids_are_stepped_one_after_another():
     envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 2)
     assert isinstance(envs.unwrapped, SyncVectorEnv) == (int(mujoco.__version__.split(".")[0]) < 4)
     envs.close()
+
+
+SEEN = ("tex", "mat_", "light_", "geom_matid", "geom_rgba", "name")
+SEEN += ("ntex", "nmat", "nlight", "nnames", "npaths", "nbuffer")
+
+
+@pytest.fixture(scope="module")
+def textured() -> mujoco.MjModel:
+    return textured_model()
+
+
+def views(model: mujoco.MjModel, *cameras: dict) -> np.ndarray:
+    """What several cameras show of the scene, the robot being out of sight: int (V, 96, 96, 3)."""
+    state = model.qpos0.copy()
+    state[2] = 100
+    renderer = MuJoCoRenderer(model, 96, 96, camera=[PAPER_CAMERA | camera for camera in cameras])
+    frames = renderer.render(state[None])[0].astype(int)
+    renderer.close()
+    return frames.reshape(-1, 96, 96, 3)
+
+
+def test_200_random_actions_lead_to_bitwise_equal_states(textured, rng):
+    plain = plain_model()
+    ours, gymnasiums = mujoco.MjData(textured), mujoco.MjData(plain)
+    for _ in range(200):
+        action = rng.uniform(-0.4, 0.4, size=plain.nu)
+        for model, data in ((textured, ours), (plain, gymnasiums)):
+            data.ctrl[:] = action
+            mujoco.mj_step(model, data, nstep=5)
+        np.testing.assert_array_equal(ours.qpos, gymnasiums.qpos)
+        np.testing.assert_array_equal(ours.qvel, gymnasiums.qvel)
+    assert gymnasiums.qpos[2] < 1  # it fell, so contacts were part of it
+
+
+def test_every_field_of_the_model_that_does_not_affect_rendering_is_unchanged(textured):
+    plain, compared = plain_model(), []
+    for field in dir(plain):
+        expected = getattr(plain, field)
+        # Those of lights, textures and materials, and the tables of all names, which theirs shift.
+        if field.startswith(("_", "signature", *SEEN)) or (field.endswith("adr") and field.startswith("name_")):
+            continue
+        if isinstance(expected, np.ndarray | int | float):
+            np.testing.assert_array_equal(getattr(textured, field), expected, err_msg=field)
+            compared.append(field)
+    assert {"body_mass", "body_inertia", "geom_size", "geom_pos", "geom_friction", "dof_damping", "nq"} <= set(compared)
+    for field in ("timestep", "integrator", "solver", "iterations", "gravity"):
+        np.testing.assert_array_equal(getattr(textured.opt, field), getattr(plain.opt, field))
+    for kind, count in (("body", plain.nbody), ("joint", plain.njnt), ("geom", plain.ngeom), ("camera", plain.ncam)):
+        names = [[getattr(model, kind)(index).name for index in range(count)] for model in (textured, plain)]
+        assert names[0] == names[1]
+
+
+def test_every_geom_has_a_texture_and_the_floor_reflects_nothing(textured):
+    assert textured.mat_reflectance[textured.geom("floor").matid] == 0
+    materials = [textured.mat(textured.geom(index).matid.item()).name for index in range(textured.ngeom)]
+    assert set(materials) == {"floor", *MATERIALS}
+
+
+def test_the_sky_is_up(textured):
+    """It is the upper part of the picture, brighter than the floor, and bluer, and bluer still higher up."""
+    azimuths = [{"azimuth": azimuth} for azimuth in range(0, 360, 45)]
+    level = views(textured, *azimuths)
+    above = views(textured, *(one | {"elevation": 60, "lookat": (0, 0, 20)} for one in azimuths))
+    for frame, higher in zip(level, above, strict=True):
+        blueness = (frame[..., 2] - frame[..., 0]).mean(axis=1)
+        assert frame[:20].mean() > frame[40:].mean() + 20
+        assert blueness[:20].mean() > blueness[40:].mean() + 15
+        assert (higher[..., 2] - higher[..., 0]).mean() > blueness[:20].mean()

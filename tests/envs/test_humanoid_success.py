@@ -66,14 +66,14 @@ CASES = [(task, *names) for poses in (PASSING, NEAR_MISSES) for task in poses fo
 LIMITS = json.loads((Path(__file__).parent / "success_limits.json").read_text())
 """Pairs of states, one on either side of each limit of each criterion; see success_limits.py."""
 
-every_task = pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 
-
-def test_every_task_has_a_criterion_with_passing_and_failing_poses():
+def test_every_task_has_a_criterion_with_passing_and_failing_poses_and_states_at_every_limit():
     assert SUCCESS_CRITERIA.keys() == HUMANOID_PROMPTS.keys() == PASSING.keys() == NEAR_MISSES.keys()
+    conditions = [(task, name) for task in SUCCESS_CRITERIA for name in SUCCESS_CRITERIA[task](Body(pose()[None]))]
+    assert [(limit["task"], limit["condition"]) for limit in LIMITS] == conditions
 
 
-@every_task
+@pytest.mark.parametrize("task", SUCCESS_CRITERIA)
 def test_poses(task):
     """Passing ones succeed; near misses fail, and poses 20 cm above the floor, on the face and on the back.
 
@@ -93,19 +93,12 @@ def test_poses(task):
     assert (close == 1).tolist() == success
 
 
-@every_task
-def test_a_state_fails_if_one_condition_alone_does(task):
+def test_a_state_fails_if_one_condition_alone_does():
     """Both states are 3% of a limit away from it: moving the limit by more than that changes one of the verdicts."""
-    for limit in (limit for limit in LIMITS if limit["task"] == task):
-        condition = limit["condition"]
-        assert succeeds(task, [limit["holds"], limit["fails"]]).tolist() == [True, False], condition
-        margins = SUCCESS_CRITERIA[task](Body([limit["fails"]]))
+    for task, condition, holds, fails in (limit.values() for limit in LIMITS):
+        assert succeeds(task, [holds, fails]).tolist() == [True, False], (task, condition)
+        margins = SUCCESS_CRITERIA[task](Body([fails]))
         assert [name for name, margin in margins.items() if margin[0] < 0] == [condition]
-
-
-def test_every_condition_has_states_at_its_limit():
-    conditions = [(task, name) for task in SUCCESS_CRITERIA for name in SUCCESS_CRITERIA[task](Body(pose()[None]))]
-    assert [(limit["task"], limit["condition"]) for limit in LIMITS] == conditions
 
 
 @settings(deadline=None, max_examples=20)

@@ -27,14 +27,12 @@ pytestmark = pytest.mark.usefixtures("in_folder")
 
 def ended(capsys, *arguments):
     """The exit code of a command, and what it printed."""
+    code = 0
     try:
         main(["program", "verify", *map(str, arguments)])
     except SystemExit as error:
         code = error.code
-    else:
-        code = 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return code, *capsys.readouterr()
 
 
 def warned_of(program):
@@ -98,12 +96,10 @@ def test_a_dataset_of_successes_is_an_expert(tmp_path):
 BAD_INPUT = [
     (["nowhere.py", CARTPOLE], "nowhere.py cannot be read"),
     (["empty.py", CARTPOLE, *FEW], "must define a function reward(frame), or classes"),
-    (["broken.py", CARTPOLE, *FEW], "Line 2: SyntaxError"),
     (["good.py", "VLMRM/CartPole-v9"], "The ID must be a registered one"),
     (["good.py"], "Either an ID or `env` must be given"),
     (["good.py", CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
     (["good.py", CARTPOLE, "--limit-random", "2"], "`random` must be a share from 0 to 1. Received 2.0."),
-    (["good.py", CARTPOLE, "--threshold", "nan"], "`threshold` must be a finite number. Received nan."),
     (["good.py", CARTPOLE, "--size", "[0, 1]"], "`size` must be None, or"),
     (["good.py", CARTPOLE, "--run", "nowhere", *FEW], "nowhere"),
     (["good.py", "VLMRM/Humanoid-kneel-v0", "--camera", "front-side", *FEW], "`camera` must have one view here"),
@@ -111,7 +107,7 @@ BAD_INPUT = [
 
 
 def test_bad_input_is_told(tmp_path, capsys, subtests):
-    for name, text in {"empty": "x = 1", "broken": "def reward(frame):\n    return (", "good": UPRIGHT}.items():
+    for name, text in {"empty": "x = 1", "good": UPRIGHT}.items():
         write(tmp_path, f"{name}.py", text)
     for arguments, message in BAD_INPUT:
         with subtests.test(message):
@@ -119,14 +115,6 @@ def test_bad_input_is_told(tmp_path, capsys, subtests):
             assert code == 2
             assert message in error
             assert not list(tmp_path.glob("*_verification"))
-
-
-def test_the_commands_of_program_are_listed(capsys):
-    main(["program", "--help"])
-    assert "verify" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as raised:
-        main(["program", "run"])
-    assert raised.value.code == 2
 
 
 def test_one_warning_names_the_command_at_the_door_of_environments():

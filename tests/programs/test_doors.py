@@ -19,10 +19,7 @@ from vlmrm_gym.cli.score import score
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards import to_mapping
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 CARTPOLE = "VLMRM/CartPole-v1"
 RED = "def reward(frame):\n    return frame[..., 0].mean()"
@@ -33,6 +30,11 @@ TRAINING += ["--logging.video-freq", "0", "--rl.gradient-steps", "1", "--rl.batc
 TRAINING += ["--rl.policy-kwargs", "{net_arch: [4]}"]
 
 
+def write(folder, name, text):
+    (folder / name).write_text(text)
+    return folder / name
+
+
 @pytest.fixture
 def red(tmp_path):
     return write(tmp_path, "red.py", RED)
@@ -41,11 +43,6 @@ def red(tmp_path):
 @pytest.fixture
 def waited(tmp_path):
     return write(tmp_path, "waited.py", WAITED)
-
-
-def write(folder, name, text):
-    (folder / name).write_text(text)
-    return folder / name
 
 
 def flags(file):
@@ -92,7 +89,7 @@ def test_a_dataset_has_the_rewards_of_a_training(waited, tmp_path):
     assert kept == to_mapping(Program(path=str(waited)))
 
 
-def test_a_check_measures_sub_tasks_on_rollouts_only(red, waited, tmp_path):
+def test_a_check_measures_sub_tasks_on_rollouts_only_and_programs_of_states(red, waited, tmp_path):
     with few_states():
         reports = [
             check(CARTPOLE, reward=reward, out=tmp_path / str(number))
@@ -103,20 +100,13 @@ def test_a_check_measures_sub_tasks_on_rollouts_only(red, waited, tmp_path):
     assert ORDERED not in reports[0].notes
     assert reports[1].exploits.left_out == ORDERED
     assert "measured on the rollouts only" in (tmp_path / "1" / "report.html").read_text()
-    for landscape in reports[1].landscapes:  # along rollouts: the sub-task is completed by the fourth step
-        np.testing.assert_allclose(landscape.curves["reward"][:4], [0.25, 0.5, 0.75, 1])
-    assert [landscape.title for landscape in reports[1].landscapes] == [
-        "Along a rollout: random actions",
-        "Along a rollout: constant actions",
-    ]
-
-
-def test_a_check_measures_programs_of_states(tmp_path):
+    for landscape, name in zip(reports[1].landscapes, ("random", "constant"), strict=True):
+        np.testing.assert_allclose(landscape.curves["reward"][:4], [0.25, 0.5, 0.75, 1])  # completed by the fourth step
+        assert landscape.title == f"Along a rollout: {name} actions"
     angle = "import math\ndef reward(state):\n    return math.cos(state[1])"
     with few_states():
-        report = check(CARTPOLE, reward=Program(source=angle, inputs="states"), out=tmp_path / "out")
-    (row,) = report.table
-    assert row.measures.auc.value == 1  # success is an angle
+        report = check(CARTPOLE, reward=Program(source=angle, inputs="states"), out=tmp_path / "states")
+    assert report.table[0].measures.auc.value == 1  # success is an angle
     assert not any("black" in control.name for control in report.controls)
 
 

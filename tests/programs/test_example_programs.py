@@ -5,10 +5,11 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import spearmanr
 
 import vlmrm_gym
 from vlmrm_gym.envs.humanoid_poses import pose
+from vlmrm_gym.metrics import auc
 from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.registration import find_task, make_base_env
 from vlmrm_gym.states import StateView
@@ -18,11 +19,8 @@ CLASSIC = {"cartpole": "VLMRM/CartPole-v1", "mountain_car": "VLMRM/MountainCarCo
 HUMANOID = {"kneel": "VLMRM/Humanoid-kneel-v0", "lotus": "VLMRM/Humanoid-lotus-v0"}
 FLOORS = {"kneel": 0.97, "lotus": 0.99}
 """AUC against success: the criteria need contacts that a small frame does not show."""
-CAMERAS = {
-    name: {"trackbodyid": "torso", "distance": 2.3, "elevation": -20, "azimuth": azimuth}
-    for name, azimuth in (("kneel", 90), ("lotus", 180))
-}
-"""Of the humanoid's programs, as their docstrings say."""
+AZIMUTHS = {"kneel": 90, "lotus": 180}
+"""Of the cameras of the humanoid's programs, as their docstrings say."""
 
 
 def draw(id, states, size, camera=None):
@@ -43,11 +41,6 @@ def rewards(name, frames, isolate=False):
         return program.run(frames)[0]
     finally:
         program.close()
-
-
-def auc(values, success):
-    ranks, positives = rankdata(values), success.sum()
-    return (ranks[success].sum() - positives * (positives + 1) / 2) / (positives * (~success).sum())
 
 
 @pytest.mark.parametrize("size", [None, (96, 96)])
@@ -76,7 +69,8 @@ def test_a_humanoid_is_paid_in_full_at_the_goal_only(name):
     way = states.on_the_way(np.array([0.0, 0.5, 1.0]))
     lying = np.stack([pose(legs) for legs in ("lie on back", "lie on front")])
     drawn = np.concatenate([sample, way, lying])
-    found = rewards(name, draw(HUMANOID[name], drawn, (128, 128), CAMERAS[name]))
+    camera = {"trackbodyid": "torso", "distance": 2.3, "elevation": -20, "azimuth": AZIMUTHS[name]}
+    found = rewards(name, draw(HUMANOID[name], drawn, (128, 128), camera))
     success = states.succeeds(sample)
     assert ((found[:150] >= 1) == success).mean() >= 0.97
     assert auc(found[:150], success) >= FLOORS[name]

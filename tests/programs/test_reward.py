@@ -15,10 +15,9 @@ from backends import children
 from gymnasium.vector import AutoresetMode
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stable_baselines3 import DQN
 
 import vlmrm_gym
-from vlmrm_gym import Program, sb3
+from vlmrm_gym import Program
 from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.rewards import from_mapping, to_mapping
 from vlmrm_gym.rewards.program import ProgramError
@@ -98,16 +97,11 @@ def test_rewards_of_sub_tasks_are_those_of_the_definition(stepped):
     assert len(np.unique(stepped)) > 20
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"overlap": True},
-        {"num_workers": 2},
-        {"max_pending_bytes": 900, "num_workers": 2, "overlap": True},  # cut into chunks of few states
-        {"reward": Program(source=SUBTASKS, isolate=False)},
-    ],
-    ids=str,
-)
+WAYS = [{"overlap": True}, {"num_workers": 2}, {"reward": Program(source=SUBTASKS, isolate=False)}]
+WAYS += [{"max_pending_bytes": 900, "num_workers": 2, "overlap": True}]  # cut into chunks of few states
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
 def test_how_sub_tasks_are_scored_changes_no_reward(options, stepped):
     np.testing.assert_array_equal(play(**options), stepped)
 
@@ -140,10 +134,9 @@ def test_an_episode_may_be_cut_anywhere(cuts, seed):
     np.testing.assert_allclose(rewards, subtask_rewards(frames), rtol=1e-6)
 
 
-@pytest.mark.parametrize("isolate", [True, False])
-def test_one_execution_continues_what_another_began_also_after_its_process_has_ended(isolate):
+def test_one_execution_continues_what_another_began_also_after_its_process_has_ended():
     frames = np.random.default_rng(0).integers(0, 255, (9, 4, 6, 3), dtype=np.uint8)
-    programs = [execute(SUBTASKS, f"{i}.py", isolate=isolate) for i in range(2)]
+    programs = [execute(SUBTASKS, f"{i}.py") for i in range(2)]
     memory, rewards = None, []
     for t in range(9):
         own, memory = programs[t % 2].run(frames[t : t + 1], memory)
@@ -199,27 +192,19 @@ CLASS = "class Task:\n    def reset(self): {}\n    def __call__(self, frame): {}
 BAD = [
     (FUNCTION.format("return float('nan')"), "must return a finite number for a frame, in float32. Received nan"),
     (FUNCTION.format("return 1e39"), "must return a finite number for a frame, in float32. Received 1e.39"),
-    (FUNCTION.format("return 10**400"), "must return a finite number for a frame"),
     ("import numpy as np\n" + FUNCTION.format("return np.float16('inf')"), "a finite number.* Received inf"),
-    (FUNCTION.format("return 'high'"), "must return a number or a bool for a frame. Received str"),
     (FUNCTION.format("return frame[..., 0]"), "Received ndarray of shape .4, 6."),
-    (FUNCTION.format("pass"), "Received NoneType"),
-    (FUNCTION.format("import time; return time.perf_counter()"), "must return the same for the same frame"),
     ("n = []\n" + FUNCTION.format("n.append(0); return len(n)"), "the same frame. Received 1.0, then 2.0"),
     ("def reward(): return 1", "takes 0 positional arguments"),
     (CLASS.format("pass", "return 1.5"), "a number from 0 to 1, for a sub-task. Received 1.5"),
-    (CLASS.format("pass", "return -0.1"), "a number from 0 to 1, for a sub-task. Received -0.1"),
     (CLASS.format("pass", "return None"), "must return a number or a bool for a frame. Received NoneType"),
     (CLASS.format("self.f = lambda: 0", "return 0"), "PicklingError|AttributeError|Can't pickle"),
     (CLASS.format("self.f = bytes(2**24)", "return 0"), "must remember at most 16,777,216 bytes"),
     ("n = []\n" + CLASS.format("n.append(0)", "return len(n) / 9"), "must return the same for the same frame"),
     (FUNCTION.format("return 1") + "\n" + CLASS.format("pass", "return 1"), "not both"),
     ("reward = 3", "It defines neither"),
-    ("class Task:\n    def __call__(self, frame): return 1", "It defines neither"),
     (CLASS.format("pass", "return 1").replace("Task", "_Task"), "It defines neither"),
     (CLASS.format("pass", "return 1") + "\nTask.__name__ = '\x1b[31m'", "whose names are identifiers"),
-    ("def reward(frame)\n    return 1", "Line 1: SyntaxError: expected ':'"),
-    (FUNCTION.format("return frame.sum() / missing"), "Line 2: NameError: name 'missing' is not defined"),
 ]
 
 
@@ -269,17 +254,13 @@ third = Second
 
 FIELDS = [
     ({}, ValueError, "`path` must be the file of a program, or `source` the program. Received neither"),
-    ({"path": "a.py", "source": "x"}, ValueError, "Received both"),
     ({"path": "nowhere.py"}, ValueError, "nowhere.py cannot be read"),
-    ({"path": "/dev/zero"}, ValueError, "/dev/zero must be a regular file. Received a device"),
     ({"path": "pipe.py"}, ValueError, "pipe.py must be a regular file. Received a pipe"),
     ({"path": "long.py"}, ValueError, "long.py must have at most 1,048,576 bytes. Received 1,048,577"),
     ({"source": 3}, TypeError, "`source` must be a text. Received 3"),
     ({"source": BRIGHTNESS, "inputs": "frame"}, ValueError, "`inputs` must be one of 'frames', 'states'"),
-    ({"source": BRIGHTNESS, "size": (60, 0)}, ValueError, "`size` must be None, or"),
     ({"source": BRIGHTNESS, "size": (10**9, 1)}, ValueError, "`size` must have at most 33,554,432 pixels"),
     ({"source": BRIGHTNESS, "isolate": 0}, ValueError, "`isolate` must be True or False"),
-    ({"source": BRIGHTNESS, "sha256": "0"}, ValueError, "`source` must be the program whose SHA-256 is 0"),
 ]
 
 
@@ -292,9 +273,16 @@ def test_fields_that_cannot_be_used(in_folder, subtests):
 
 
 def test_a_file_that_has_changed_is_refused(tmp_path):
+    """What was read is what runs: in workers, from a mapping and from Gymnasium's specs."""
     file = tmp_path / "brightness.py"
     file.write_text(BRIGHTNESS)
     program = Program(path=str(file))
+    env = gym.make(CARTPOLE, reward=program)
+    spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
+    with closing(env), closing(gym.make(spec)) as again:
+        for one in (env, again):
+            one.reset(seed=0)
+        assert env.step(0)[1] == again.step(0)[1] > 0.5
     values = json.loads(json.dumps(to_mapping(program)))
     assert from_mapping(values) == program
     assert values["kind"] == "program"
@@ -302,17 +290,7 @@ def test_a_file_that_has_changed_is_refused(tmp_path):
     with pytest.raises(ValueError, match=f"`path` must be the program whose SHA-256 is {program.sha256}.*has changed"):
         from_mapping(values)
     assert Program(path=str(file)).sha256 != program.sha256
-    # What was read is what runs, also in workers.
     np.testing.assert_allclose(pickle.loads(pickle.dumps(program)).build()(np.full((1, 2, 2, 3), 255, np.uint8)), 1)
-
-
-def test_a_program_goes_through_gymnasium_s_specs():
-    env = gym.make(CARTPOLE, reward=Program(source=BRIGHTNESS))
-    spec = gym.envs.registration.EnvSpec.from_json(env.spec.to_json())
-    with closing(env), closing(gym.make(spec)) as again:
-        for one in (env, again):
-            one.reset(seed=0)
-        assert env.step(0)[1] == again.step(0)[1] > 0.5
 
 
 def test_a_program_has_no_head_and_is_not_interpolated():
@@ -321,12 +299,6 @@ def test_a_program_has_no_head_and_is_not_interpolated():
         gym.make_vec(CARTPOLE, return_features=True, **make)
     with pytest.raises(ValueError, match="`score_every` is not for this reward: it says that it cannot"):
         gym.make_vec(CARTPOLE, score_every=4, **make)
-    with closing(sb3.make_vec_env(CARTPOLE, **make)) as envs:
-        buffer = {"replay_buffer_class": sb3.DeferredReplayBuffer, "buffer_size": 100}
-        agent = DQN("MlpPolicy", envs, learning_starts=40, **buffer)
-        agent.learn(16)
-        with pytest.raises(RuntimeError, match="`relabel` needs the features that rewards are made of"):
-            agent.replay_buffer.relabel(lambda features: features)
 
 
 FAILING = """
@@ -340,11 +312,10 @@ class Task:
 """
 
 
-@pytest.mark.parametrize("options", [{"max_pending_bytes": 900, "num_workers": 2}, {"scoring": "step"}], ids=str)
-def test_the_error_of_a_program_names_the_step_and_leaves_no_process(options):
+def test_the_error_of_a_program_names_the_step_and_leaves_no_process():
     before = children()
     with pytest.raises(ProgramError, match=r'Line 7: ArithmeticError: seven." The frame is of environment \d, step 6.'):
-        play(reward=Program(source=FAILING), **options)
+        play(reward=Program(source=FAILING), max_pending_bytes=900, num_workers=2)
     until = time.monotonic() + 10
     while children() != before:
         assert time.monotonic() < until

@@ -23,21 +23,6 @@ def make(request):
     return KINDS[request.param]
 
 
-@pytest.fixture
-def cartpole():
-    env = CartPole(render_mode="rgb_array")
-    env.reset(seed=0)
-    return env
-
-
-@pytest.fixture
-def mountain_car():
-    env = gym.make("MountainCarContinuous-v0", render_mode="rgb_array")
-    env.unwrapped.screen = pygame.Surface((600, 400))  # without the window system
-    env.reset(seed=0)
-    return env
-
-
 def some_states(renderer, count):
     rng = np.random.default_rng(0)
     if renderer.state_size == 2:
@@ -58,29 +43,33 @@ def average_areas(frame, height, width):
     return np.stack([rows @ frame[..., channel] @ columns.T for channel in range(3)], axis=2)
 
 
-def test_a_cart_pole_frame_is_gymnasiums(cartpole):
-    renderer = CartPoleRenderer(400, 600)
-    rng = np.random.default_rng(1)
+def check_frame(env, renderer):
+    """The frame is Gymnasium's; the captured state is a copy in float64."""
+    state = renderer.capture(env)
+    assert (state.shape, state.dtype) == ((renderer.state_size,), np.float64)
+    assert not np.shares_memory(state, env.unwrapped.state)
+    np.testing.assert_array_equal(renderer.render([state])[0], env.render())
+
+
+def test_a_cart_pole_frame_is_gymnasiums():
+    env, renderer, rng = CartPole(render_mode="rgb_array"), CartPoleRenderer(400, 600), np.random.default_rng(1)
+    env.reset(seed=0)
     corners = [(x, angle) for x in (-2.4, 0, 2.4) for angle in (-np.pi / 2, 0, np.pi / 2, np.pi)]
     for x, angle in [*corners, *rng.uniform((-2.6, -np.pi), (2.6, np.pi), (40, 2))]:
-        cartpole.state = np.array((x, rng.normal(), angle, rng.normal()))
-        np.testing.assert_array_equal(renderer.render([renderer.capture(cartpole)])[0], cartpole.render())
+        env.state = np.array((x, rng.normal(), angle, rng.normal()))
+        check_frame(env, renderer)
 
 
-def test_a_mountain_car_frame_is_gymnasiums(mountain_car):
+def test_a_mountain_car_frame_is_gymnasiums():
     """Also after a step, which leaves the state in float32."""
+    env = gym.make("MountainCarContinuous-v0", render_mode="rgb_array")
+    env.unwrapped.screen = pygame.Surface((600, 400))  # without the window system
+    env.reset(seed=0)
     renderer = MountainCarRenderer(400, 600, textured=False)
     positions = [-1.2, 0.45, 0.6, *np.random.default_rng(1).uniform(-1.25, 0.65, 40)]
     for position, dtype in product(positions, (np.float32, np.float64)):
-        mountain_car.unwrapped.state = np.array((position, 0.01), dtype=dtype)
-        np.testing.assert_array_equal(renderer.render([renderer.capture(mountain_car)])[0], mountain_car.render())
-
-
-def test_a_captured_state_is_a_copy_in_float64(cartpole, mountain_car):
-    for env, renderer in ((cartpole, CartPoleRenderer(8, 8)), (mountain_car, KINDS["mountain car"](8, 8))):
-        state = renderer.capture(env)
-        assert (state.shape, state.dtype) == ((renderer.state_size,), np.float64)
-        assert not np.shares_memory(state, env.unwrapped.state)
+        env.unwrapped.state = np.array((position, 0.01), dtype=dtype)
+        check_frame(env, renderer)
 
 
 @pytest.mark.parametrize("kind", ["cart-pole", "mountain car"])
@@ -125,40 +114,25 @@ def test_a_used_renderer_can_be_pickled_and_closed_and_initialises_no_display(ma
     assert len(pickled) < 1000
     np.testing.assert_array_equal(pickle.loads(pickled).render(states), frames)
     renderer.close()
-    renderer.close()
     np.testing.assert_array_equal(renderer.render(states), frames)
 
 
-def test_positions_far_outside_are_not_visible(make):
+def test_positions_far_outside_are_not_visible_and_bad_states_are_refused(make):
     renderer = make(96, 144)
     for far in (5.0, 1e300):
         at, other = (np.full((1, renderer.state_size), sign * far) for sign in (1, -1))
         np.testing.assert_array_equal(renderer.render(at), renderer.render(other))
-
-
-def test_bad_states_are_refused(make):
-    renderer = make(16, 24)
-    for states, rule in (
-        (np.zeros((2, renderer.state_size + 1)), "must have the shape"),
-        (np.full((1, renderer.state_size), np.nan), "must be finite"),
-    ):
-        with pytest.raises(ValueError, match=rule):
-            renderer.render(states)
-
-
-# The textured scene.
-
-
-def red(frame):
-    """Where a frame is red as the car is."""
-    return (frame[..., 0] > 110) & (frame[..., 1] < 60) & (frame[..., 2] < 60)
+    for shape, value, rule in (((2, renderer.state_size + 1), 0, "have the shape"), (at.shape, np.nan, "be finite")):
+        with pytest.raises(ValueError, match=f"must {rule}"):
+            renderer.render(np.full(shape, value))
 
 
 def test_the_textured_car_is_at_its_position():
     renderer = MountainCarRenderer(400, 600, textured=True)
     positions = np.linspace(-1.1, 0.5, 17)
     for position, frame in zip(positions, renderer.render(positions[:, None]), strict=True):
-        rows, columns = np.nonzero(red(frame))
+        red = (frame[..., 0] > 110) & (frame[..., 1] < 60) & (frame[..., 2] < 60)
+        rows, columns = np.nonzero(red)
         x, y = (position + 1.2) / 1.8 * 600, (np.sin(3 * position) * 0.45 + 0.55) / 1.8 * 600
         distance = np.hypot(columns.mean() - x, 400 - rows.mean() - y)
         assert len(rows) > 300

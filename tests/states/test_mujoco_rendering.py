@@ -104,18 +104,20 @@ def test_a_state_contains_everything_that_affects_the_frame(rng):
     renderer.close()
 
 
-def test_a_renderer_renders_the_same_in_another_process_and_after_close():
+def test_a_renderer_renders_the_same_in_another_process_and_after_close_and_fast_differs_a_little():
     env = gym.make("Humanoid-v5")
     env.reset(seed=0)
-    renderer = MuJoCoRenderer(env.unwrapped.model, 40, 40, camera={"distance": 3.0, "lookat": [0, 0, 1]})
+    renderer, faithful = (MuJoCoRenderer(env.unwrapped.model, 96, 96, quality=name) for name in ("fast", "faithful"))
     states = renderer.capture(env)[None]
     frames = renderer.render(states)
+    assert 0 < np.abs(frames - faithful.render(states).astype(float)).mean() < 20
     renderer.close()
     np.testing.assert_array_equal(renderer.render(states), frames)
     renderer.close()
     again = pickle.loads(pickle.dumps(renderer))
     np.testing.assert_array_equal(again.render(states), frames)
-    again.close()
+    for one in (again, faithful):
+        one.close()
 
 
 def test_any_size_and_the_callers_model_is_not_changed():
@@ -123,43 +125,25 @@ def test_any_size_and_the_callers_model_is_not_changed():
     settings = model.vis.quality.offsamples, model.vis.global_.offwidth
     for height, width in ((1, 1), (17, 33), (1024, 8)):
         renderer = MuJoCoRenderer(model, height, width)
-        states = np.zeros((2, renderer.state_size))
-        frames = renderer.render(states)
+        frames = renderer.render(np.zeros((2, 15)))
         assert (frames.shape, frames.dtype) == ((2, height, width, 3), np.uint8)
         assert frames.flags.c_contiguous
-        assert renderer.render(states[:0]).shape == (0, height, width, 3)
+        assert renderer.render(np.zeros((0, 15))).shape == (0, height, width, 3)
         renderer.close()
     assert (model.vis.quality.offsamples, model.vis.global_.offwidth) == settings
-
-
-def test_fast_differs_from_faithful_a_little():
-    env = gym.make("Humanoid-v5")
-    env.reset(seed=0)
-    frames = []
-    for quality in ("fast", "faithful"):
-        renderer = MuJoCoRenderer(env.unwrapped.model, 96, 96, quality=quality)
-        frames.append(renderer.render(renderer.capture(env)[None]).astype(float))
-        renderer.close()
-    assert 0 < np.abs(frames[0] - frames[1]).mean() < 20
-
-
-def test_bad_states():
-    renderer = MuJoCoRenderer(mujoco.MjModel.from_xml_string(ALL_THINGS), 8, 8)
-    for states, error in (
-        (np.zeros((2, 5)), r"`states` must have the shape \(B, 15\)\. Received \(2, 5\)"),
-        (np.zeros(15), r"`states` must have the shape \(B, 15\)\. Received \(15,\)"),
-        (np.full((1, 15), np.nan), "`states` must be finite"),
-        (np.full((1, 15), np.inf), "`states` must be finite"),
+    for shape, value, error in (
+        ((2, 5), 0, r"have the shape \(B, 15\)\. Received \(2, 5\)"),
+        (15, 0, r"have the shape \(B, 15\)\. Received \(15,\)"),
+        ((1, 15), np.nan, "be finite"),
     ):
-        with pytest.raises(ValueError, match=error):
-            renderer.render(states)
+        with pytest.raises(ValueError, match=f"`states` must {error}"):
+            renderer.render(np.full(shape, value))
 
 
 def test_bad_cameras():
     model = mujoco.MjModel.from_xml_string(ALL_THINGS)
     for camera, error in (
         ("front", r"no camera 'front'\. Valid: 0 \('watcher'\), 1"),
-        (-1, r"no camera -1\. Valid: 0 \('watcher'\), 1"),
         ({"zoom": 2}, "no field 'zoom'. Valid fields: type, fixedcamid, trackbodyid, lookat, distance"),
         ({"trackbodyid": "torso"}, r"no body 'torso'\. Valid: 0 \('world'\), 1 \('mover'\), 2 \('ball'\)"),
         ({"type": "flying"}, "type must be one of free, tracking, fixed. Received 'flying'"),
@@ -167,7 +151,6 @@ def test_bad_cameras():
         ({"distance": 1e-300}, "distance must be from .* metres.* Received 1e-300: the picture would be"),
         ({"distance": "3"}, "distance must be a finite number. Received '3'"),
         ({"distance": 10**400}, "distance must be a finite number. Received an integer of 1329 bits"),
-        ({"azimuth": float("nan")}, "azimuth must be a finite number. Received nan"),
         ({"lookat": [0, 0, 1e20]}, r"lookat must be within .* Received \[0.0, 0.0, 1e\+20\]: the picture"),
         ({"lookat": [0, 0]}, r"lookat must be three numbers. Received \[0, 0\]"),
         ({"orthographic": 1}, "`camera.orthographic` must be True or False. Received 1"),

@@ -33,16 +33,13 @@ def digest(pixels: bytes) -> str:
     return hashlib.sha256(pixels).hexdigest()[:16]
 
 
-def test_textures_are_those_that_were_painted():
+def test_textures_and_the_mountain_are_those_that_were_painted():
     model, found = textured_model(), {}
     for name in TEXTURES:
         index = model.tex(name).id
         size = model.tex_height[index] * model.tex_width[index] * model.tex_nchannel[index]
         found[name] = digest(model.tex_data[model.tex_adr[index] :][:size].tobytes())
     assert found == TEXTURES
-
-
-def test_the_mountain_is_the_one_that_was_painted():
     pictures = {name: pygame.image.load(PICTURES / f"{name}.png") for name in MOUNTAIN}
     assert {name: digest(pygame.image.tobytes(one, "RGBA")) for name, one in pictures.items()} == MOUNTAIN
 
@@ -66,8 +63,9 @@ def test_painting_again_gives_the_files():
     assert painted.keys() == files
 
 
-def test_the_wheel_has_the_pictures():
+def test_the_wheel_has_the_pictures_and_all_other_files_that_are_not_python():
     text = (PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8")
     patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["vlmrm_gym"]
     installed = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
-    assert {*PACKAGE.rglob("*.png"), *PACKAGE.rglob("*.xml")} <= installed
+    files = {path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert files <= installed

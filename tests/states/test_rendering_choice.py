@@ -13,30 +13,27 @@ def made(env_id, **kwargs):
     return gym.make(env_id, render_mode="rgb_array", **kwargs)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v0", "MountainCarContinuous-v0", "Hopper-v5"])
 @pytest.mark.filterwarnings("ignore:.*out of date")
-def test_drawn_from_states(env_id):
-    env = made(env_id)
-    assert is_drawn_from_states(env)
-    env.reset(seed=0)
-    renderer = make_renderer(env).at_size(lambda height, width: (height // 4, width // 4))
-    shape = env.render().shape
-    assert renderer.render(renderer.capture(env)[None]).shape == (1, shape[0] // 4, shape[1] // 4, 3)
-    assert renderer.state_size < 20
+def test_which_environments_are_drawn_from_states_and_the_frames_of_others_are_stored():
+    for env_id in ("CartPole-v0", "MountainCarContinuous-v0", "Hopper-v5"):
+        env = made(env_id)
+        assert is_drawn_from_states(env)
+        env.reset(seed=0)
+        renderer = make_renderer(env).at_size(lambda height, width: (height // 4, width // 4))
+        shape = env.render().shape
+        assert renderer.render(renderer.capture(env)[None]).shape == (1, shape[0] // 4, shape[1] // 4, 3)
+        assert renderer.state_size < 20
+    for env_id in ("FrozenLake-v1", "MountainCar-v0"):
+        env = made(env_id)
+        env.reset(seed=0)
+        assert not is_drawn_from_states(env)
+        renderer = make_renderer(env)
+        states = renderer.capture(env)[None]
+        assert states.dtype == np.uint8
+        np.testing.assert_array_equal(renderer.render(states)[0], env.render())
 
 
-@pytest.mark.parametrize("env_id", ["FrozenLake-v1", "MountainCar-v0"])
-def test_frames_of_others_are_stored(env_id):
-    env = made(env_id)
-    env.reset(seed=0)
-    assert not is_drawn_from_states(env)
-    renderer = make_renderer(env)
-    states = renderer.capture(env)[None]
-    assert states.dtype == np.uint8
-    np.testing.assert_array_equal(renderer.render(states)[0], env.render())
-
-
-def test_what_a_wrapper_or_a_subclass_changes_is_not_drawn_over():
+def test_what_a_wrapper_or_a_subclass_changes_is_not_drawn_over_and_one_view_takes_no_camera():
     class LongPole(CartPole):
         def __init__(self):
             super().__init__(render_mode="rgb_array")
@@ -55,31 +52,20 @@ def test_what_a_wrapper_or_a_subclass_changes_is_not_drawn_over():
     assert not is_drawn_from_states(LongPole())
     assert not is_drawn_from_states(OtherCar(render_mode="rgb_array"))
     assert is_drawn_from_states(gym.wrappers.TimeLimit(made("CartPole-v1"), 10))
+    for env_id, camera in (("FrozenLake-v1", "front-side"), ("CartPole-v1", {"azimuth": 0})):
+        with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
+            make_renderer(made(env_id), camera=camera)
 
 
-def test_stored_frames_are_frames(rng):
-    frames = rng.integers(0, 255, (3, 4, 5, 3), dtype=np.uint8)
-    store = FrameStore()
-    np.testing.assert_array_equal(store.render(frames), frames)
-    with pytest.raises(ValueError, match=r"`states` must be uint8 \(B, H, W, 3\)\. Received uint8 \(4, 5, 3\)"):
-        store.render(frames[0])
+def test_stored_frames_are_rgb_and_resized():
+    """Smaller: each pixel the mean of its area. Larger: interpolated, as models resize pictures."""
 
     class Gray(gym.Env):
         def render(self):
             return np.zeros((5, 6), dtype=np.uint8)
 
     with pytest.raises(ValueError, match=r"must return uint8 \(H, W, 3\)\. Received uint8 \(5, 6\)"):
-        store.capture(Gray())
-
-
-def test_a_scene_with_one_view_takes_no_camera():
-    for env_id, camera in (("FrozenLake-v1", "front-side"), ("CartPole-v1", {"azimuth": 0})):
-        with pytest.raises(ValueError, match=r"`camera` is for MuJoCo environments\. .* has one view"):
-            make_renderer(made(env_id), camera=camera)
-
-
-def test_a_stored_frame_in_another_size():
-    """Smaller: each pixel the mean of its area. Larger: interpolated, as models resize pictures."""
+        FrameStore().capture(Gray())
     frame = np.array([[0, 50, 200, 250]] * 4, dtype=np.uint8)[..., None].repeat(3, axis=2)
     np.testing.assert_array_equal(resize(frame, 2, 2)[..., 0], [[25, 225], [25, 225]])
     larger = resize(frame, 8, 8)[0, :, 0]

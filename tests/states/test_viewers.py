@@ -56,11 +56,11 @@ def test_a_marker_is_for_one_frame():
     view.close()
 
 
-@pytest.mark.parametrize("group", range(4))
-def test_frames_are_those_that_the_environment_shows(group):
+@pytest.mark.parametrize("quarter", range(4))
+def test_frames_are_those_that_the_environment_shows(quarter):
     """Drawn later, and now: to the pixel, before and after a change, and not those of the state alone."""
     # All are kept: a viewer's end would free objects of others.
-    envs = {change: ChangingEnv(size=48) for change in list(CHANGES)[group::4]}
+    envs = {change: ChangingEnv(size=48) for change in list(CHANGES)[quarter::4]}
     for change, env in envs.items():
         env.reset(seed=0)
         view = StateView(env, quality="faithful")
@@ -112,9 +112,6 @@ def test_a_configuration_of_the_camera_counts_until_the_viewer_is_made(env):
     for ours, shown in frames[1:]:
         np.testing.assert_array_equal(ours, shown)
     view.close()
-
-
-# From chosen cameras.
 
 
 def rendered_from_cameras(env):
@@ -194,39 +191,32 @@ class OtherPixels(MujocoRenderer):
         return np.full((48, 48, 3), 180, dtype=np.uint8)
 
 
-@pytest.mark.parametrize(("own", "when"), [(OwnCamera, "after"), (OtherPixels, "before"), (OtherPixels, "after")])
-def test_a_chosen_camera_that_the_environment_does_not_use_is_refused(env, own, when):
-    if when == "before":
+def test_a_chosen_camera_that_the_environment_does_not_use_is_refused(env):
+    """Replaced after the view is made, or before. The environment's own frames are stored."""
+    for own in (OwnCamera, OtherPixels):
+        view = StateView(env, camera=NEAR)
         replace_the_renderer(env, 0, own)
-    view = StateView(env, camera=NEAR)
-    if when == "after":
-        replace_the_renderer(env, 0, own)
-    with pytest.raises(RuntimeError, match=r"`camera`: .* does not render from a chosen camera"):
-        view.capture()
-    view.close()
-
-
-def test_an_environment_that_chooses_its_camera_when_it_renders(env):
-    """Its own frames are stored; from a chosen camera its states are drawn."""
-    replace_the_renderer(env, 0, OwnCamera)
-    views = [StateView(env, camera, "faithful") for camera in (None, NEAR)]
-    for _ in range(2):
-        env.step(PUSH)
-        own, near = (view.capture()[1] for view in views)
-        np.testing.assert_array_equal(own.frame, env.render())
-        assert near is None
-    for view in views:
+        for refusing in (view, *([StateView(env, camera=NEAR)] if own is OtherPixels else [])):
+            with pytest.raises(RuntimeError, match=r"`camera`: .* does not render from a chosen camera"):
+                refusing.capture()
+            refusing.close()
+        view = StateView(env, quality="faithful")
+        np.testing.assert_array_equal(view.capture()[1].frame, env.render())
         view.close()
 
 
-# What else is drawn.
+def test_an_environment_that_chooses_its_camera_when_it_renders_is_drawn_from_a_chosen_one(env):
+    replace_the_renderer(env, 0, OwnCamera)
+    view = StateView(env, NEAR, "faithful")
+    for _ in range(2):
+        env.step(PUSH)
+        assert view.capture()[1] is None
+    view.close()
 
 
-@pytest.mark.parametrize(("field", "index", "value"), [("opt.gravity", 2, 9.81), ("actuator_cranklength", 1, 2.5)])
-def test_slack_tendons_and_slider_cranks_are_drawn_as_they_are_then(field, index, value):
-    sites = (
-        '<site name="far" pos="1 0 .4"/></body><body pos="0 0 0"><geom size=".01"/><site name="fixed" pos="-.6 0 1.2"/>'
-    )
+def test_slack_tendons_and_slider_cranks_are_drawn_as_they_are_then():
+    sites = '<site name="far" pos="1 0 .4"/></body>'
+    sites += '<body pos="0 0 0"><geom size=".01"/><site name="fixed" pos="-.6 0 1.2"/>'
     sections = (
         '<tendon><spatial range="0 2" limited="true" width=".03"><site site="far"/><site site="fixed"/></spatial>'
         '</tendon><actuator><general cranksite="far" slidersite="fixed" cranklength="2"/></actuator>'
@@ -234,11 +224,12 @@ def test_slack_tendons_and_slider_cranks_are_drawn_as_they_are_then(field, index
     env = ChangingEnv(extra=sites, sections=sections)
     env.reset(seed=0)
     view = StateView(env, quality="faithful")
-    before = env.render()
-    np.testing.assert_array_equal(view.render(), before)
-    (env.model.opt.gravity if field == "opt.gravity" else env.model.actuator_cranklength)[index] = value
-    assert not np.array_equal(env.render(), before)
     np.testing.assert_array_equal(view.render(), env.render())
+    for array, index, value in ((env.model.opt.gravity, 2, 9.81), (env.model.actuator_cranklength, 1, 2.5)):
+        before = env.render()
+        array[index] = value
+        assert not np.array_equal(env.render(), before)
+        np.testing.assert_array_equal(view.render(), env.render())
     view.close()
 
 
@@ -257,39 +248,6 @@ def test_a_vector_with_one_viewer_refuses_to_score_what_it_shows():
 
 def brightness(frames):
     return frames.mean((1, 2, 3))
-
-
-class ChangingViewer(gym.Wrapper):
-    """Changes the viewer after every step."""
-
-    def __init__(self, change):
-        super().__init__(ChangingEnv(size=48))
-        self.change, self.steps = change, 0
-
-    def step(self, action):
-        result = super().step(action)
-        self.steps += 1
-        self.change(self.env.unwrapped, self.steps)
-        return result
-
-
-@pytest.mark.parametrize("change", [move_camera, add_marker])
-def test_rewards_of_episodes_are_those_of_single_steps(change):
-    makers = [lambda: gym.wrappers.TimeLimit(ChangingViewer(change), 3)] * 2
-    one = vlmrm_gym.VLMReward(makers[0](), reward=brightness)
-    many = vlmrm_gym.VLMRewardVectorEnv(makers, reward=brightness)
-    one.reset(seed=0)
-    many.reset(seed=[0, 0])
-    rewards = [one.step(PUSH)[1] for _ in range(3)]
-    for _ in range(3):
-        *_, infos = many.step(np.tile(PUSH, (2, 1)))
-    for scored in infos["vlm_rewards"]:
-        np.testing.assert_allclose(scored, rewards, atol=1e-5)
-    assert np.ptp(rewards) > 1e-3
-    one.close(), many.close()
-
-
-# Stored frames: the viewer's OpenGL context.
 
 
 @pytest.fixture
@@ -312,9 +270,8 @@ def test_other_viewers_that_are_made_and_closed_in_between_change_no_stored_fram
             np.testing.assert_array_equal(others[-1].render(), before)
             if interrupt and step == 1:
                 others[-1].close()
-                others.append(
-                    ChangingEnv(size=48)
-                )  # the closed one is kept: its destructor would free objects of others
+                # The closed one is kept: its destructor would free objects of others.
+                others.append(ChangingEnv(size=48))
                 others[-1].reset(seed=0)
     assert min(rewards) > 20
     assert containing.render().mean() > 20
@@ -322,18 +279,14 @@ def test_other_viewers_that_are_made_and_closed_in_between_change_no_stored_fram
     others[-1].close()
 
 
-def test_a_viewer_that_can_no_longer_draw_is_an_error(containing):
+def test_a_black_scene_is_scored_and_a_viewer_that_can_no_longer_draw_is_an_error(containing):
     """Not a reward for a black frame."""
-    containing.step(PUSH)
-    containing.unwrapped.inner.close()
-    with pytest.raises(RuntimeError, match="is black because its MuJoCo viewer can no longer draw"):
-        containing.step(PUSH)
-
-
-def test_a_black_scene_is_scored(containing):
     assert containing.step(PUSH)[1] > 20
     viewer = containing.unwrapped.inner.mujoco_renderer.viewer
     viewer.scn.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = False
     viewer.vopt.geomgroup[:] = 0
     viewer.vopt.sitegroup[:] = 0
     assert containing.step(PUSH)[1] == 0
+    containing.unwrapped.inner.close()
+    with pytest.raises(RuntimeError, match="is black because its MuJoCo viewer can no longer draw"):
+        containing.step(PUSH)
