@@ -1,16 +1,13 @@
 """Videos of evaluated policies."""
 
 from contextlib import closing
-from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from tqdm import tqdm
 
 from vlmrm_gym.media import videos
 from vlmrm_gym.rewards import CLIPReward
-from vlmrm_gym.training import evaluation
 from vlmrm_gym.training.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.training.defaults import with_defaults
 from vlmrm_gym.training.evaluation import FRAMES_AT_ONCE, record_video
@@ -73,11 +70,3 @@ def test_a_video_has_the_frames_and_rewards_of_an_episode_scored_step_by_step(sa
     expected_frames, expected, _ = step_by_step()
     np.testing.assert_array_equal(frames, expected_frames)
     np.testing.assert_allclose(rewards, expected, atol=1e-5)
-
-
-def test_a_video_shows_its_progress_on_request(saved, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(evaluation, "tqdm", partial(tqdm, mininterval=0))  # by default it skips updates within 0.1 s
-    record_video(config("clip"), Policy(), tmp_path / "a.mp4", seed=7, progress=True)
-    assert f"{FRAMES_AT_ONCE}/{LENGTH}" in capsys.readouterr().err
-    record_video(config("clip"), Policy(), tmp_path / "a.mp4", seed=7)
-    assert not capsys.readouterr().err

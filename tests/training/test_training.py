@@ -7,6 +7,7 @@ import shutil
 import signal
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -62,14 +63,7 @@ def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
 
 
 def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step=180):
-    """Train with and without interruption, and compare.
-
-    Args:
-        configured: Makes the configuration for a run name.
-        monkeypatch: The pytest fixture.
-        ends: Interrupts a training.
-        step: Step of the interruption.
-    """
+    """Train with and without interruption at a step, and compare; `configured` takes the run's name."""
     unbroken, config = train(configured("unbroken")), configured("broken")
     with monkeypatch.context() as patch:
         ends(patch, step)
@@ -87,7 +81,7 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
     [name if name in ("SAC", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
 )
 def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path, monkeypatch):
-    """Checkpoints are due in the middle of episodes, with rewards pending."""
+    """Checkpoints are due in the middle of episodes, with rewards pending. Policies are rebuilt as they were."""
     reached = assert_resuming_changes_nothing(
         lambda name: small(algorithm, tmp_path, f"{algorithm}-{name}"), monkeypatch
     )
@@ -99,51 +93,61 @@ def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path,
     np.testing.assert_array_equal(*actions)
 
 
-def test_resuming_with_interpolated_rewards(tmp_path, monkeypatch):
-    """The same states are scored, and the share is logged; PPO scores parts of episodes."""
-    assert assert_resuming_changes_nothing(
-        lambda name: small("PPO", tmp_path, f"PPO-{name}", score_every=3), monkeypatch
-    )
-    rows = RunFolder.open(tmp_path / "PPO-broken").metrics()
-    assert rows
-    assert all(0.3 < row["scored"] <= 1 for row in rows)
+RESUMED = {
+    # Algorithm, environment, settings of reward and algorithm, the step of the crash, and the checkpoint before it.
+    "interpolated rewards": ("PPO", None, {"score_every": 3}, {}, 180, 150),  # PPO scores parts of episodes
+    "the environment's own reward": ("SAC", "VLMRM/Humanoid-stand-v0", {"name": "ground_truth"}, {}, 180, 150),
+    "no checkpoint yet": ("DQN", None, {}, {}, 40, 0),
+    "noise that repeats": (
+        "TD3",
+        None,
+        {},
+        {
+            "train_freq": 7,
+            "action_noise": {"name": "ActionRepeatNoise", "sigma": 2, "hold": 9},
+            "learning_starts": 120,
+        },
+        200,
+        150,
+    ),
+    "state-dependent exploration": (
+        "PPO",
+        "VLMRM/MountainCarContinuous-v0",
+        {},
+        {"train_freq": 7, "use_sde": True, "batch_size": 7},
+        200,
+        150,
+    ),
+}
 
 
-def test_resuming_after_a_signal_at_any_point(tmp_path, monkeypatch):
-    number = signal.SIGTERM
-    usual = signal.getsignal(number)
+@pytest.mark.parametrize("case", RESUMED)
+def test_resuming_changes_nothing_whatever_was_under_way(case, tmp_path, monkeypatch):
+    """Also of humanoids stepped by `mujoco.batch`, and of exploration with state in rollouts that cut episodes."""
+    algorithm, env_name, reward, rl, step, expected = RESUMED[case]
+
+    def configured(name):
+        config = small(algorithm, tmp_path, f"{algorithm}-{name}", **reward)
+        config = replace(config, rl=RLConfig.of(config.rl.values | rl))
+        return config if env_name is None else with_defaults(replace(config, env_name=env_name))
+
+    assert assert_resuming_changes_nothing(configured, monkeypatch, step=step) == expected
+    if "score_every" in reward:
+        rows = RunFolder.open(tmp_path / "PPO-broken").metrics()
+        assert rows
+        assert all(0.3 < row["scored"] <= 1 for row in rows)
+
+
+def test_resuming_after_a_signal(tmp_path, monkeypatch):
+    usual = signal.getsignal(signal.SIGTERM)
     reached = assert_resuming_changes_nothing(
         lambda name: small("SAC", tmp_path, f"SAC-{name}"),
         monkeypatch,
-        lambda patch, step: stop_at(patch, step, number),
+        lambda patch, step: stop_at(patch, step, signal.SIGTERM),
         step=102,
     )
     assert reached == 150
-    assert signal.getsignal(number) == usual
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "exploration"),
-    [
-        pytest.param(
-            "SAC",
-            {"action_noise": {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}, "use_sde": True},
-            marks=pytest.mark.slow,
-        ),
-        ("TD3", {"action_noise": {"name": "ActionRepeatNoise", "sigma": 2, "hold": 9}, "learning_starts": 120}),
-        ("PPO", {"use_sde": True, "batch_size": 7}),
-    ],
-)
-def test_resuming_restores_correlated_exploration(algorithm, exploration, tmp_path, monkeypatch):
-    """State-dependent exploration, and action noise with state; rollouts do not end with episodes, which are cut."""
-
-    def configured(name):
-        config = small(algorithm, tmp_path, f"{algorithm}-{name}")
-        if algorithm == "PPO":
-            config = with_defaults(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
-        return replace(config, rl=RLConfig.of(config.rl.values | {"train_freq": 7} | exploration))
-
-    assert assert_resuming_changes_nothing(configured, monkeypatch, step=200)
+    assert signal.getsignal(signal.SIGTERM) == usual
 
 
 @pytest.mark.slow
@@ -163,21 +167,6 @@ def test_videos_and_workers_do_not_change_the_training(tmp_path, monkeypatch):
 
     assert_resuming_changes_nothing(configured, monkeypatch)
     assert len(list(tmp_path.glob("SAC-broken/videos/*.mp4"))) == 3
-
-
-def test_resuming_with_the_environments_own_reward(tmp_path, monkeypatch):
-    """Humanoids are stepped by `mujoco.batch`."""
-    own = {"env_name": "VLMRM/Humanoid-stand-v0"}
-    assert_resuming_changes_nothing(
-        lambda name: replace(small("SAC", tmp_path, f"SAC-{name}", name="ground_truth"), **own), monkeypatch
-    )
-
-
-def test_resuming_without_a_checkpoint_starts_from_the_beginning(tmp_path, monkeypatch):
-    reached = assert_resuming_changes_nothing(
-        lambda name: small("DQN", tmp_path, f"DQN-{name}"), monkeypatch, crash_at, step=40
-    )
-    assert reached == 0
 
 
 def test_resuming_with_overlap_loses_no_reward(tmp_path, monkeypatch):
@@ -213,8 +202,8 @@ def test_only_training_episodes_start_near_the_goal(reward, tmp_path, monkeypatc
     assert made[1] > 1.3
 
 
-def test_run_folder_contents(tmp_path):
-    """Metrics match the rewards in the buffer; the best policy is that of the best episodes."""
+def test_run_folder_contents(cart_pole_run, tmp_path):
+    """Metrics match the rewards in the buffer; the best policy is that of the best episodes, or the last of a few."""
     config = small("SAC", tmp_path, "SAC-run")
     config = replace(config, logging=replace(config.logging, video_freq=120))
     folder = train(config)
@@ -235,6 +224,8 @@ def test_run_folder_contents(tmp_path):
     whole = [step for step, path in folder.checkpoints.items() if (path / "replay_buffer.npz").exists()]
     assert list(folder.checkpoints) == [50, 100, 150, 200, 240]
     assert whole == [200, 240]
+    barely = RunFolder(cart_pole_run)
+    assert barely.policy("best") == barely.policy("last") == barely.policy("40")
 
 
 def test_events_after_the_checkpoint_are_purged(tmp_path, monkeypatch):
@@ -258,13 +249,6 @@ def test_event_files_are_read_in_the_order_in_which_they_began(tmp_path, monkeyp
             writer.add_scalar("step", step, step)
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [one.step for one in events.Scalars("step")] == [0, 1, 2, 3]
-
-
-def test_best_policy_falls_back_to_the_last_without_enough_episodes(tmp_path):
-    config = small("SAC", tmp_path, "SAC-run")
-    folder = train(replace(config, rl=replace(config.rl, n_steps=120)))
-    assert not (folder.path / "best.zip").exists()
-    assert folder.policy("best") == folder.policy("last") == folder.policy("120")
 
 
 def fails_to_write(monkeypatch, steps):
@@ -361,9 +345,9 @@ def test_truncated_lines_are_ignored(tmp_path):
     assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *rows]
 
 
-def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
-    config = small("DQN", tmp_path, "DQN-run")
-    folder = train(config)
+def test_results_without_a_complete_checkpoint_are_not_overwritten(finished, tmp_path):
+    config = replace(finished[0], base_path=str(tmp_path))
+    folder = RunFolder(Path(shutil.copytree(finished[1].path, config.run_folder)))
     rows = folder.metrics()
     for steps in ((200, 240), (50, 100, 150)):  # the complete ones, then the remains of older ones
         for step in steps:
@@ -374,8 +358,8 @@ def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
     assert (folder.path / "best.zip").exists()
 
 
-def test_only_one_process_trains_a_run(finished):
-    _, folder = finished
+def test_only_one_process_trains_a_run(tmp_path):
+    (folder := RunFolder(tmp_path / "run")).create()
     with folder.locked(), pytest.raises(RunError, match="is being trained by another process"), folder.locked():
         pass
     with folder.locked():
@@ -415,18 +399,15 @@ def test_another_configuration_is_refused(finished):
         resume(replace(config, rl=replace(config.rl, n_steps=239)), folder)
 
 
-def test_unavailable_devices_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def test_what_cannot_be_built_is_named(tmp_path, monkeypatch):
+    """Also where an error has no text, as when there is not enough memory for the replay buffer."""
     config = small("DQN", tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"`rl.device` must be .* no CUDA. Received 'cuda:0'"):
         train(replace(config, rl=replace(config.rl, device="cuda:0")))
-
-
-def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
-    """As when there is not enough memory for the replay buffer."""
-    monkeypatch.setattr("vlmrm_gym.training.run.algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(run, "algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(ConfigError, match=r"`rl.algorithm`: MemoryError$"):
-        train(small("DQN", tmp_path))
+        train(config)
 
 
 def test_evaluation_matches_the_registered_task(finished):
