@@ -204,6 +204,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path, monkeypatch):
         ("n_steps: 100000", "n_steps: 300", "line 19: `rl.n_steps` must be at least one episode of every environ"),
         ("learning_starts: 100", "learning_starts: 100000", "line 22: `rl.learning_starts` must be below `rl.n_st"),
         ("    - a humanoid robot dancing", "    - ''", "line 11: `reward.target_prompts` must not be empty. Rec"),
+        ("gamma: 0.99", "gamma: .nan", "line 27: `rl.gamma` must be a finite number. Received nan."),
         ("alpha: 0.5", "alpha: 2", "line 10: `reward.alpha` must be a number from 0 to 1. Received 2"),
         ("seed: 7", "seed: 7\nrun_name: a/b", "line 4: `run_name` must be a plain name: not empty, without / and"),
         ("seed: 7", "run_name: ..", "line 3: `run_name` must be a plain name"),

@@ -1,5 +1,6 @@
 """Trainings: the run folder, exact resumption, and failures of disks, signals and checkpoints."""
 
+import functools
 import json
 import os
 import resource
@@ -67,7 +68,7 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
     unbroken, config = train(configured("unbroken")), configured("broken")
     with monkeypatch.context() as patch:
         ends(patch, step)
-        with pytest.raises((Crash, Interrupted)):
+        with pytest.raises((Crash, Interrupted, KeyboardInterrupt)):
             train(config)
     broken = RunFolder.open(config.run_folder)
     reached = max(broken.checkpoints, default=0)
@@ -108,7 +109,7 @@ RESUMED = {
             "learning_starts": 120,
         },
         200,
-        150,
+        196,
     ),
     "state-dependent exploration": (
         "PPO",
@@ -116,7 +117,7 @@ RESUMED = {
         {},
         {"train_freq": 7, "use_sde": True, "batch_size": 7},
         200,
-        150,
+        196,
     ),
 }
 
@@ -138,15 +139,19 @@ def test_resuming_changes_nothing_whatever_was_under_way(case, tmp_path, monkeyp
         assert all(0.3 < row["scored"] <= 1 for row in rows)
 
 
-def test_resuming_after_a_signal(tmp_path, monkeypatch):
+@pytest.mark.parametrize("repeated", [False, True])
+def test_resuming_after_a_signal(repeated, tmp_path, monkeypatch):
+    """A second one arrives while the checkpoint of the first is written: the one before it is kept."""
     usual = signal.getsignal(signal.SIGTERM)
-    reached = assert_resuming_changes_nothing(
-        lambda name: small("SAC", tmp_path, f"SAC-{name}"),
-        monkeypatch,
-        lambda patch, step: stop_at(patch, step, signal.SIGTERM),
-        step=102,
-    )
-    assert reached == 150
+
+    def stop(patch, step):
+        stop_at(patch, step, signal.SIGTERM)
+        if repeated:
+            make_checkpoints_fail(patch, {150}, lambda path: os.kill(os.getpid(), signal.SIGTERM))
+
+    configured = functools.partial(small, "SAC", tmp_path)
+    reached = assert_resuming_changes_nothing(lambda name: configured(f"SAC-{name}"), monkeypatch, stop, step=102)
+    assert reached == (100 if repeated else 150)
     assert signal.getsignal(signal.SIGTERM) == usual
 
 
@@ -251,22 +256,25 @@ def test_event_files_are_read_in_the_order_in_which_they_began(tmp_path, monkeyp
     assert [one.step for one in events.Scalars("step")] == [0, 1, 2, 3]
 
 
-def fails_to_write(monkeypatch, steps):
-    """Make checkpoints at these steps fail with a full disk in the middle of a file."""
+def make_checkpoints_fail(monkeypatch, steps, fail):
+    """Make checkpoints at these steps fail in the middle of a file."""
     own = RunFolder.save_checkpoint
 
     def save_checkpoint(self, step, writers):
-        if step in steps:
-            writers = {**writers, "state.json": lambda path: path.symlink_to("/dev/full") or path.write_bytes(b"much")}
-        own(self, step, writers)
+        own(self, step, {**writers, "state.json": fail} if step in steps else writers)
 
     monkeypatch.setattr(RunFolder, "save_checkpoint", save_checkpoint)
+
+
+def fill_disk(path):
+    path.symlink_to("/dev/full")
+    path.write_bytes(b"much")
 
 
 def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_path, monkeypatch, capsys):
     unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
     with monkeypatch.context() as patch:
-        fails_to_write(patch, {100, 150})
+        make_checkpoints_fail(patch, {100, 150}, fill_disk)
         crash_at(patch, 190)
         with pytest.raises(Crash):
             train(config)
@@ -368,7 +376,7 @@ def test_only_one_process_trains_a_run(tmp_path):
 
 def test_a_full_disk_at_the_last_checkpoint_is_an_error(tmp_path, monkeypatch):
     """After Ctrl-C, and at the end; the checkpoint before is kept."""
-    fails_to_write(monkeypatch, {150})
+    make_checkpoints_fail(monkeypatch, {150}, fill_disk)
     stop_at(monkeypatch, 110)
     config = small("SAC", tmp_path, "SAC-run")
     with pytest.raises(OSError, match="No space left on device"):
