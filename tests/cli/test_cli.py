@@ -12,6 +12,7 @@ from pathlib import Path
 import imageio.v3 as iio
 import pytest
 from backends import alive, children, wait_until
+from commands import refused
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.tasks import TASKS
@@ -218,13 +219,6 @@ def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
         assert picture.shape == (height, width * (1 if task.prompt is None else 2), 3)
         assert picture.std() > 10
         assert str(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png") in output
-
-
-def refused(capsys, *arguments):
-    with pytest.raises(SystemExit) as raised:
-        main(list(map(str, arguments)))
-    assert raised.value.code == 2
-    return capsys.readouterr().err
 
 
 def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):

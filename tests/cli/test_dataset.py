@@ -12,6 +12,7 @@ import imageio.v3 as iio
 import minari
 import numpy as np
 import pytest
+from commands import refused
 from conftest import TASK_PROMPT
 from counting_env import Counting
 
@@ -163,9 +164,7 @@ def test_a_complete_dataset_is_left_alone_and_one_with_other_settings_named(pole
         (["--prompt", "a pole"], "prompt"),
         (["--episodes", "5", "--steps", "9"], "episodes"),
     ):
-        with pytest.raises(SystemExit, match="2"):
-            main([*command, *flags])
-        assert f"has a dataset with another `{name}`" in capsys.readouterr().err
+        assert f"has a dataset with another `{name}`" in refused(capsys, *command, *flags)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
 
 
@@ -297,9 +296,7 @@ def test_bad_input_ends_with_a_sentence(in_folder, capsys):
         (["VLMRM/Humanoid-kneel-v0", "--combine-views", "random"], "`combine_views` must be one of 'min', 'mean', a"),
         ([CARTPOLE, "--out", "taken", "--overwrite"], "has other contents. Choose another --out"),
     ):
-        with pytest.raises(SystemExit, match="2"):
-            main(["dataset", "--out", "out", *flags])
-        output = capsys.readouterr().err
+        output = refused(capsys, "dataset", "--out", "out", *flags)
         assert message in output
         assert len(output.splitlines()) == 1
         assert (names(in_folder), names(Path("taken"))) == (["taken"], ["file"])

@@ -14,6 +14,7 @@ import imageio.v3 as iio
 import imageio_ffmpeg
 import numpy as np
 import pytest
+from commands import refused
 from conftest import TASK_PROMPT, cartpole_frame
 from PIL import Image
 
@@ -67,13 +68,6 @@ def read_table(folder: Path) -> list[dict[str, str]]:
 
 def column(rows, name):
     return [float(row[name]) for row in rows]
-
-
-def fail(capsys, *arguments):
-    """What a command that ends with exit code 2 says."""
-    with pytest.raises(SystemExit, match="2"):
-        main(list(map(str, arguments)))
-    return capsys.readouterr().err
 
 
 def test_pictures_get_the_rewards_of_every_prompt_and_alpha(pictures, frames, capsys):
@@ -233,7 +227,7 @@ def test_bad_settings_end_with_a_sentence(pictures, in_folder, capsys):
         (["--prompt", "a", "--out", "file"], "`out` must be a folder"),
         (["--prompt", "a", "--out", "pictures", "--overwrite"], "`out` must be a folder of its own"),
     ):
-        assert message in fail(capsys, "score", "pictures", *flags)
+        assert message in refused(capsys, "score", "pictures", *flags)
         assert not Path("pictures_scores").exists()
 
 
@@ -257,10 +251,10 @@ def test_inputs_that_cannot_be_scored_end_with_a_sentence(frames, video, picture
         ("deep.png", "deep.png must have 8 bits per channel"),
         *((name, f"{name} cannot be read") for name in ("list.mp4", "list.m3u8", "script.png", "text.mp4")),
     ):
-        output = fail(capsys, "score", name, "--prompt", "a")
+        output = refused(capsys, "score", name, "--prompt", "a")
         assert message in output
         assert len(output.splitlines()) == 1
-    assert "`fps` is for pictures" in fail(capsys, "score", video, "--prompt", "a", "--fps", "5")
+    assert "`fps` is for pictures" in refused(capsys, "score", video, "--prompt", "a", "--fps", "5")
     for reward, message in (
         ({"kind": "preference", "prompt": "a", "model": "tiny"}, "`reward` has no head yet"),
         (
@@ -269,7 +263,7 @@ def test_inputs_that_cannot_be_scored_end_with_a_sentence(frames, video, picture
         ),
     ):
         Path("reward.json").write_text(json.dumps(reward))
-        assert message in fail(capsys, "score", pictures, "--reward", "reward.json")
+        assert message in refused(capsys, "score", pictures, "--reward", "reward.json")
 
 
 def test_overwrite_replaces_results_and_nothing_else(pictures, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from commands import refused
 from test_training import Crash, crash_at
 
 from vlmrm_gym import CLIP, sb3
@@ -40,13 +41,6 @@ def write(tmp_path, text):
 def train(tmp_path, *arguments, flags=FLAGS):
     main(["train", *map(str, arguments), *flags, "--base-path", str(tmp_path), "--run-name", "run"])
     return RunFolder(tmp_path / "run")
-
-
-def refused(capsys, *arguments):
-    with pytest.raises(SystemExit) as raised:
-        main(list(map(str, arguments)))
-    assert raised.value.code == 2
-    return capsys.readouterr().err
 
 
 def test_the_keys_of_a_file_are_the_fields_of_clip(capsys):

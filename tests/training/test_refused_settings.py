@@ -4,8 +4,8 @@ import re
 import time
 
 import pytest
+from commands import refused
 
-from vlmrm_gym.cli import main
 from vlmrm_gym.cli.train import read_settings
 from vlmrm_gym.training import run
 from vlmrm_gym.training.config_file import ConfigError, read_config_file
@@ -77,10 +77,7 @@ ROWS = {
 def test_a_setting_that_cannot_be_used_is_refused(rows, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run, "_learn", lambda *_: None)
     for text, problem in rows:
-        with pytest.raises(SystemExit) as raised:
-            main(["train", str(write(text, tmp_path)), "--trust-code", "--base-path", str(tmp_path / "runs")])
-        output = capsys.readouterr().err
-        assert raised.value.code == 2, output
+        output = refused(capsys, "train", write(text, tmp_path), "--trust-code", "--base-path", tmp_path / "runs")
         assert re.search(rf"\n  {problem}", output), output
         assert not (tmp_path / "runs").exists()
 

@@ -6,8 +6,8 @@ from contextlib import closing
 import gymnasium as gym
 import pytest
 import yaml
+from commands import refused
 
-from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rollouts.environments import make_unscored_env
 from vlmrm_gym.training.checks import find_named_code
@@ -28,15 +28,6 @@ def attacks(folder):
         "reward": {"name": f"{BEFORE}f2py.subprocess.Popen", "kwargs": {"args": ["touch", str(folder / "made")]}},
         "views": {"camera": ["paper", "side"], "combine_views": f"{BEFORE}f2py.subprocess.Popen"},
     }
-
-
-def refused(capsys, *arguments):
-    """What the command says when it refuses to go on."""
-    with pytest.raises(SystemExit) as raised:
-        main(list(map(str, arguments)))
-    output = capsys.readouterr().err
-    assert raised.value.code == 2, output
-    return output
 
 
 @pytest.mark.parametrize(("door", "attack"), [("train", "reward"), ("evaluate", "views"), ("resume", "reward")])

@@ -6,7 +6,8 @@ from contextlib import closing
 import imageio.v3 as iio
 import numpy as np
 import pytest
-from test_own_rewards_and_ids import refused, write
+from commands import refused
+from test_own_rewards_and_ids import write
 
 from vlmrm_gym import sb3
 from vlmrm_gym.cli import main
