@@ -163,7 +163,7 @@ def test_usage_errors_come_before_slow_imports(tmp_path):
         "`out` must be given": ["dataset", CARTPOLE],
         "The ID must be one that `vlmrm_gym.tasks.register` knows": ["tasks", "CartPole-v1"],
     }
-    arguments = json.dumps([*refused.values(), ["tasks"]])
+    arguments = json.dumps([*refused.values(), ["--help"]])
     done = subprocess.run([sys.executable, "-c", program, arguments], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for message in refused:

@@ -4,6 +4,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from vlmrm_gym._util import files
 from vlmrm_gym.training import run_folder
 from vlmrm_gym.training.run_folder import RunFolder
@@ -34,6 +36,7 @@ class InterruptAt:
         return self
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_an_interruption_at_any_line_leaves_a_complete_checkpoint(tmp_path, monkeypatch):
     """The newest one has the contents of one step, and the next one can be written."""
     monkeypatch.setattr(run_folder, "sync", lambda path: None)  # waits for the disk
