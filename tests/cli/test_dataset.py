@@ -289,7 +289,6 @@ def test_bad_input_ends_with_a_sentence(in_folder, capsys):
         (["--env", "check_subjects:silent_env", "--steps", "2"], "`env` must be made with render_mode"),
         (["--env", "test_dataset:Nested"], "`steps` must be given"),
         (["--env", "test_dataset:Listing", "--steps", "2"], "Minari cannot store the observations"),
-        (["--env", "check_subjects:OtherModel", "--steps", "2"], "changed to a model or an appearance"),
         ([CARTPOLE, "--episodes", "0"], "`episodes` must be from 1"),
         ([CARTPOLE, "--policy", "clever"], "`policy` must be random, constant or the folder of a run."),
         ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments"),
@@ -300,3 +299,5 @@ def test_bad_input_ends_with_a_sentence(in_folder, capsys):
         assert message in output
         assert len(output.splitlines()) == 1
         assert (names(in_folder), names(Path("taken"))) == (["taken"], ["file"])
+    flags = ["--env", "check_subjects:OtherModel", "--episodes", "2", "--steps", "2"]  # in its second episode
+    assert "changed to a model or an appearance" in refused(capsys, "dataset", "--out", "out", *flags)

@@ -94,31 +94,15 @@ def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path,
     np.testing.assert_array_equal(*actions)
 
 
+CAR = "VLMRM/MountainCarContinuous-v0"
+REPEATED = {"action_noise": {"name": "ActionRepeatNoise", "sigma": 2, "hold": 9}, "learning_starts": 120}
 RESUMED = {
     # Algorithm, environment, settings of reward and algorithm, the step of the crash, and the checkpoint before it.
     "interpolated rewards": ("PPO", None, {"score_every": 3}, {}, 180, 150),  # PPO scores parts of episodes
     "the environment's own reward": ("SAC", "VLMRM/Humanoid-stand-v0", {"name": "ground_truth"}, {}, 180, 150),
     "no checkpoint yet": ("DQN", None, {}, {}, 40, 0),
-    "noise that repeats": (
-        "TD3",
-        None,
-        {},
-        {
-            "train_freq": 7,
-            "action_noise": {"name": "ActionRepeatNoise", "sigma": 2, "hold": 9},
-            "learning_starts": 120,
-        },
-        200,
-        196,
-    ),
-    "state-dependent exploration": (
-        "PPO",
-        "VLMRM/MountainCarContinuous-v0",
-        {},
-        {"train_freq": 7, "use_sde": True, "batch_size": 7},
-        200,
-        196,
-    ),
+    "noise that repeats": ("TD3", None, {}, {**REPEATED, "train_freq": 7}, 200, 196),
+    "state-dependent exploration": ("PPO", CAR, {}, {"train_freq": 7, "use_sde": True, "batch_size": 7}, 200, 196),
 }
 
 
