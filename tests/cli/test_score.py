@@ -100,8 +100,9 @@ def test_a_video_is_encoded_once_for_all_prompts(video, monkeypatch):
     assert not video.with_name("pole_scores").joinpath("rewards.mp4").exists()
 
 
-def test_the_strip_of_our_videos_is_not_scored(frames, tmp_path, capsys):
-    path = tmp_path / "agent.mp4"
+@pytest.mark.parametrize("name", ["agent.mp4", "agent.gif"])
+def test_the_strip_of_our_videos_is_not_scored(name, frames, tmp_path, capsys):
+    path = tmp_path / name
     save_video(path, list(frames), [0.9, 0.1, 0.5], title="a plot that would be scored")
     main(["score", str(path), *TINY])
     assert "the strip below the frames is left out. Frames of 150 x 100 are scored" in capsys.readouterr().err
