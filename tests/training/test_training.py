@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 from trainings import FREQUENCY, Crash, assert_equal, contents, small, train
 
-from vlmrm_gym.training import callbacks, run
+from vlmrm_gym.training import callbacks, evaluation, run
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
 from vlmrm_gym.training.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.training.config_file import ConfigError, to_yaml
@@ -402,20 +402,34 @@ def test_what_cannot_be_built_is_named(tmp_path, monkeypatch):
         train(config)
 
 
-def test_evaluation_matches_the_registered_task(finished):
-    """Returns equal those of a single environment scored at every step."""
+def test_evaluations_and_videos_match_the_registered_task(finished, tmp_path, monkeypatch):
+    """Returns, and frames and rewards of videos, equal those of a single environment scored at every step."""
     config, folder = finished
     model = algorithm_class("DQN").load(folder.policy("best"))
     result = evaluate(config, model, 5, seed=70)
     env = gym.make("VLMRM/CartPole-v1", episode_length=25)
+    episodes, frames = [], []
     for i in range(5):
         observation, _ = env.reset(seed=70 + i)
-        scored, task, successes, truncated = 0.0, 0.0, 0, False
+        steps, truncated = [], False
         while not truncated:
             observation, reward, _, truncated, info = env.step(model.predict(observation, deterministic=True)[0])
-            scored, task, successes = scored + reward, task + info["task_reward"], successes + info["success"]
+            steps.append((reward, info["task_reward"], info["success"]))
+            frames.append(env.render())
+        scored, task, successes = np.sum(steps, axis=0)
         np.testing.assert_allclose(result.vlm_returns[i], scored, rtol=1e-5)
         assert result.task_returns[i] == task
         assert result.success_fractions[i] == successes / 25
         assert (result.success_fractions[i] >= config.success_threshold) == (successes == 25)
+        episodes.append(steps)
     env.close()
+    videos = []
+    monkeypatch.setattr(
+        evaluation.videos, "save_video", lambda path, frames, rewards, title: videos.append((frames, rewards))
+    )
+    monkeypatch.setattr(evaluation, "FRAMES_AT_ONCE", 10)  # they are scored many at a time
+    for column, name in enumerate(("clip", "ground_truth")):
+        own = replace(config, reward=replace(config.reward, name=name))
+        evaluation.record_video(own, model, tmp_path / "a.mp4", seed=70)
+        np.testing.assert_array_equal(videos[-1][0], frames[:25])
+        np.testing.assert_allclose(videos[-1][1], np.array(episodes[0])[:, column], atol=1e-5)
