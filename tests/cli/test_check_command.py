@@ -1,13 +1,12 @@
 """`vlmrm-gym check` from end to end, with small searches and few rollouts."""
 
 import json
-import os
 import re
-from operator import itemgetter
 
-import numpy as np
+import check_subjects
 import pytest
 from check_subjects import few_states
+from commands import refused
 from conftest import TASK_PROMPT
 
 import vlmrm_gym
@@ -75,7 +74,7 @@ def test_two_prompts_and_two_alphas_make_four_rows(four):
 
 
 def test_a_row_has_intervals_and_says_whether_the_reward_ranks(four):
-    """AUC and EPIC distance; where the interval of the AUC is not above the best control, the reward does not rank."""
+    """AUC and EPIC distance; where the interval of the AUC is not above the best control, it does not rank."""
     measures, report = four
     for row in measures["table"]:
         assert row["measures"]["states"] == "states around the goal"
@@ -89,15 +88,11 @@ def test_a_row_has_intervals_and_says_whether_the_reward_ranks(four):
     assert auc[TASK_PROMPT, 0] > 0.95
     assert auc[OTHER, 0] < 0.8
     assert list(auc.values()) == sorted(auc.values(), reverse=True)
-
-
-def test_exploits_fail_a_condition_by_more_than_a_near_miss(four):
-    measures, _ = four
     rewards = [exploit["reward"] for exploit in measures["exploits"]]
     assert 1 <= len(rewards) <= 5
     assert rewards == sorted(rewards, reverse=True)
     for exploit in measures["exploits"]:
-        assert max(exploit["failed"].values()) > 0.5
+        assert max(exploit["failed"].values()) > 0.5  # by more than a near miss
         assert exploit["failed"].keys() <= {"pole upright", "cart on its track"}
 
 
@@ -111,28 +106,20 @@ def test_a_combination_has_the_same_measures_alone(four, tmp_path):
     assert exploits == pytest.approx(others, abs=1e-5)
 
 
-@pytest.mark.slow
-def test_another_packages_environment_with_a_success_function(tmp_path):
-    flags = ["--prompt", "a robot on the floor", "--model", "tiny", "--success", "check_subjects:is_low"]
-    with few_states(steps=10, evaluations=40):
-        measures, report = check(tmp_path / "out", "Ant-v5", *flags)
-    (row,) = measures["table"]
-    assert 0 <= numbers(row)["auc"] <= 1
-    assert row["measures"]["exploit_excess"] is None or np.isfinite(row["measures"]["exploit_excess"])
-    assert all(exploit["failed"] == {} for exploit in measures["exploits"])  # a function has no conditions
-    assert "data:image" in report
-
-
+OTHER_MODEL = ["--env", "check_subjects:OtherModel", "--model", "tiny", "--prompt", TASK_PROMPT]
 PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT, "--model", "tiny"]
 
 
 def test_without_known_success_it_shows_the_states_with_the_highest_rewards(tmp_path):
-    measures, _ = check(tmp_path / "out", *PENDULUM)
+    """And a camera that sees nothing is named beside one that does."""
+    cameras = "[{lookat: [0, 0, 50], distance: 1}, {distance: 3, azimuth: 90}]"
+    measures, report = check(tmp_path / "out", *PENDULUM, "--camera", cameras)
     (row,) = measures["table"]
     assert numbers(row) == {}
     assert row["ranks"] is None
     assert measures["exploits"]
     assert all(exploit["failed"] == {} for exploit in measures["exploits"])
+    assert row["candidate"]["combine_views"] == "min"
 
 
 def test_a_success_function_that_all_rollouts_meet_is_no_error(tmp_path):
@@ -143,25 +130,20 @@ def test_a_success_function_that_all_rollouts_meet_is_no_error(tmp_path):
     assert "states are successes: without failures there is nothing to compare them with" in report
 
 
-@pytest.mark.parametrize(
-    ("flags", "reason"),
-    [
-        (["framed_cart_pole"], "it needs states that can be made and drawn"),  # its steps say success
-        (["one_step"], "it needs states that can be made and drawn"),
-        (["recoloured", "--success", "check_subjects:is_turned"], "the environment changes its scene"),
-    ],
-    ids=itemgetter(0),
-)
-def test_the_search_is_left_out_where_states_cannot_be_made(flags, reason, tmp_path):
+def test_the_search_is_left_out_where_states_cannot_be_made(tmp_path):
     """Those of a scene that changes would be drawn in another episode's. Success is known of the states of rollouts."""
-    flags = ["--env", f"check_subjects:{flags[0]}", "--model", "tiny", "--prompt", TASK_PROMPT, *flags[1:]]
-    measures, report = check(tmp_path / "out", *flags)
-    assert f"There was no search: {reason}" in report
-    assert measures["exploits"] == []
-    assert measures["subject"] == flags[1]
-    (row,) = measures["table"]
-    assert row["measures"]["auc"] is not None
-    assert row["measures"]["exploit_excess"] is None
+    for env, success, reason in (
+        ("framed_cart_pole", [], "it needs states that can be made and drawn"),  # its steps say success
+        ("recoloured", ["--success", "check_subjects:is_turned"], "the environment changes its scene"),
+    ):
+        flags = ["--env", f"check_subjects:{env}", "--model", "tiny", "--prompt", TASK_PROMPT, *success]
+        measures, report = check(tmp_path / env, *flags)
+        assert f"There was no search: {reason}" in report
+        assert measures["exploits"] == []
+        assert measures["subject"] == flags[1]
+        (row,) = measures["table"]
+        assert row["measures"]["auc"] is not None
+        assert row["measures"]["exploit_excess"] is None
 
 
 @pytest.fixture(scope="module")
@@ -215,31 +197,24 @@ def test_a_humanoid_with_two_looks_and_several_views(tmp_path):
 
 def fails(capsys, *arguments):
     """What a command that cannot be carried out prints, in one line."""
-    with pytest.raises(SystemExit) as raised:
-        main(["check", *arguments])
-    assert raised.value.code == 2
-    printed = [line for line in capsys.readouterr().err.splitlines() if line and "states/s" not in line]
+    printed = [line for line in refused(capsys, "check", *arguments).splitlines() if line and "states/s" not in line]
     assert "Traceback" not in "".join(printed)
     return printed[-1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_cannot_be_used_is_refused_before_anything_is_scored(capsys, in_folder):
+    for arguments, message in (
         ([], "Either an ID or `env` must be given. Received neither"),
         ([CARTPOLE, "--env", "check_subjects:one_step"], "Either an ID or `env` must be given. Received both"),
-        (["VLMRM/CartPole-v2"], "The ID must be a registered one.* Did you mean 'VLMRM/CartPole-v1'"),
         (["no_such_module:Env-v0"], "The ID must be a registered one.*no_such_module"),
         (["--env", "no_such_module:make"], "The environment 'no_such_module:make' cannot be used"),
         (["--env", "check_subjects:no_env"], "`env` must be a gymnasium.Env. Received 'an environment'"),
         (["--env", "check_subjects:silent_env"], '`env` must be made with render_mode="rgb_array"'),
-        (["--env", "check_subjects:one_step"], "`prompt` must be given"),
         (["VLMRM/Humanoid-v0"], "`prompt` must be given"),
         ([CARTPOLE, "--alpha", "0", "0.5", "0"], "Each `alpha` must be a different one. Received 0.0, 0.5, 0.0"),
         ([CARTPOLE, "--device", "gpu"], "`device` must be .* Received 'gpu'"),
         ([CARTPOLE, "--seed", "-1"], "`seed` must be from 0 to .* Received -1"),
         ([CARTPOLE, "--textured", "both"], "`textured` is for tasks with two looks. Received 'both'"),
-        ([CARTPOLE, "--camera", "side"], "`camera` is for MuJoCo environments. Received 'side'"),
         ([CARTPOLE, "--combine-views", "mean"], "`combine_views` is for several views. Received 'mean'"),
         ([CARTPOLE, "--success", "check_subjects:is_upright"], "`success` is for MuJoCo environments"),
         ([CARTPOLE, "--labels", "labels.csv"], "`labels` needs --rollouts"),
@@ -248,86 +223,35 @@ def fails(capsys, *arguments):
             "`labels` and `success` cannot both be passed",
         ),
         ([STANDING, "--camera", "sid"], "`camera`: this model has no camera 'sid'.*Named sets: 'paper', 'side'"),
-        ([STANDING, "--camera", "front-side", "--combine-views", "max"], "`combine_views` must be one of"),
         ([*PENDULUM, "--success", "is_upright"], '`success` must be "package.module:attribute"'),
         ([*PENDULUM, "--success", "check_subjects:of_all_states"], r"returned bool \(\) for states \(2, 2\)"),
-        ([*PENDULUM, "--success", "check_subjects:of_each_value"], r"returned bool \(2, 2\)"),
         ([*PENDULUM, "--success", "check_subjects:raises"], "raised KeyError: 'no such state'"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_before_anything_is_scored(arguments, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert re.search(message, fails(capsys, *arguments))
-    assert list(tmp_path.iterdir()) == []  # nothing that a second try would have to overwrite
+        ([*OTHER_MODEL, "--out", "out"], "changed to a model or an appearance"),
+        ([STANDING, "--camera", "{lookat: [200, 0, 50], distance: 1}"], "^All frames are alike.*another --camera"),
+    ):
+        assert re.search(message, fails(capsys, *arguments))
+        assert list(in_folder.iterdir()) == []  # nothing that a second try would have to overwrite
 
 
-def test_an_environment_that_gets_another_model_is_refused(capsys, tmp_path):
-    """Its states cannot be drawn by one renderer, at whatever size."""
-    message = fails(
-        capsys,
-        "--env",
-        "check_subjects:OtherModel",
-        "--model",
-        "tiny",
-        "--prompt",
-        TASK_PROMPT,
-        "--out",
-        str(tmp_path / "out"),
-    )
-    assert "changed to a model or an appearance" in message
-
-
-def test_a_camera_that_does_not_see_the_robot_is_said(capsys, tmp_path):
-    camera = "{lookat: [200, 0, 50], distance: 1}"
-    said = fails(capsys, STANDING, "--camera", camera, "--out", str(tmp_path / "out"))
-    assert said.startswith("All frames are alike")
-    assert "Choose another --camera" in said
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_is_not_overwritten_unasked(capsys, tmp_path):
+def test_no_folder_is_overwritten_unasked_and_what_cannot_be_written_to_is_refused(capsys, tmp_path):
     for name in ("report.html", "notes.txt"):
         (tmp_path / name).write_text("mine")
     assert "exists. Pass --overwrite" in fails(capsys, CARTPOLE, "--out", str(tmp_path))
     fails(capsys, CARTPOLE, "--rollouts", str(tmp_path), "--out", str(tmp_path), "--overwrite")
     for name in ("report.html", "notes.txt"):  # a check that fails leaves the report that was there
         assert (tmp_path / name).read_text() == "mine"
-
-
-def test_what_cannot_be_written_to_is_refused(capsys, tmp_path):
-    file = tmp_path / "file"
-    file.write_text("mine")
+    file = tmp_path / "notes.txt"
     assert "`out` must be a folder" in fails(capsys, CARTPOLE, "--out", str(file))
     assert "cannot be written to: Not a directory" in fails(capsys, CARTPOLE, "--out", str(file / "folder"))
-    assert "cannot be written to: File name too long" in fails(capsys, CARTPOLE, "--out", str(tmp_path / ("a" * 300)))
-    if os.geteuid():
-        (tmp_path / "closed").mkdir(mode=0o500)
-        assert "cannot be written to: Permission" in fails(capsys, CARTPOLE, "--out", str(tmp_path / "closed" / "out"))
 
 
-def test_a_dataset_of_another_environment_is_refused(dataset, capsys, tmp_path):
-    flags = ["--rollouts", str(dataset), "--out", str(tmp_path / "out")]
-    said = fails(capsys, CARTPOLE, *flags)
+def test_a_dataset_of_another_environment_is_refused(dataset, capsys, tmp_path, monkeypatch):
+    """Also of one that has changed since."""
+    flags, out = ["--rollouts", str(dataset)], ["--out", str(tmp_path / "out")]
+    said = fails(capsys, CARTPOLE, *flags, *out)
     assert f"must be of {CARTPOLE}. Received one of check_subjects:framed_cart_pole" in said
-    assert "is not a folder that `vlmrm-gym dataset` made" in fails(
-        capsys, CARTPOLE, "--rollouts", str(tmp_path), "--out", str(tmp_path / "out")
-    )
-
-
-def test_a_dataset_of_a_changed_environment_is_refused(dataset, capsys, tmp_path, monkeypatch):
-    import check_subjects
-
+    said = fails(capsys, CARTPOLE, "--rollouts", str(tmp_path), *out)
+    assert "is not a folder that `vlmrm-gym dataset` made" in said
     monkeypatch.setattr(check_subjects, "framed_cart_pole", check_subjects.one_step)
-    said = fails(
-        capsys,
-        "--env",
-        "check_subjects:framed_cart_pole",
-        "--model",
-        "tiny",
-        *POLES,
-        "--rollouts",
-        str(dataset),
-        "--out",
-        str(tmp_path / "out"),
-    )
+    said = fails(capsys, "--env", "check_subjects:framed_cart_pole", "--model", "tiny", *POLES, *flags, *out)
     assert re.search(r"must have states of the shape \(32, 32, 3\).* Theirs have \(100, 150, 3\)", said)

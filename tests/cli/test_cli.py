@@ -11,6 +11,8 @@ from pathlib import Path
 
 import imageio.v3 as iio
 import pytest
+from backends import alive, children, wait_until
+from commands import refused
 
 from vlmrm_gym.cli import main
 from vlmrm_gym.tasks import TASKS
@@ -26,17 +28,9 @@ env_name: CartPole-v1
 seed: 3
 reward:
   target_prompts: [pole vertically upright on top of the cart]
-rl:
-  n_steps: 600
-  n_envs_per_worker: 2
-  episode_length: 25
-  learning_starts: 60
-  train_freq: 5
-  gradient_steps: 1
-  batch_size: 8
-logging:
-  checkpoint_freq: 100
-  video_freq: 0
+rl: {n_envs_per_worker: 2, episode_length: 25, learning_starts: 60, train_freq: 5, gradient_steps: 1, batch_size: 8,
+  n_steps: 600}
+logging: {checkpoint_freq: 100, video_freq: 0}
 """
 
 
@@ -89,6 +83,7 @@ def test_tracking_without_an_account_fails_before_training(config, tmp_path, mon
     assert not (tmp_path / "runs" / "tracked").exists()
 
 
+@pytest.mark.slow
 def test_resuming_a_killed_run(config, tmp_path, capsys):
     """After SIGKILL, resuming gives the same result as an uninterrupted run."""
     main(["train", str(config), "--run-name", "unbroken"])
@@ -120,32 +115,54 @@ def test_ctrl_c_prints_how_to_resume(config, tmp_path):
     assert learned(folder)[-1]["step"] <= reached
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "interrupted", "message"),
-    [
-        (signal.SIGINT, 130, "cli.train.read_settings", "Interrupted."),
-        (signal.SIGTERM, 143, "cli.train.read_settings", "Terminated."),
-        (signal.SIGTERM, 143, "training.run.make_envs", "Stopped before the training began."),
-    ],
-)
-def test_a_signal_before_the_training_prints_one_sentence(
-    number, code, interrupted, message, config, tmp_path, monkeypatch, capsys
-):
-    def stop(*_, **__):
-        os.kill(os.getpid(), number)
-        time.sleep(10)
-
+def test_a_signal_before_the_training_prints_one_sentence(config, tmp_path, monkeypatch, capsys):
     usual = signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patch:
-        patch.setattr(f"vlmrm_gym.{interrupted}", stop)
-        with pytest.raises(SystemExit) as raised:
-            main(["train", str(config)])
-    assert raised.value.code == code
-    assert capsys.readouterr().err == f"{message}\n"
-    assert signal.getsignal(signal.SIGTERM) == usual
-    assert not list((tmp_path / "runs").glob("*"))
+    for number, code, interrupted, message in (
+        (signal.SIGINT, 130, "cli.train.read_settings", "Interrupted."),
+        (signal.SIGTERM, 143, "training.run.make_envs", "Stopped before the training began."),
+    ):
+
+        def stop(*_, number=number, **__):
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(f"vlmrm_gym.{interrupted}", stop)
+            with pytest.raises(SystemExit) as raised:
+                main(["train", str(config)])
+        assert raised.value.code == code
+        assert capsys.readouterr().err == f"{message}\n"
+        assert signal.getsignal(signal.SIGTERM) == usual
+        assert not list((tmp_path / "runs").glob("*"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [("SIGINT", "training"), ("SIGTERM", "loading"), ("SIGKILL", "training")],
+)
+def test_no_worker_outlives_a_training_that_gets_a_signal(name, moment, config, tmp_path):
+    """Contract 8: within 5 s, but for the time that writing a checkpoint takes; while the workers load, too."""
+    arguments = ("--run-name", "run", "--rl.n-steps", 100_000, "--rl.learning-starts", 120, "--reward.num-workers", 2)
+    process, folder = begin("train", config, *arguments), RunFolder(tmp_path / "runs" / "run")
+    try:
+        assert wait_until(lambda: process.poll() is not None or len(children(process.pid)) >= 2, 120)
+        if moment == "training":
+            assert wait_until(lambda: process.poll() is not None or folder.metrics(), 120)
+        assert process.poll() is None, process.communicate()
+        workers = children(process.pid)
+        process.send_signal(getattr(signal, name))
+        limit = 5 if name == "SIGKILL" or moment == "loading" else 20
+        assert wait_until(lambda: not any(map(alive, workers)), limit)
+        _, output = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    number = getattr(signal, name)
+    assert process.returncode in (-number, 128 + number)  # a shell shows both as the latter
+    assert "Traceback" not in output
+
+
+@pytest.mark.slow
 def test_models_are_looked_up_after_cache_dir_is_set(config, tmp_path):
     """Only the name is checked; nothing is downloaded."""
     program = (
@@ -158,7 +175,7 @@ def test_models_are_looked_up_after_cache_dir_is_set(config, tmp_path):
     assert done.stdout.splitlines()[-1] == str(tmp_path / "cache"), done.stderr
 
 
-def test_flags_override_files_and_suffice_alone(config, tmp_path, capsys):
+def test_flags_override_files_and_suffice_alone_and_a_run_is_evaluated(config, tmp_path, capsys):
     main(["train", str(config), "--run-name", "a", "--seed", "9", "--rl.n-steps", "100", "--reward.alpha", "0.5"])
     written = (tmp_path / "runs" / "a" / "config.yaml").read_text()
     assert "seed: 9\n" in written
@@ -178,33 +195,15 @@ def test_flags_override_files_and_suffice_alone(config, tmp_path, capsys):
     written = (tmp_path / "runs" / "b" / "config.yaml").read_text()
     assert "    - 8\n" in written
     assert "  learning_starts: 50\n" in written  # not 1,600, as in trainings of default length
-    main(["evaluate", str(tmp_path / "runs" / "b"), "--episodes", "1", "--no-video"])
-
-
-def test_evaluate_does_not_report_success_where_the_task_defines_none(tmp_path, capsys):
-    flags = "--env-name VLMRM/Humanoid-v0 --run-name run --rl.n-envs-per-worker 1 --rl.n-steps 8 --rl.episode-length 4"
-    flags += " --rl.learning-starts 4 --logging.video-freq 0"
-    prompt = ["--prompt", "a humanoid robot lying on its back"]
-    main(["train", *flags.split(), *prompt, "--base-path", str(tmp_path), "--rl.policy-kwargs", "{net_arch: [8]}"])
     capsys.readouterr()
-    main(["evaluate", str(tmp_path / "run"), "--episodes", "1", "--no-video"])
-    assert "VLM return" in (output := capsys.readouterr().out)
-    assert "success" not in output
-    assert not {"success", "success_fraction"} & set(json.loads((tmp_path / "run" / "evaluation.json").read_text()))
-
-
-def test_evaluate_reports_success_and_returns_and_records_a_video(config, tmp_path, capsys):
-    main(["train", str(config), "--run-name", "run"])
-    folder = tmp_path / "runs" / "run"
-    capsys.readouterr()
-    main(["evaluate", str(folder), "--episodes", "3", "--policy", "200"])
+    main(["evaluate", str(folder := tmp_path / "runs" / "b"), "--episodes", "3", "--policy", "100"])
     output = capsys.readouterr().out
     result = json.loads((folder / "evaluation.json").read_text())
-    assert result["policy"] == "checkpoints/0000000200/model.zip"
+    assert result["policy"] == "checkpoints/0000000100/model.zip"
     assert result["episodes"] == 3
     assert 0 <= result["success_fraction"] <= 1
     assert f"{result['vlm_return']:.2f} ± {result['vlm_return_std']:.2f}" in output
-    assert iio.imread(folder / "evaluation.mp4").shape == (25, 472, 600, 3)
+    assert iio.imread(folder / "evaluation.mp4").shape == (10, 472, 600, 3)
 
 
 def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
@@ -219,13 +218,6 @@ def test_tasks_lists_ids_prompts_and_pictures(tmp_path, capsys):
         assert picture.shape == (height, width * (1 if task.prompt is None else 2), 3)
         assert picture.std() > 10
         assert str(tmp_path / f"{task.id.removeprefix('VLMRM/')}.png") in output
-
-
-def refused(capsys, *arguments):
-    with pytest.raises(SystemExit) as raised:
-        main(list(map(str, arguments)))
-    assert raised.value.code == 2
-    return capsys.readouterr().err
 
 
 def test_a_camera_of_pictures_that_is_no_yaml_is_refused_before_anything_is_made(tmp_path, capsys):
@@ -246,39 +238,29 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     output = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags override the file
     assert output.splitlines()[0] == f"1 problem in {config} and the flags:"
     assert "`env_name` is missing" in refused(capsys, "train")
+    assert "--rl.algorithm" in refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.algorithm", "SACK")
+    assert "`reward.prompt` must" in refused(capsys, "train", "--env-name", "CartPole-v1", "--reward.target-prompts")
     assert "Did you mean 'VLMRM/CartPole-v1'?" in refused(capsys, "train", "--env-name", "VLMRM/CartPol-v1")
     assert "cannot be read" in refused(capsys, "train", tmp_path / "none.yaml")
-    for number in ("many", "nan", "9" * 5_000):
-        output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", number)
-        assert "`rl.n_steps` must be a valid integer. Received " in output
-        assert len(output) < 300
+    output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.n-steps", "9" * 5_000)
+    assert "`rl.n_steps` must be a valid integer. Received " in output
+    assert len(output) < 300
+    output = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.policy-kwargs", "[" * 5_000)
+    assert "`rl.policy_kwargs` must be a mapping of keys to values. Received '" in output  # the limits of files
+    assert len(output) < 500
 
 
-def test_unsuitable_folders_are_refused(config, tmp_path, capsys):
-    main(["train", str(config), "--run-name", "run", "--rl.n-steps", "100"])
-    folder = tmp_path / "runs" / "run"
+def test_unsuitable_folders_are_refused(config, cart_pole_run, tmp_path, capsys):
+    folder = cart_pole_run
     assert "cannot be made" in refused(capsys, "train", config, "--base-path", config)
-    assert "exists already. Resume that run by --resume" in refused(capsys, "train", config, "--run-name", "run")
+    assert "exists already. Resume that run by --resume" in refused(capsys, "train", config, "--run-name", folder.name)
     assert "is not the folder of a run" in refused(capsys, "train", "--resume", tmp_path / "runs")
     assert "is not the folder of a run" in refused(capsys, "evaluate", tmp_path / "runs")
-    assert "`seed` is 4, was 3" in refused(capsys, "train", "--resume", folder, "--seed", 4)
-    config.write_text(config.read_text().replace("batch_size: 8", "batch_size: 16"))
-    assert "`rl.batch_size` is 16, was 8" in refused(capsys, "train", config, "--resume", folder)
+    assert "`seed` is 4, was 0" in refused(capsys, "train", "--resume", folder, "--seed", 4)
+    assert "`rl.batch_size` is 8, was " in refused(capsys, "train", config, "--resume", folder)
     assert "`episodes` must be from 1 to 1000000. Received 0." in refused(capsys, "evaluate", folder, "--episodes", "0")
     assert "has no policy '77'" in refused(capsys, "evaluate", folder, "--policy", "77")
-    assert "has no policy '0'" in refused(capsys, "evaluate", folder, "--policy", "0")
     assert "`seed` must be from 0 to 4294967295. Received -1." in refused(capsys, "evaluate", folder, "--seed", "-1")
-
-
-def test_yaml_in_flags_has_the_limits_of_files(capsys):
-    """What cannot be read is no mapping."""
-    for text in ("[" * 5_000, "[*a]"):
-        message = refused(capsys, "train", "--env-name", "CartPole-v1", "--rl.policy-kwargs", text)
-        assert message.splitlines()[0] == "1 problem in the flags:"
-        assert message.splitlines()[1].startswith(
-            "  `rl.policy_kwargs` must be a mapping of keys to values. Received '"
-        )
-        assert len(message) < 500
 
 
 def test_the_command_is_installed():
@@ -286,20 +268,3 @@ def test_the_command_is_installed():
     output = subprocess.run([script, "tasks"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
     assert output.returncode == 0
     assert "VLMRM/Humanoid-kneel-v0" in output.stdout
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--rl.n-stepz 3", "`rl.n_stepz` is not a parameter of DQN. Did you mean `rl.n_steps`?"),
-        ("--rl.algorithm SACK", "--rl.algorithm"),
-        ("--reward.target-prompts", "`reward.prompt` must"),
-        ("--resume no", "no is not the folder of a run"),
-    ],
-)
-def test_flags_that_cannot_be_read_are_refused_before_anything_is_made(flags, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    output = refused(capsys, "train", "--env-name", "CartPole-v1", *flags.split())
-    assert message in output
-    assert "Traceback" not in output
-    assert list(tmp_path.iterdir()) == []

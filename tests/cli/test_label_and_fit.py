@@ -92,14 +92,6 @@ def test_pairs_are_of_the_dataset_and_asked_once_whatever_happens(poles, tmp_pat
     assert pair.prompt == TASK_PROMPT
 
 
-def test_the_command_makes_the_mistakes_that_it_is_told_to(poles, tmp_path, capsys):
-    flags = ["--labeler", "{kind: ground_truth, mistakes: 1}", "--pairs", "20", "--out", str(tmp_path / "answers.db")]
-    main(["label", str(poles), *flags])
-    printed = capsys.readouterr().out
-    assert "ground_truth mistakes=1" in printed
-    assert "0.0% of the answers agree" in printed
-
-
 def test_a_fitted_reward_orders_what_it_was_not_told(upright):
     found = json.loads((upright / "fit.json").read_text())
     assert found["held_out"]["answers"] == 24
@@ -131,10 +123,12 @@ def test_a_head_of_other_views_ends_with_a_sentence(tmp_path):
         record_dataset(CARTPOLE, reward=str(tmp_path / "reward.json"), out=tmp_path / "data", episodes=1, steps=5)
 
 
-def test_answers_of_one_labeler_can_be_fitted(poles, labelled, tmp_path):
+def test_answers_of_one_labeler_can_be_fitted(poles, labelled, tmp_path, capsys):
     """Of two who always contradict each other; named as the commands name them."""
     path = shutil.copy(labelled, tmp_path / "answers.db")
-    label(poles, labeler=GroundTruthLabeler(mistakes=1.0, seed=3), pairs=120, out=path)
+    flags = ["--labeler", "{kind: ground_truth, mistakes: 1.0, seed: 3}", "--pairs", "120", "--out", str(path)]
+    main(["label", str(poles), *flags])
+    assert "0.0% of the answers agree" in capsys.readouterr().out
     fit(poles, path, out=tmp_path / "wrong", labeler="ground_truth mistakes=1.0, seed=3")
     found = json.loads((tmp_path / "wrong" / "fit.json").read_text())
     assert list(found["labelers"].values()) == [120]

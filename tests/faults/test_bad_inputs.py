@@ -1,7 +1,5 @@
 """Bad input at every door: the type of the error, the parameter in backticks, and what was received."""
 
-import re
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -93,7 +91,6 @@ BAD = [
     (humanoid, "overhead", ValueError, "camera", "has no camera 'overhead'"),
     (humanoid, {"distnce": 3}, ValueError, "camera", "has no field 'distnce'"),
     (humanoid, {"lookat": [0, 0]}, ValueError, "camera", "lookat must be three numbers. Received [0, 0]"),
-    (make_vec, {"num_envs": 0}, ValueError, "num_envs", "an integer of at least 1. Received 0"),
     (make_vec, {"num_workers": -1}, ValueError, "num_workers", "an integer of at least 0. Received -1"),
     (make_vec, {"scoring": "sometimes"}, ValueError, "scoring", "'episode', 'step'. Received 'sometimes'"),
     (make_vec, {"scoring": "step", "overlap": True}, ValueError, "overlap", 'needs scoring="episode"'),
@@ -101,7 +98,6 @@ BAD = [
     (make_vec, {"devices": ["cuda:7"], "num_workers": 1}, ValueError, "devices[0]", "Received 'cuda:7'"),
     (make_vec, {"devices": ["cpu"], "device": "cpu"}, ValueError, "devices", "cannot both be passed. Received 'cpu'"),
     (make_vec, {"autoreset_mode": "never"}, ValueError, "autoreset_mode", "Received 'never'"),
-    (make_vec, {"max_pending_bytes": 0}, ValueError, "max_pending_bytes", "an integer of at least 1. Received 0"),
     (make_vec, {"render_mode": "human"}, ValueError, "render_mode", "Received 'human'"),
     (make_vec, {"max_episode_steps": 3}, ValueError, "max_episode_steps", "Received 3. Pass episode_length=3."),
     (vector, {"env": []}, ValueError, "env", "at least one. Received []"),
@@ -114,16 +110,10 @@ BAD = [
 ]
 
 
-def named(value):
-    """A name without addresses, so that every process of `pytest -n` has the same."""
-    name = getattr(value, "__name__", None) or str(value).replace("\n", " ")
-    return re.sub(r" at 0x[0-9a-f]+", "", name)[:40]
-
-
-@pytest.mark.parametrize(("door", "passed", "error", "parameter", "words"), BAD, ids=named)
-def test_bad_input_is_refused_with_its_name_and_what_was_received(door, passed, error, parameter, words):
-    with pytest.raises(error) as raised:
-        door(**passed) if isinstance(passed, dict) and door is not humanoid else door(passed)
-    assert type(raised.value) is error
-    assert f"`{parameter}`" in str(raised.value)
-    assert words in str(raised.value)
+def test_bad_input_is_refused_with_its_name_and_what_was_received():
+    for door, passed, error, parameter, words in BAD:
+        with pytest.raises(error) as raised:
+            door(**passed) if isinstance(passed, dict) and door is not humanoid else door(passed)
+        assert type(raised.value) is error
+        assert f"`{parameter}`" in str(raised.value)
+        assert words in str(raised.value)

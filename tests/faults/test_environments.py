@@ -6,7 +6,6 @@ requirements/environments.txt lists the packages; an environment whose package i
 import functools
 import gc
 import importlib
-from contextlib import closing
 
 import gymnasium as gym
 import imageio
@@ -19,7 +18,6 @@ from reward_models import RecordingReward, checksum
 
 import vlmrm_gym
 from vlmrm_gym import CaptureState
-from vlmrm_gym.states import StateView
 
 pytestmark = [
     pytest.mark.slow,
@@ -228,52 +226,6 @@ def test_an_evaluation_environment_changes_no_stored_frame():
     other.close()
     assert env.step(still)[1] == pytest.approx(before, rel=0.01)
     assert before > 0.1
-    env.close()
-
-
-def test_named_sets_turn_the_environments_own_camera():
-    """The first view is what the environment itself shows."""
-    env_id = "PointMaze_UMaze-v3"
-    need(env_id)
-    env = make(env_id)
-    env.reset(seed=2)
-    with closing(StateView(env, "front-side", "faithful")) as view:
-        views = view.render()
-    assert views.shape == (120, 240, 3)
-    np.testing.assert_array_equal(views[:, :120], shown(env)[-1])
-    assert (views[:, 120:] != views[:, :120]).any()
-    env.close()
-
-
-def test_views_of_dm_control_cross_processes():
-    """Both modes of scoring: at once, and when episodes end, in a worker."""
-    env_id = "dm_control/cartpole-swingup-v0"
-    need(env_id)
-    expected = rewards_from(env_id, VIEWS[env_id])[0]
-    for options in ({"scoring": "step"}, {"num_workers": 1}):
-        makers = [lambda: wrappers.TimeLimit(make(env_id), 4)]
-        envs = vlmrm_gym.VLMRewardVectorEnv(makers, reward=brightness, camera=VIEWS[env_id], **options)
-        envs.reset(seed=2)
-        steps = [envs.step(action[None]) for action in actions_of(make(env_id), 4)]
-        rewards = [step[1][0] for step in steps] if "scoring" in options else steps[-1][4]["vlm_rewards"][0]
-        np.testing.assert_allclose(rewards, expected, rtol=0, atol=1e-5)
-        envs.close()
-
-
-@pytest.mark.parametrize(
-    ("env_id", "camera", "message"),
-    [
-        ("ALE/Pong-v5", "front-side", "`camera` is for MuJoCo environments. Received 'front-side' for"),
-        ("dm_control/cartpole-swingup-v0", [0, 9], "this model has no camera 9. Valid: 0 .'fixed'., 1 .'lookatcart'."),
-        ("dm_control/cartpole-swingup-v0", [0, "fixed"], "`camera` must have different cameras. Numbers 0 and 1"),
-        ("dm_control/cartpole-swingup-v0", "front-side", "turns the environment's own camera, which is fixed in"),
-    ],
-)
-def test_cameras_that_cannot_be_chosen_are_refused(env_id, camera, message):
-    need(env_id)
-    env = make(env_id)
-    with pytest.raises(ValueError, match=message):
-        vlmrm_gym.VLMReward(env, reward=brightness, camera=camera)
     env.close()
 
 

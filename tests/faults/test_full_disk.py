@@ -18,24 +18,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-CONFIG = """\
-env_name: CartPole-v1
-seed: 3
-run_name: run
-rl:
-  n_steps: 300
-  n_envs_per_worker: 2
-  episode_length: 25
-  learning_starts: 60
-  train_freq: 5
-  gradient_steps: 1
-  batch_size: 8
-  policy_kwargs: {net_arch: [64, 64]}
-logging:
-  checkpoint_freq: 60
-  video_freq: 0
-"""
-
 
 class Disk:
     """A small disk: a tmpfs."""
@@ -76,13 +58,13 @@ def fail(capfd, *arguments):
     return printed
 
 
-def test_a_warning_about_a_full_disk_is_given_once(disk, tmp_path, capfd):
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG)
-    filler = disk.path / "filler"
+def test_a_warning_about_a_full_disk_is_given_once(disk, capfd):
+    flags = "--seed 3 --run-name run --rl.n-steps 400 --rl.n-envs-per-worker 2 --rl.episode-length 25"
+    flags += " --rl.learning-starts 60 --rl.train-freq 5 --rl.batch-size 8"
+    flags += " --logging.checkpoint-freq 60 --logging.video-freq 0"
     disk.resize("200k")  # room for metrics and events, none for a policy
-    filler.write_bytes(bytes(40_000))
-    printed = fail(capfd, "train", config, "--base-path", disk.path / "runs", "--rl.n-steps", "400").err
+    (disk.path / "filler").write_bytes(bytes(40_000))
+    printed = fail(capfd, "train", "CartPole-v1", *flags.split(), "--base-path", disk.path / "runs").err
     assert printed.count("The best policy could not be written") == 1
 
 

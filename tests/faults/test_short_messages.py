@@ -40,10 +40,9 @@ DOORS = [
 
 
 @pytest.mark.parametrize("value", HUGE.values(), ids=list(HUGE))
-@pytest.mark.parametrize(("door", "names"), DOORS, ids=[door.__name__ for door, _ in DOORS])
-def test_messages_are_short(door, names, value):
+def test_messages_are_short(value):
     """A list with one picture was 120 lines."""
-    for name in sorted(names):
+    for door, name in [(door, name) for door, names in DOORS for name in sorted(names)]:
         given = {} if name in ("prompt", "reward") else {"prompt": "a robot"}
         try:
             made = door(**given, **{name: value})

@@ -1,12 +1,7 @@
 """Trainings that learn their reward from comparisons: sessions, exact resumption, the best agent, refused settings."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from trainings import assert_equal, small, train
+from trainings import Crash, assert_equal, small, train
 
 import vlmrm_gym
 from vlmrm_gym.cli import main
@@ -28,7 +24,7 @@ from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.rewards.specification import from_mapping
 from vlmrm_gym.training.checks import find_named_code
 from vlmrm_gym.training.config import Config, PreferencesConfig, RewardConfig
-from vlmrm_gym.training.config_file import ConfigError, to_yaml, validate
+from vlmrm_gym.training.config_file import ConfigError
 from vlmrm_gym.training.run import resume
 from vlmrm_gym.training.run_folder import RunFolder
 
@@ -37,32 +33,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array_wrap__ must accept"),
 ]
 
-LABELER = """
-import time
-from pathlib import Path
-
-FOLDER = Path(__file__).parent
-
-
-class Crash(Exception):
-    pass
+ASKED: list[str] = []
+STOPS: list[int] = []
+"""The pairs that `hesitate` was asked about, and before how many it raises."""
 
 
 def hesitate(pairs):
-    \"\"\"Prefers the higher grade, and notes what it is asked; raises or waits before the pair with a number.\"\"\"
+    """Prefers the higher grade."""
     for pair in pairs:
-        asked, stop = FOLDER / "asked", FOLDER / "stop"
-        count = len(asked.read_text().split()) if asked.exists() else 0
-        if stop.exists() and stop.read_text() == f"wait {count}":
-            (FOLDER / "waits").touch()
-            time.sleep(600)
-        if stop.exists() and stop.read_text() == f"raise {count}":
+        if len(ASKED) in STOPS:
             raise Crash
-        with asked.open("a") as file:
-            file.write(f"{pair.key}\\n")
+        ASKED.append(pair.key)
         yield float(pair.second.grades.sum() > pair.first.grades.sum())
-"""
-"""A module with a labeler that writes down which pairs it is asked about."""
 
 
 def learning(algorithm, tmp_path, run_name="run", labeler="ground_truth", checkpoint_freq=25, **own):
@@ -90,53 +72,29 @@ def run(tmp_path_factory):
         return train(config), config
 
 
-def interrupt(stop, config, labeler):
-    """Interrupt a training at one of its pairs, and return its folder."""
-    (labeler / "stop").write_text(stop)
-    if stop.startswith("wait"):
-        (file := labeler / "config.yaml").write_text(to_yaml(config))
-        command = [sys.executable, "-m", "vlmrm_gym.cli", "train", str(file), "--trust-code"]
-        path = os.pathsep.join([str(labeler), os.environ.get("PYTHONPATH", "")])
-        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE)
-        try:
-            until = time.monotonic() + 300
-            while not (labeler / "waits").exists():
-                assert process.poll() is None, process.communicate()
-                assert time.monotonic() < until
-                time.sleep(0.05)
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-    else:
-        with pytest.raises(Exception, match=r"^$") as raised:
-            train(config)
-        assert raised.type.__name__ == "Crash"
-    (labeler / "stop").unlink()
-    return RunFolder.open(config.run_folder)
-
-
 @pytest.mark.parametrize(
     ("algorithm", "stop", "reached"),
     [
-        pytest.param("DQN", "wait 16", 100, marks=pytest.mark.slow),  # in the second session
-        ("DQN", "raise 4", 50),  # in the first one: there is no reward yet
-        ("PPO", "raise 16", 110),  # its first session is at step 60, before its first rollout
+        ("DQN", 4, 50),  # in the first session: there is no reward yet
+        ("PPO", 16, 110),  # in the second; the first is at step 60, before its first rollout
     ],
 )
-def test_a_run_that_is_killed_in_a_session_and_resumed_ends_as_one_that_was_not(
-    algorithm, stop, reached, tmp_path, make_module
-):
+def test_a_run_that_ends_in_a_session_and_is_resumed_ends_as_one_that_did_not(algorithm, stop, reached, tmp_path):
     """Weights, rewards, heads, metrics and the best agent are the same to the bit, and no pair is asked about twice."""
-    labeler = make_module("hesitant", LABELER)
-    unbroken = train(learning(algorithm, tmp_path, f"{algorithm}-unbroken", "hesitant:hesitate"))
-    expected = (labeler / "asked").read_text().split()
+    ASKED.clear()
+    unbroken = train(learning(algorithm, tmp_path, f"{algorithm}-unbroken", f"{__name__}:hesitate"))
+    expected = [*ASKED]
     assert len(expected) == len(set(expected)) > 25
-    (labeler / "asked").unlink()
-    config = learning(algorithm, tmp_path, f"{algorithm}-broken", "hesitant:hesitate")
-    broken = interrupt(stop, config, labeler)
+    ASKED.clear()
+    config = learning(algorithm, tmp_path, f"{algorithm}-broken", f"{__name__}:hesitate")
+    STOPS.append(stop)
+    with pytest.raises(Crash):
+        train(config)
+    STOPS.clear()
+    broken = RunFolder.open(config.run_folder)
     assert max(broken.checkpoints, default=0) == reached
     resume(config, broken)
-    assert (labeler / "asked").read_text().split() == expected
+    assert expected == ASKED
     assert_equal(unbroken, broken)
     assert learned(unbroken) == learned(broken)
     for folder in (unbroken, broken):
@@ -169,7 +127,7 @@ def test_the_newest_head_alone_is_a_reward_like_any_other(run, tmp_path):
 
 
 def test_the_best_agent_is_judged_by_the_newest_head(run):
-    """The newest head came after the best agent: its return is what this head gives to the episodes kept with it."""
+    """It came after the best agent, whose return is what it gives to the episodes kept with it."""
     folder, config = run
     best, kept = json.loads((folder.path / "best.json").read_text()), EpisodeLog.of([])
     kept.load(folder.path / "best_episodes.npz")
@@ -182,55 +140,40 @@ def test_the_best_agent_is_judged_by_the_newest_head(run):
     assert best["vlm_return"] == pytest.approx(np.mean(returns), abs=1e-3)
 
 
-def test_a_run_is_evaluated_by_its_newest_head(run, capsys):
-    """Also if its labeler is code, which is not run."""
+def test_a_run_is_evaluated_by_its_newest_head(run, tmp_path, capsys):
+    """Also if its labeler is code, which is not run; a run without a head is refused."""
     folder, _ = run
     before = folder.config_file.read_text()
     folder.config_file.write_text(before.replace("labeler: ground_truth", "labeler: evil:labeler"))
     main(["evaluate", str(folder.path), "--episodes", "2", "--no-video"])
     folder.config_file.write_text(before)
     assert np.isfinite(json.loads((folder.path / "evaluation.json").read_text())["vlm_return"])
-
-
-def test_a_run_without_a_reward_is_not_evaluated(run, tmp_path, capsys):
-    (tmp_path / "config.yaml").write_text(run[0].config_file.read_text())
-    with pytest.raises(SystemExit):
-        main(["evaluate", str(tmp_path)])
-    assert "has not learned a reward yet: it has no head.safetensors" in capsys.readouterr().err
+    (tmp_path / "config.yaml").write_text(before)
+    assert "has not learned a reward yet: it has no head.safetensors" in refused(capsys, "evaluate", tmp_path)
 
 
 FLAGS = ["--env-name", "VLMRM/CartPole-v1", "--reward", "preference"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_settings_that_cannot_be_used_are_refused_before_anything_is_made(tmp_path, capsys):
+    human = [*FLAGS, "--labeler", "human"]
+    for flags, message in (
         (FLAGS, "`reward.labeler` is missing: the reward is learned from a labeler's answers."),
         ([*FLAGS[:2], "--labeler", "human"], "`reward.labeler` must be left out: the reward clip is not learned."),
         ([*FLAGS, "--labeler", "grond_truth"], "Did you mean 'ground_truth'?"),
         ([*FLAGS, "--labeler", "{kind: ground_truth, mistakes: 2}"], "`reward.labeler.mistakes` must be a number from"),
-        ([*FLAGS, "--labeler", "human", "--prompt", "a", "b"], "`reward.prompt` must be a text."),
-        ([*FLAGS, "--labeler", "human", "--preferences.fit", "{epochs: 0}"], "`preferences.fit.epochs` must be an"),
-        (
-            [*FLAGS, "--labeler", "human", "--preferences.every", "5000"],
-            "would be at step 46,600 of 20,000. Received 5",
-        ),
-        ([*FLAGS, "--labeler", "human", "--preferences.segment-length", "201"], "the length of an episode, 200."),
-        ([*FLAGS, "--labeler", "human", "--preferences.schedule", "hyperbolic"], "`preferences.schedule` must be"),
-        (
-            [*FLAGS, "--labeler", "human", "--preferences.pairs", "900", "--preferences.total", "900"],
-            "`preferences.pairs` must be lower, or `preferences.first` higher: the first session asks about 900 pairs",
-        ),
+        ([*human, "--prompt", "a", "b"], "`reward.prompt` must be a text."),
+        ([*human, "--preferences.fit", "{epochs: 0}"], "`preferences.fit.epochs` must be an"),
+        ([*human, "--preferences.every", "5000"], "would be at step 46,600 of 20,000. Received 5"),
+        ([*human, "--preferences.segment-length", "201"], "the length of an episode, 200."),
+        ([*human, "--preferences.schedule", "hyperbolic"], "`preferences.schedule` must be"),
+        ([*human, "--preferences.pairs", "900", "--preferences.total", "900"], "the first session asks about 900 pair"),
         ([*FLAGS, "--labeler", "{kind: endpoint}"], "`reward.labeler`: EndpointLabeler.__init__() missing 1 required"),
         ([*FLAGS, "--labeler", "{kind: endpoint, model: m, key_variable: NO_SUCH}"], "NO_SUCH is not set."),
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused_before_anything_is_made(flags, message, tmp_path, capsys):
-    with pytest.raises(SystemExit) as raised:
-        main(["train", *flags, "--base-path", str(tmp_path)])
-    assert raised.value.code == 2
-    assert message in " ".join(capsys.readouterr().err.replace("│", "").split())
-    assert list(tmp_path.iterdir()) == []
+    ):
+        output = refused(capsys, "train", *flags, "--base-path", tmp_path)
+        assert message in " ".join(output.replace("│", "").split())
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_of_answers_about_another_prompt_is_refused_before_the_folder_is_made(tmp_path):
@@ -241,28 +184,22 @@ def test_a_file_of_answers_about_another_prompt_is_refused_before_the_folder_is_
     assert not config.run_folder.exists()
 
 
-ENDPOINT = {"kind": "endpoint", "model": "a"}
-
-
-@pytest.mark.parametrize(
-    ("labeler", "needs_trust"),
-    [
+def test_a_labeler_that_is_code_or_gets_a_key_needs_trust():
+    endpoint = {"kind": "endpoint", "model": "a"}
+    for labeler, needs_trust in (
         ("evil:labeler", True),
         ({"name": "evil:Labeler"}, True),
-        ({**ENDPOINT, "base_url": "http://evil"}, True),
-        ({**ENDPOINT, "key_variable": "AWS_SECRET_ACCESS_KEY"}, True),
+        ({**endpoint, "base_url": "http://evil"}, True),
+        ({**endpoint, "key_variable": "AWS_SECRET_ACCESS_KEY"}, True),
         ("ground_truth", False),
-        (ENDPOINT, False),
-        ({**ENDPOINT, "base_url": "http://127.0.0.1:8000/v1"}, False),
-    ],
-)
-def test_a_labeler_that_is_code_or_gets_a_key_needs_trust(labeler, needs_trust):
-    config = Config(reward=RewardConfig(name="preference", labeler=labeler))
-    problems = [problem.message for problem in find_named_code(config, Config())]
-    assert len(problems) == needs_trust
-    for message in problems:
-        assert message.startswith("`reward.labeler` names code that would be run, or a server that pictures")
-    assert not list(find_named_code(config, config))
+        ({**endpoint, "base_url": "http://127.0.0.1:8000/v1"}, False),
+    ):
+        config = Config(reward=RewardConfig(name="preference", labeler=labeler))
+        problems = [problem.message for problem in find_named_code(config, Config())]
+        assert len(problems) == needs_trust
+        for message in problems:
+            assert message.startswith("`reward.labeler` names code that would be run, or a server that pictures")
+        assert not list(find_named_code(config, config))
 
 
 def test_sessions_are_in_the_first_half_of_a_training_unless_it_says_otherwise():
@@ -274,46 +211,27 @@ def test_sessions_are_in_the_first_half_of_a_training_unless_it_says_otherwise()
     assert example.reward.labeler == {"kind": "ground_truth", "mistakes": 0.1}
 
 
-def test_a_file_that_explores_by_state_entropy_is_told_that_this_was_removed():
-    ((problem,),) = validate({"preferences": {"exploration": "state_entropy"}})[1:]
-    rule = "was removed: before the first head actions are random. Leave it out."
-    assert problem.message == f"`preferences.exploration` {rule}"
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
+def test_a_reward_may_be_the_file_of_a_specification(tmp_path, capsys):
+    path, head = tmp_path / "reward.json", "/heads/pole.safetensors"
+    for values, expected in (
         (
             {"kind": "clip", "prompt": "a pole", "alpha": 0.5, "baseline": "a cart", "batch_size": None},
             {"name": "clip", "prompt": ["a pole"], "alpha": 0.5, "baseline": ["a cart"], "kwargs": None},
         ),
         (
-            {"kind": "preference", "head": "/heads/pole.safetensors", "prompt": "a pole", "model": "tiny"},
-            {"name": "preference", "prompt": ["a pole"], "kwargs": {"head": "/heads/pole.safetensors"}},
+            {"kind": "preference", "head": head, "prompt": "a pole", "model": "tiny"},
+            {"name": "preference", "prompt": ["a pole"], "kwargs": {"head": head}},
         ),
-    ],
-)
-def test_a_reward_may_be_the_file_of_a_specification(values, expected, tmp_path):
-    (path := tmp_path / "reward.json").write_text(json.dumps(values))
-    reward = configure(None, [*FLAGS[:2], "--reward", str(path)]).reward
-    assert {name: getattr(reward, name) for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "flags", "message"),
-    [
+    ):
+        path.write_text(json.dumps(values))
+        reward = configure(None, [*FLAGS[:2], "--reward", str(path)]).reward
+        assert {name: getattr(reward, name) for name in expected} == expected
+    for text, flags, message in (
         ('{"kind": "evil:Reward"}', [], "`reward.name` names code that would be run. Received 'evil:Reward'"),
-        (
-            '{"kind": "clip", "prompt": "a", "alpa": 0.5}',
-            [],
-            "`reward.alpa` is not known. Did you mean `reward.alpha`?",
-        ),
+        ('{"kind": "clip", "prompt": "a", "alpa": 0.5}', [], "`reward.alpa` is not known. Did you mean `reward.alpha`"),
         ('{"kind": "clip", "prompt": "a"}', ["--alpha", "0.5"], "`reward.alpha` cannot be passed beside the file"),
         ("[", [], "reward.json cannot be read: Expecting value"),
-    ],
-)
-def test_files_of_specifications_that_cannot_be_used_are_refused(text, flags, message, tmp_path, capsys):
-    (path := tmp_path / "reward.json").write_text(text)
-    with pytest.raises(SystemExit):
-        main(["train", *FLAGS[:2], "--reward", str(path), *flags, "--base-path", str(tmp_path / "runs")])
-    assert message in capsys.readouterr().err
+    ):
+        path.write_text(text)
+        output = refused(capsys, "train", *FLAGS[:2], "--reward", path, *flags, "--base-path", tmp_path / "runs")
+        assert message in output

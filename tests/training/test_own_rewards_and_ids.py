@@ -11,6 +11,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from commands import refused
 from test_training import Crash, crash_at
 
 from vlmrm_gym import CLIP, sb3
@@ -42,13 +43,6 @@ def train(tmp_path, *arguments, flags=FLAGS):
     return RunFolder(tmp_path / "run")
 
 
-def refused(capsys, *arguments):
-    with pytest.raises(SystemExit) as raised:
-        main(list(map(str, arguments)))
-    assert raised.value.code == 2
-    return capsys.readouterr().err
-
-
 def test_the_keys_of_a_file_are_the_fields_of_clip(capsys):
     """In their order, with their defaults, types and help; and those of the algorithm are named."""
     keys = list(RewardConfig().clip_fields)
@@ -72,27 +66,16 @@ def test_the_other_keys_of_a_file_have_the_defaults_of_the_doors():
         assert getattr(RewardConfig(), name) == parameters[name].default
 
 
-def test_words_of_the_published_format_and_new_ones_cannot_both_be_given(tmp_path, capsys):
+def test_words_of_the_published_format_and_new_ones_cannot_both_be_given_and_errors_name_them(tmp_path, capsys):
     for word, key in ALIASES.items():
         value = "{distance: 3}" if key == "camera" else "tiny"
         text = f"env_name: VLMRM/Humanoid-stand-v0\nreward:\n  {word}: {value}\n  {key}: {value}\n"
         output = refused(capsys, "train", write(tmp_path, text))
         assert f"  line 4: `reward.{key}` is given twice: as `reward.{word}` in line 3. Leave one.\n" in output
-
-
-def test_errors_name_the_word_of_the_file(tmp_path, capsys):
-    for word in ("model", "pretrained_model"):
-        file = write(tmp_path, f"env_name: CartPole-v1\nreward:\n  {word}: 3\n")
-        assert f"\n  line 3: `reward.{word}` must be" in refused(capsys, "train", file)
+    file = write(tmp_path, "env_name: CartPole-v1\nreward:\n  pretrained_model: 3\n")
+    assert "\n  line 3: `reward.pretrained_model` must be" in refused(capsys, "train", file)
     output = refused(capsys, "train", file, "--model=other", "--alpha", "2")
     assert output.splitlines()[1:] == ["  `reward.alpha` must be a number from 0 to 1. Received 2.0."]
-
-
-def test_short_flags_and_old_words_are_read(tmp_path):
-    folder = train(tmp_path, "--env-name", "VLMRM/CartPole-v1", "--prompt", "a pole", "--reward.pretrained_model=tiny")
-    written = folder.config_file.read_text()
-    assert "  prompt:\n  - a pole\n" in written.replace("    - ", "  - ")
-    assert "  model: tiny\n" in written
 
 
 def test_a_function_of_ones_own_trains_and_evaluates(tmp_path, capsys):
@@ -115,12 +98,6 @@ def test_a_function_of_ones_own_trains_and_evaluates(tmp_path, capsys):
     assert max(folder.checkpoints) == 80
 
 
-def test_code_named_by_a_flag_alone_needs_no_permission(tmp_path):
-    reward = ["--reward", "own_things:mean_pixel", "--reward-kwargs", "{scale: 0}"]
-    folder = train(tmp_path, "--env-name", "VLMRM/CartPole-v1", *reward)
-    assert {row["vlm_return"] for row in folder.metrics()} == {0.0}
-
-
 def test_a_module_in_the_current_folder_can_be_named(tmp_path):
     """The installed program, unlike `python -m`, does not have that folder on its path."""
     (tmp_path / "my_rewards.py").write_text("")
@@ -139,17 +116,10 @@ def test_a_module_in_the_current_folder_can_be_named(tmp_path):
 )
 def test_any_id_that_renders_is_trained_on(id, algorithm, kwargs, tmp_path, capsys):
     """Success is not known there, and is not reported."""
-    arguments = [
-        "--env-name",
-        id,
-        "--prompt",
-        "something",
-        "--model",
-        "tiny",
-        *(["--env-kwargs", *kwargs] if kwargs else []),
-    ]
-    folder = train(tmp_path, *arguments)
+    arguments = ["--env-name", id, "--prompt", "something", "--reward.pretrained_model=tiny"]
+    folder = train(tmp_path, *arguments, *(["--env-kwargs", *kwargs] if kwargs else []))
     written = folder.config_file.read_text()
+    assert "  model: tiny\n" in written
     assert f"  algorithm: {algorithm}\n" in written
     assert ("  normalize_observations: true\n" in written) == (algorithm == "SAC")
     rows = folder.metrics()
@@ -175,10 +145,9 @@ def test_settings_follow_from_spaces_and_time_limit():
     assert with_defaults(overlap).rl.learning_starts >= 2 * 200 * with_defaults(overlap).num_envs
 
 
-@pytest.mark.parametrize("reward", ["clip", "ground_truth"])
-def test_a_run_whose_episodes_end_at_different_times_is_resumed(reward, tmp_path, monkeypatch):
+def test_a_run_whose_episodes_end_at_different_times_is_resumed(tmp_path, monkeypatch):
     """Episodes are cut at a checkpoint, and nothing is lost: every transition gets its reward."""
-    arguments = ["--env-name", "own_things:Own/Short-v0", "--prompt", "a", "--model", "tiny", "--reward.name", reward]
+    arguments = ["--env-name", "own_things:Own/Short-v0", "--prompt", "a", "--model", "tiny"]
     arguments += ["--logging.checkpoint-freq", "22"]
     with monkeypatch.context() as patch:
         crash_at(patch, 55)

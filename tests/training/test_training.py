@@ -1,5 +1,6 @@
 """Trainings: the run folder, exact resumption, and failures of disks, signals and checkpoints."""
 
+import functools
 import json
 import os
 import resource
@@ -7,6 +8,7 @@ import shutil
 import signal
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.summary.writer import event_file_writer
 from trainings import FREQUENCY, Crash, assert_equal, contents, small, train
 
-from vlmrm_gym.training import callbacks, run
+from vlmrm_gym.training import callbacks, evaluation, run
 from vlmrm_gym.training.algorithms import ALGORITHMS, algorithm_class
 from vlmrm_gym.training.config import Config, RewardConfig, RLConfig
 from vlmrm_gym.training.config_file import ConfigError, to_yaml
@@ -62,18 +64,11 @@ def stop_at(monkeypatch, step, signal_number=signal.SIGINT):
 
 
 def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step=180):
-    """Train with and without interruption, and compare.
-
-    Args:
-        configured: Makes the configuration for a run name.
-        monkeypatch: The pytest fixture.
-        ends: Interrupts a training.
-        step: Step of the interruption.
-    """
+    """Train with and without interruption at a step, and compare; `configured` takes the run's name."""
     unbroken, config = train(configured("unbroken")), configured("broken")
     with monkeypatch.context() as patch:
         ends(patch, step)
-        with pytest.raises((Crash, Interrupted)):
+        with pytest.raises((Crash, Interrupted, KeyboardInterrupt)):
             train(config)
     broken = RunFolder.open(config.run_folder)
     reached = max(broken.checkpoints, default=0)
@@ -87,7 +82,7 @@ def assert_resuming_changes_nothing(configured, monkeypatch, ends=crash_at, step
     [name if name in ("SAC", "PPO") else pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS],
 )
 def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path, monkeypatch):
-    """Checkpoints are due in the middle of episodes, with rewards pending."""
+    """Checkpoints are due in the middle of episodes, with rewards pending. Policies are rebuilt as they were."""
     reached = assert_resuming_changes_nothing(
         lambda name: small(algorithm, tmp_path, f"{algorithm}-{name}"), monkeypatch
     )
@@ -99,51 +94,49 @@ def test_resuming_after_a_crash_equals_an_uninterrupted_run(algorithm, tmp_path,
     np.testing.assert_array_equal(*actions)
 
 
-def test_resuming_with_interpolated_rewards(tmp_path, monkeypatch):
-    """The same states are scored, and the share is logged; PPO scores parts of episodes."""
-    assert assert_resuming_changes_nothing(
-        lambda name: small("PPO", tmp_path, f"PPO-{name}", score_every=3), monkeypatch
-    )
-    rows = RunFolder.open(tmp_path / "PPO-broken").metrics()
-    assert rows
-    assert all(0.3 < row["scored"] <= 1 for row in rows)
+CAR = "VLMRM/MountainCarContinuous-v0"
+REPEATED = {"action_noise": {"name": "ActionRepeatNoise", "sigma": 2, "hold": 9}, "learning_starts": 120}
+RESUMED = {
+    # Algorithm, environment, settings of reward and algorithm, the step of the crash, and the checkpoint before it.
+    "interpolated rewards": ("PPO", None, {"score_every": 3}, {}, 180, 150),  # PPO scores parts of episodes
+    "the environment's own reward": ("SAC", "VLMRM/Humanoid-stand-v0", {"name": "ground_truth"}, {}, 180, 150),
+    "no checkpoint yet": ("DQN", None, {}, {}, 40, 0),
+    "noise that repeats": ("TD3", None, {}, {**REPEATED, "train_freq": 7}, 200, 196),
+    "state-dependent exploration": ("PPO", CAR, {}, {"train_freq": 7, "use_sde": True, "batch_size": 7}, 200, 196),
+}
 
 
-def test_resuming_after_a_signal_at_any_point(tmp_path, monkeypatch):
-    number = signal.SIGTERM
-    usual = signal.getsignal(number)
-    reached = assert_resuming_changes_nothing(
-        lambda name: small("SAC", tmp_path, f"SAC-{name}"),
-        monkeypatch,
-        lambda patch, step: stop_at(patch, step, number),
-        step=102,
-    )
-    assert reached == 150
-    assert signal.getsignal(number) == usual
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "exploration"),
-    [
-        pytest.param(
-            "SAC",
-            {"action_noise": {"name": "OrnsteinUhlenbeckActionNoise", "sigma": 0.3}, "use_sde": True},
-            marks=pytest.mark.slow,
-        ),
-        ("TD3", {"action_noise": {"name": "ActionRepeatNoise", "sigma": 2, "hold": 9}, "learning_starts": 120}),
-        ("PPO", {"use_sde": True, "batch_size": 7}),
-    ],
-)
-def test_resuming_restores_correlated_exploration(algorithm, exploration, tmp_path, monkeypatch):
-    """State-dependent exploration, and action noise with state; rollouts do not end with episodes, which are cut."""
+@pytest.mark.parametrize("case", RESUMED)
+def test_resuming_changes_nothing_whatever_was_under_way(case, tmp_path, monkeypatch):
+    """Also of humanoids stepped by `mujoco.batch`, and of exploration with state in rollouts that cut episodes."""
+    algorithm, env_name, reward, rl, step, expected = RESUMED[case]
 
     def configured(name):
-        config = small(algorithm, tmp_path, f"{algorithm}-{name}")
-        if algorithm == "PPO":
-            config = with_defaults(replace(config, env_name="VLMRM/MountainCarContinuous-v0"))
-        return replace(config, rl=RLConfig.of(config.rl.values | {"train_freq": 7} | exploration))
+        config = small(algorithm, tmp_path, f"{algorithm}-{name}", **reward)
+        config = replace(config, rl=RLConfig.of(config.rl.values | rl))
+        return config if env_name is None else with_defaults(replace(config, env_name=env_name))
 
-    assert assert_resuming_changes_nothing(configured, monkeypatch, step=200)
+    assert assert_resuming_changes_nothing(configured, monkeypatch, step=step) == expected
+    if "score_every" in reward:
+        rows = RunFolder.open(tmp_path / "PPO-broken").metrics()
+        assert rows
+        assert all(0.3 < row["scored"] <= 1 for row in rows)
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_resuming_after_a_signal(repeated, tmp_path, monkeypatch):
+    """A second one arrives while the checkpoint of the first is written: the one before it is kept."""
+    usual = signal.getsignal(signal.SIGTERM)
+
+    def stop(patch, step):
+        stop_at(patch, step, signal.SIGTERM)
+        if repeated:
+            make_checkpoints_fail(patch, {150}, lambda path: os.kill(os.getpid(), signal.SIGTERM))
+
+    configured = functools.partial(small, "SAC", tmp_path)
+    reached = assert_resuming_changes_nothing(lambda name: configured(f"SAC-{name}"), monkeypatch, stop, step=102)
+    assert reached == (100 if repeated else 150)
+    assert signal.getsignal(signal.SIGTERM) == usual
 
 
 @pytest.mark.slow
@@ -163,21 +156,6 @@ def test_videos_and_workers_do_not_change_the_training(tmp_path, monkeypatch):
 
     assert_resuming_changes_nothing(configured, monkeypatch)
     assert len(list(tmp_path.glob("SAC-broken/videos/*.mp4"))) == 3
-
-
-def test_resuming_with_the_environments_own_reward(tmp_path, monkeypatch):
-    """Humanoids are stepped by `mujoco.batch`."""
-    own = {"env_name": "VLMRM/Humanoid-stand-v0"}
-    assert_resuming_changes_nothing(
-        lambda name: replace(small("SAC", tmp_path, f"SAC-{name}", name="ground_truth"), **own), monkeypatch
-    )
-
-
-def test_resuming_without_a_checkpoint_starts_from_the_beginning(tmp_path, monkeypatch):
-    reached = assert_resuming_changes_nothing(
-        lambda name: small("DQN", tmp_path, f"DQN-{name}"), monkeypatch, crash_at, step=40
-    )
-    assert reached == 0
 
 
 def test_resuming_with_overlap_loses_no_reward(tmp_path, monkeypatch):
@@ -213,8 +191,8 @@ def test_only_training_episodes_start_near_the_goal(reward, tmp_path, monkeypatc
     assert made[1] > 1.3
 
 
-def test_run_folder_contents(tmp_path):
-    """Metrics match the rewards in the buffer; the best policy is that of the best episodes."""
+def test_run_folder_contents(cart_pole_run, tmp_path):
+    """Metrics match the rewards in the buffer; the best policy is that of the best episodes, or the last of a few."""
     config = small("SAC", tmp_path, "SAC-run")
     config = replace(config, logging=replace(config.logging, video_freq=120))
     folder = train(config)
@@ -235,6 +213,8 @@ def test_run_folder_contents(tmp_path):
     whole = [step for step, path in folder.checkpoints.items() if (path / "replay_buffer.npz").exists()]
     assert list(folder.checkpoints) == [50, 100, 150, 200, 240]
     assert whole == [200, 240]
+    barely = RunFolder(cart_pole_run)
+    assert barely.policy("best") == barely.policy("last") == barely.policy("40")
 
 
 def test_events_after_the_checkpoint_are_purged(tmp_path, monkeypatch):
@@ -260,29 +240,25 @@ def test_event_files_are_read_in_the_order_in_which_they_began(tmp_path, monkeyp
     assert [one.step for one in events.Scalars("step")] == [0, 1, 2, 3]
 
 
-def test_best_policy_falls_back_to_the_last_without_enough_episodes(tmp_path):
-    config = small("SAC", tmp_path, "SAC-run")
-    folder = train(replace(config, rl=replace(config.rl, n_steps=120)))
-    assert not (folder.path / "best.zip").exists()
-    assert folder.policy("best") == folder.policy("last") == folder.policy("120")
-
-
-def fails_to_write(monkeypatch, steps):
-    """Make checkpoints at these steps fail with a full disk in the middle of a file."""
+def make_checkpoints_fail(monkeypatch, steps, fail):
+    """Make checkpoints at these steps fail in the middle of a file."""
     own = RunFolder.save_checkpoint
 
     def save_checkpoint(self, step, writers):
-        if step in steps:
-            writers = {**writers, "state.json": lambda path: path.symlink_to("/dev/full") or path.write_bytes(b"much")}
-        own(self, step, writers)
+        own(self, step, {**writers, "state.json": fail} if step in steps else writers)
 
     monkeypatch.setattr(RunFolder, "save_checkpoint", save_checkpoint)
+
+
+def fill_disk(path):
+    path.symlink_to("/dev/full")
+    path.write_bytes(b"much")
 
 
 def test_a_full_disk_keeps_the_previous_checkpoint_and_training_continues(tmp_path, monkeypatch, capsys):
     unbroken, config = train(small("DQN", tmp_path, "DQN-unbroken")), small("DQN", tmp_path, "DQN-full")
     with monkeypatch.context() as patch:
-        fails_to_write(patch, {100, 150})
+        make_checkpoints_fail(patch, {100, 150}, fill_disk)
         crash_at(patch, 190)
         with pytest.raises(Crash):
             train(config)
@@ -361,9 +337,9 @@ def test_truncated_lines_are_ignored(tmp_path):
     assert (folder.path / "metrics.csv").read_text().splitlines() == [",".join(METRICS), *rows]
 
 
-def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
-    config = small("DQN", tmp_path, "DQN-run")
-    folder = train(config)
+def test_results_without_a_complete_checkpoint_are_not_overwritten(finished, tmp_path):
+    config = replace(finished[0], base_path=str(tmp_path))
+    folder = RunFolder(Path(shutil.copytree(finished[1].path, config.run_folder)))
     rows = folder.metrics()
     for steps in ((200, 240), (50, 100, 150)):  # the complete ones, then the remains of older ones
         for step in steps:
@@ -374,8 +350,8 @@ def test_results_without_a_complete_checkpoint_are_not_overwritten(tmp_path):
     assert (folder.path / "best.zip").exists()
 
 
-def test_only_one_process_trains_a_run(finished):
-    _, folder = finished
+def test_only_one_process_trains_a_run(tmp_path):
+    (folder := RunFolder(tmp_path / "run")).create()
     with folder.locked(), pytest.raises(RunError, match="is being trained by another process"), folder.locked():
         pass
     with folder.locked():
@@ -384,7 +360,7 @@ def test_only_one_process_trains_a_run(finished):
 
 def test_a_full_disk_at_the_last_checkpoint_is_an_error(tmp_path, monkeypatch):
     """After Ctrl-C, and at the end; the checkpoint before is kept."""
-    fails_to_write(monkeypatch, {150})
+    make_checkpoints_fail(monkeypatch, {150}, fill_disk)
     stop_at(monkeypatch, 110)
     config = small("SAC", tmp_path, "SAC-run")
     with pytest.raises(OSError, match="No space left on device"):
@@ -415,34 +391,45 @@ def test_another_configuration_is_refused(finished):
         resume(replace(config, rl=replace(config.rl, n_steps=239)), folder)
 
 
-def test_unavailable_devices_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+def test_what_cannot_be_built_is_named(tmp_path, monkeypatch):
+    """Also where an error has no text, as when there is not enough memory for the replay buffer."""
     config = small("DQN", tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match=r"`rl.device` must be .* no CUDA. Received 'cuda:0'"):
         train(replace(config, rl=replace(config.rl, device="cuda:0")))
-
-
-def test_an_error_without_a_text_is_named(tmp_path, monkeypatch):
-    """As when there is not enough memory for the replay buffer."""
-    monkeypatch.setattr("vlmrm_gym.training.run.algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(run, "algorithm_options", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(ConfigError, match=r"`rl`: MemoryError$"):
-        train(small("DQN", tmp_path))
+        train(config)
 
 
-def test_evaluation_matches_the_registered_task(finished):
-    """Returns equal those of a single environment scored at every step."""
+def test_evaluations_and_videos_match_the_registered_task(finished, tmp_path, monkeypatch):
+    """Returns, and frames and rewards of videos, equal those of a single environment scored at every step."""
     config, folder = finished
     model = algorithm_class("DQN").load(folder.policy("best"))
     result = evaluate(config, model, 5, seed=70)
     env = gym.make("VLMRM/CartPole-v1", episode_length=25)
+    episodes, frames = [], []
     for i in range(5):
         observation, _ = env.reset(seed=70 + i)
-        scored, task, successes, truncated = 0.0, 0.0, 0, False
+        steps, truncated = [], False
         while not truncated:
             observation, reward, _, truncated, info = env.step(model.predict(observation, deterministic=True)[0])
-            scored, task, successes = scored + reward, task + info["task_reward"], successes + info["success"]
+            steps.append((reward, info["task_reward"], info["success"]))
+            frames.append(env.render())
+        scored, task, successes = np.sum(steps, axis=0)
         np.testing.assert_allclose(result.vlm_returns[i], scored, rtol=1e-5)
         assert result.task_returns[i] == task
         assert result.success_fractions[i] == successes / 25
         assert (result.success_fractions[i] >= config.success_threshold) == (successes == 25)
+        episodes.append(steps)
     env.close()
+    videos = []
+    monkeypatch.setattr(
+        evaluation.videos, "save_video", lambda path, frames, rewards, title: videos.append((frames, rewards))
+    )
+    monkeypatch.setattr(evaluation, "FRAMES_AT_ONCE", 10)  # they are scored many at a time
+    for column, name in enumerate(("clip", "ground_truth")):
+        own = replace(config, reward=replace(config.reward, name=name))
+        evaluation.record_video(own, model, tmp_path / "a.mp4", seed=70)
+        np.testing.assert_array_equal(videos[-1][0], frames[:25])
+        np.testing.assert_allclose(videos[-1][1], np.array(episodes[0])[:, column], atol=1e-5)

@@ -6,8 +6,8 @@ from contextlib import closing
 import gymnasium as gym
 import pytest
 import yaml
+from commands import refused
 
-from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rollouts.environments import make_unscored_env
 from vlmrm_gym.training.checks import find_named_code
@@ -28,15 +28,6 @@ def attacks(folder):
         "reward": {"name": f"{BEFORE}f2py.subprocess.Popen", "kwargs": {"args": ["touch", str(folder / "made")]}},
         "views": {"camera": ["paper", "side"], "combine_views": f"{BEFORE}f2py.subprocess.Popen"},
     }
-
-
-def refused(capsys, *arguments):
-    """What the command says when it refuses to go on."""
-    with pytest.raises(SystemExit) as raised:
-        main(list(map(str, arguments)))
-    output = capsys.readouterr().err
-    assert raised.value.code == 2, output
-    return output
 
 
 @pytest.mark.parametrize(("door", "attack"), [("train", "reward"), ("evaluate", "views"), ("resume", "reward")])
@@ -71,25 +62,18 @@ def test_a_runs_policy_is_played_without_its_reward(cart_pole_run, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    ("config", "key"),
-    [
+def test_what_names_code_needs_trust_unless_a_flag_says_the_same():
+    for config, key in (
         (Config(env_name="evil:A-v0"), "env_name"),
         (Config(env_name="vlmrm_gym.audit:A-v0"), "env_name"),
         (Config(env_name="A-v0", env_kwargs={"make_kwargs": [{"a": {"id": "evil:B-v0"}}]}), "env_kwargs"),
         (Config(reward=RewardConfig(name="import", kwargs={"path": "evil:f"})), "reward.name"),
-        (Config(reward=RewardConfig(ray_options={"runtime_env": {"pip": ["evil"]}})), "reward.ray_options"),
         (Config(reward=RewardConfig(ray_options={"num_gpus": 1, "runtime_env": {}})), "reward.ray_options"),
-    ],
-)
-def test_what_names_code_needs_trust_unless_a_flag_says_the_same(config, key):
-    (problem,) = find_named_code(config, Config())
-    assert ".".join(problem.key) == key
-    assert "names code that would be run" in problem.message
-    assert not list(find_named_code(config, config))
-
-
-def test_what_names_no_code_needs_no_trust():
+    ):
+        (problem,) = find_named_code(config, Config())
+        assert ".".join(problem.key) == key
+        assert "names code that would be run" in problem.message
+        assert not list(find_named_code(config, config))
     for config in (
         Config(env_name="vlmrm_gym:VLMRM/CartPole-v1"),
         Config(env_name="Ant-v5", env_kwargs={"xml_file": "ant.xml", "terminate_when_unhealthy": False}),
@@ -120,15 +104,9 @@ def test_a_flag_is_ones_own_word_also_beside_a_file_that_says_the_same(tmp_path,
     assert "`reward.name` names code" not in output
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "env_name: evil:A-v0\nreward: {prompt: a}\n",
-        "env_name: CartPole-v1\nreward: {combine_views: 'evil:f'}\n",
-    ],
-)
-def test_nothing_is_imported_before_it_is_trusted(text, make_module, tmp_path, capsys):
+def test_nothing_is_imported_before_it_is_trusted(make_module, tmp_path, capsys):
     folder = make_module("evil", "from pathlib import Path\nPath(__file__).with_name('imported').touch()\n")
-    (file := tmp_path / "config.yaml").write_text(text)
-    assert "names code that would be run. Received 'evil:" in refused(capsys, "train", file)
-    assert not (folder / "imported").exists()
+    for text in ("env_name: evil:A-v0\nreward: {prompt: a}\n", "env_name: CartPole-v1\nreward: {name: 'evil:f'}\n"):
+        (file := tmp_path / "config.yaml").write_text(text)
+        assert "names code that would be run. Received 'evil:" in refused(capsys, "train", file)
+        assert not (folder / "imported").exists()
