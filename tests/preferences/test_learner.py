@@ -127,18 +127,21 @@ def test_newer_states_are_preferred(envs):
     assert {side.where[1] for pair in pairs for side in (pair.first, pair.second)} == {1}  # of episodes 0 and 1
 
 
-def test_a_pair_and_its_mirror_image_are_one_question(envs):
-    """Of 80 states, 300 pairs: some come again, also the other way round. Without a file they are kept in memory."""
+def test_a_pair_and_its_mirror_image_are_one_question():
+    """Of 10 states, 30 pairs: some come again, also the other way round. Without a file they are kept in memory."""
     asked = []
 
     def labeler(pairs):
         asked.extend(frozenset((pair.first.key, pair.second.key)) for pair in pairs)
         return [0.5] * len(pairs)
 
+    envs = make_envs(episode_length=5)
+    play(envs, 6)
     learner = PreferenceLearner(envs, labeler, fit=QUICK)
-    for _ in range(30):
-        learner.session(10)
-    assert 280 < len(asked) == len(set(asked)) < 300
+    for _ in range(6):
+        learner.session(5)
+    assert 15 < len(asked) == len(set(asked)) < 30
+    envs.close()
 
 
 def test_a_labeler_that_raises_keeps_its_answers_and_is_asked_about_the_same_pairs(envs, tmp_path):
