@@ -438,33 +438,11 @@ def test_a_state_of_the_plain_buffer_shares_its_memory(open_run):
         assert state[name].untyped_storage().nbytes() == 8 * column[0].nbytes
 
 
-def test_no_file_has_the_head(tmp_path):
-    """A head that cannot be pickled is in no file of Stable-Baselines3; after loading `relabel` is called again."""
-    envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=5, return_features=True)
-    model = off_policy(DQN, envs, buffer_size=100, replay_buffer_kwargs={"features_dtype": "float16"}).learn(20)
-    head = lambda features: features[:, 0, 0]  # noqa: E731
-    envs.envs.head.replace(head)
-    model.replay_buffer.relabel(envs.envs.head)
-    model.save(tmp_path / "model")
-    model.save_replay_buffer(tmp_path / "buffer")
-    again = DQN.load(tmp_path / "model", env=envs)
-    again.load_replay_buffer(tmp_path / "buffer")
-    assert again.replay_buffer_kwargs == {"features_dtype": "float16"}
-    with pytest.raises(RuntimeError, match="Call `relabel`"):
-        again.replay_buffer.sample(1)
-    again.replay_buffer.relabel(head)
-    again.learn(20)
-    loaded = again.replay_buffer
-    assert loaded.size() >= 30
-    features = loaded._late.columns["features"][: loaded.size(), 0, 0]
-    np.testing.assert_allclose(loaded.rewards[: loaded.size(), 0], features.astype(np.float32), rtol=1e-6)
-    envs.close()
-
-
-def test_off_policy_algorithms_learn_from_relabelled_rewards():
-    """A callback replaces the head in the middle of episodes; all stored rewards are the newest head's."""
+def test_off_policy_algorithms_learn_from_relabelled_rewards_and_no_file_has_the_head(tmp_path):
+    """A callback replaces the head, which cannot be pickled, within episodes; after loading `relabel` is called."""
     envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=10, return_features=True, task_reward_weight=0.5)
-    model = off_policy(DQN, envs, learning_starts=40)
+    half = {"features_dtype": "float16"}
+    model = off_policy(DQN, envs, learning_starts=40, replay_buffer_kwargs=half)
 
     def replace(local_variables, _):
         if model.num_timesteps % 26 == 0:
@@ -473,12 +451,25 @@ def test_off_policy_algorithms_learn_from_relabelled_rewards():
             model.replay_buffer.relabel(envs.envs.head)
         return True
 
+    def check(buffer, factor):
+        columns = {name: column[: buffer.size()] for name, column in buffer._storage.items()}
+        expected = columns["features"][:, 0, 0, :8].astype(np.float32).sum(1) * factor + columns["task_rewards"][:, 0]
+        assert len(expected) >= 80
+        np.testing.assert_allclose(columns["rewards"][:, 0], expected, rtol=1e-4, atol=1e-4)
+
     model.learn(104, callback=replace)
-    columns = {name: column[: model.replay_buffer.size()] for name, column in model.replay_buffer._storage.items()}
-    expected = columns["features"][:, 0, 0, :8].sum(1) * 104 + columns["task_rewards"][:, 0]
-    assert len(expected) >= 80
-    np.testing.assert_allclose(columns["rewards"][:, 0], expected, rtol=1e-4, atol=1e-4)
+    check(model.replay_buffer, 104)
     assert all(value.isfinite().all() for value in model.policy.state_dict().values())
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = DQN.load(tmp_path / "model", env=envs)
+    again.load_replay_buffer(tmp_path / "buffer")
+    assert again.replay_buffer_kwargs == half
+    with pytest.raises(RuntimeError, match="Call `relabel`"):
+        again.replay_buffer.sample(1)
+    again.replay_buffer.relabel(lambda features: features[:, 0, :8].sum(1) * 3)
+    again.learn(20)
+    check(again.replay_buffer, 3)
     envs.close()
 
 

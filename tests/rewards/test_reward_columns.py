@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from vlmrm_gym.rewards.heads import NewestHead
 from vlmrm_gym.store import TransitionStore
 
 
@@ -49,19 +48,6 @@ def test_after_a_relabel_what_arrives_is_made_anew():
     rewards, features, task_rewards = made.arrive(late([1, 1], number=2.0), "environment 0", stored=0)
     assert rewards.tolist() == [6.25, 6.25]
     assert (features.tolist(), task_rewards.tolist()) == ([[[2.0, 2.0]]] * 2, [0.25, 0.25])
-    assert made.is_settled
-
-
-def test_after_a_relabel_a_newer_head_s_rewards_stay_and_are_not_settled():
-    made, head = columns([1]), NewestHead(three_times)
-    made.relabel(head, 0)
-    assert made.arrive(late([1], number=2.0), "environment 0", stored=0)[0].tolist() == [6.25]
-    assert made.is_settled
-    assert made.arrive(late([2], number=2.0), "environment 0", stored=0)[0].tolist() == [2.0]
-    assert not made.is_settled
-    head.replace(three_times)
-    made.relabel(head, 0)
-    assert made.arrive(late([2], number=2.0), "environment 0", stored=0)[0].tolist() == [6.25]
     assert made.is_settled
 
 
