@@ -303,21 +303,17 @@ def test_a_head_that_makes_no_rewards_changes_nothing(make):
         run.buffer.relabel("mean")
 
 
-NO_FEATURES = "`relabel` needs the features that rewards are made of.*return_features=True"
-
-
 def test_rewards_without_features_cannot_be_relabelled(open_run):
     """Stable-Baselines3's buffer does not know its environments: it says so at the first reward."""
-    scored = open_run(SB3Run, [[2]], 100, return_features=False)
+    rule = "`relabel` needs the features that rewards are made of.*return_features=True"
+    plain, scored, early = (open_run(kind, [[2]], 100, return_features=False) for kind in (PlainRun, SB3Run, SB3Run))
     scored.step(), scored.step()
-    with pytest.raises(RuntimeError, match=NO_FEATURES):
-        scored.buffer.relabel(times(2))
-    with pytest.raises(RuntimeError, match=NO_FEATURES):
-        open_run(PlainRun, [[2]], 100, return_features=False).buffer.relabel(times(2))
-    early = open_run(SB3Run, [[2]], 100, return_features=False)
+    for run in (plain, scored):
+        with pytest.raises(RuntimeError, match=rule):
+            run.buffer.relabel(times(2))
     early.buffer.relabel(times(2))
     early.step()
-    with pytest.raises(RuntimeError, match=NO_FEATURES):
+    with pytest.raises(RuntimeError, match=rule):
         early.step()
 
 
@@ -333,17 +329,13 @@ class Wider(TwoFeatures):
         return features.sum((1, 2))
 
 
-class Same(TwoFeatures):
-    """Has features of the same shape, of something else."""
-
-    fingerprint = "two other features"
-
-
 def test_other_features_are_refused(make):
-    """Of a file, and those that arrive."""
-    same = "Features must be as those of this buffer, 'two other features'. Received 'two features'"
-    wide = r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"
-    for other, rule in ((Same, same), (Wider, wide)):
+    """Of a file, and those that arrive; also of the same shape."""
+    same = type("Same", (TwoFeatures,), {"fingerprint": "two other features"})
+    for other, rule in [
+        (same, "Features must be as those of this buffer, 'two other features'. Received 'two features'"),
+        (Wider, r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"),
+    ]:
         run, others = make([[2]], 100), make([[2]], 100, reward=other())
         for one in (run, others):
             one.step(), one.step()
