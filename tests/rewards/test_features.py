@@ -63,13 +63,13 @@ def test_a_new_head_makes_the_rewards_from_then_on_and_evaluation_environments_f
 
 def test_the_environments_own_reward_is_reported_beside_the_features():
     """`vlm_rewards` is the head's reward of the features plus `vlm_task_rewards`, also where every step is scored."""
-    envs = vector(1, reward=TwoFeatures(), return_features=True, task_reward_weight=0.25)
+    options = {"reward": TwoFeatures(), "return_features": True, "task_reward_weight": 0.25}
+    envs = vector(1, **options)
     infos = play(envs, 5)[-1]
     np.testing.assert_array_equal(infos["vlm_task_rewards"][0], np.full(5, 0.25, dtype=np.float32))
-    expected = 2 * infos["vlm_features"][0][:, 0, 0] + 1.25
-    np.testing.assert_allclose(infos["vlm_rewards"][0], expected)
+    np.testing.assert_allclose(infos["vlm_rewards"][0], 2 * infos["vlm_features"][0][:, 0, 0] + 1.25)
     envs.close()
-    envs = vector(2, reward=TwoFeatures(), return_features=True, task_reward_weight=0.25, scoring="step")
+    envs = vector(2, scoring="step", **options)
     envs.reset(seed=0)
     _, rewards, _, _, infos = envs.step(np.array([0, 1]))
     assert infos["vlm_features"][1].shape == (1, 1, 2)
