@@ -195,10 +195,6 @@ NO_COMPLETION = {
     "a list": (body(b"[1, 2]"), r"\[1, 2\]"),
     "events": (body(b'data: {"choices": []}'), "data:"),
     "an error of the user's": (body({"error": {"code": 404, "message": "no such model"}}), "404.*no such model"),
-    "a redirect": (
-        lambda handler: send(handler, 307, b"", {"Location": "http://elsewhere.example/v1"}),
-        "307: a redirect to http://elsewhere.example/v1, which is not followed",
-    ),
     "compressed": (body(b"\x0b\x02", **{"Content-Encoding": "br"}), "compressed as br"),
     "escapes": (body(b"\x1b[31mred"), r"\\x1b\[31mred"),
 }
