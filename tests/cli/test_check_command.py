@@ -111,9 +111,8 @@ PENDULUM = ["InvertedPendulum-v5", "--prompt", TASK_PROMPT, "--model", "tiny"]
 
 
 def test_without_known_success_it_shows_the_states_with_the_highest_rewards(tmp_path):
-    """And a camera that sees nothing is named beside one that does."""
     cameras = "[{lookat: [0, 0, 50], distance: 1}, {distance: 3, azimuth: 90}]"
-    measures, report = check(tmp_path / "out", *PENDULUM, "--camera", cameras)
+    measures, _ = check(tmp_path / "out", *PENDULUM, "--camera", cameras)
     (row,) = measures["table"]
     assert numbers(row) == {}
     assert row["ranks"] is None

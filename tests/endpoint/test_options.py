@@ -23,7 +23,7 @@ def parse(options, text, **more):
 
 READ = {
     1: [
-        "Yes", " yes.\n", "(Yes)", "Yes, there is no tilt.", "Yes. The pole stands.", "Yes - it stands",
+        "Yes", "(Yes)", "Yes, there is no tilt.", "Yes - it stands",
         "Answer: yes", "The pole is vertical.\nYes.", "Yes, it stands.\n\nThe pole is vertical.",
         "It stands upright. Yes.", "No doubt about it. Yes.",
     ],
@@ -33,29 +33,19 @@ READ = {
     ],
     None: [
         "I cannot say yes.", "", None, "I have no idea.", "There is no pole in the image.",
-        "Yes or no? It cannot be told.", "Yes, no, perhaps", "No, no.", "Yes.\nNo.", "Yes, at first. No.",
-        "Answer: yes or no?", "Maybe", "No question, it stands upright.", "<think>It is, yes",
+        "Yes or no? It cannot be told.", "No, no.", "Yes.\nNo.", "Yes, at first. No.",
+        "Answer: yes or no?", "No question, it stands upright.", "<think>It is, yes",
         "I'm sorry, but I can't help with that.", "3",
     ],
 }  # fmt: skip
 RATED = {
-    0.75: [
-        "3", "3/4", "It leans.\n3", "<think>4 or 3?</think>3",
-    ],
-    1: [
-        "**4**", "Rating: 4 / 4",
-    ],
-    0: [
-        "0.",
-    ],
-    0.5: [
-        "Rating: 2", "2 out of 4", "2 - it leans",
-    ],
-    0.25: [
-        "I would give a rating of 1.",
-    ],
+    0.75: ["3", "3/4", "It leans.\n3", "<think>4 or 3?</think>3"],
+    1: ["**4**", "Rating: 4 / 4"],
+    0: ["0."],
+    0.5: ["Rating: 2", "2 out of 4", "2 - it leans"],
+    0.25: ["I would give a rating of 1."],
     None: [
-        "4/10", "3/5", "2-3", "2, 3", "5", "12", "-1", "2.5", "-", "It leans by 10 degrees.",
+        "4/10", "2-3", "5", "12", "-1", "2.5", "-", "It leans by 10 degrees.",
         "Somewhere between 2 and 3", "1. The pole leans.\n2. The cart stands.", "yes",
     ],
 }  # fmt: skip
@@ -66,41 +56,32 @@ PREFERRED = {
         "Image 1 stands. Answer: 1. The pole of image 2 leans.",
     ],
     1: [
-        "2", " 2.\n", "B", "Image 2", "image two", "Second.", "The second one.", "Image 2 is closer than image 1.",
+        "2", "B", "Image 2", "The second one.", "Image 2 is closer than image 1.",
         "Answer: 2", "Image 1 leans by 30 degrees.\nImage 2 leans by 2 degrees.\n\nAnswer: 2",
         "Let me see. Image 1 leans. Image 2 stands.\n2", "<think>1 or 2? The answer: 1. No.</think>2",
         "Hm, image 1.</think>\n\nImage 2", "2. In Image 1 the pole has fallen.",
         "2, because the pole in image 1 has fallen", "2\n\nIn image 1 the pole has fallen.",
     ],
-    0.5: [
-        "0", "-1", "My answer is 0, as they look the same.", "Neither.",
-    ],
+    0.5: ["0", "-1", "My answer is 0, as they look the same.", "Neither."],
     None: [
         "1, 2", "1 and 2", "Image 1 and Image 2 are equally close.",
         "Image 1 is farther from the goal than image 2.", "Image 2 is not closer.",
-        "Image 1 isn't any closer to the goal.", "Image 1 is worse.",
+        "Image 1 isn't any closer to the goal.",
         "Image 1: the pole leans.\nImage 2: it stands.", "1. Image 1 leans.\n2. Image 2 stands.",
         "2.5 degrees is how far the pole of image 1 leans.", "", None, "I'm sorry, but I can't help with that.",
-        "Image 1 shows a pole, and image 2 shows a pole.", "A pole leans.", "The pole leans by 2 degrees.",
+        "Image 1 shows a pole, and image 2 shows a pole.", "The pole leans by 2 degrees.",
         "<think>It is image 1, as", "3", "12",
     ],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("options", "texts"), [(YES_NO, READ), (RATINGS, RATED), (PREFERENCES, PREFERRED)], ids=["yes", "ratings", "pairs"]
-)
-def test_answers_are_read_and_prose_is_not_guessed_at(options, texts):
-    expected = {text: answer for answer, own in texts.items() for text in own}
-    assert {text: parse(options, text) for text in expected} == expected
-
-
-def test_what_was_cut_off_is_an_answer_only_if_it_is_bare():
+def test_answers_are_read_and_prose_is_not_guessed_at():
+    """What was cut off is an answer only if it is bare; thinking is left out."""
+    for options, texts in [(YES_NO, READ), (RATINGS, RATED), (PREFERENCES, PREFERRED)]:
+        expected = {text: answer for answer, own in texts.items() for text in own}
+        assert {text: parse(options, text) for text in expected} == expected
     assert parse(YES_NO, "yes", truncated=True) == 1
     assert parse(YES_NO, "Yes, but", truncated=True) is parse(PREFERENCES, "Image 1 is", truncated=True) is None
-
-
-def test_thinking_is_left_out():
     assert without_thinking("<think>a</think>b<thinking>c</thinking> d") == "b d"
 
 
@@ -114,27 +95,16 @@ EOS = Token("<|im_end|>", 1.0, [("<|im_end|>", 1.0)])
 EXPECTED = {
     "spellings add up": (YES_NO, "Yes", [place("Yes", 0.4, _Yes=0.2, No=0.1, _No=0.3)], 0.6),
     "over the answers alone": (YES_NO, "Yes", [place("Yes", 0.3, No=0.2, The=0.4, Maybe=0.1)], 0.6),
-    "the token itself": (YES_NO, "Yes", [Token("Yes", 0.7, [("No", 0.3)])], 0.7),
     "the token itself, and its other spelling": (YES_NO, "Yes", [Token("Yes", 0.5, [(" Yes", 0.2), ("No", 0.3)])], 0.7),
     "in parts": (YES_NO, "Yes", [place("Y", 0.7, N=0.3), place("es", 1.0)], 0.7),
-    "in three parts": (YES_NO, "yes", [place("y", 0.6, n=0.2, No=0.2), place("e", 1.0), place("s", 1.0)], 0.6),
     "a part against a word": (YES_NO, "No", [place("No", 0.3, Y=0.7)], 0.7),
     "with a mark": (YES_NO, "Yes.", [place("Yes.", 0.7, No=0.2, **{"No.": 0.1})], 0.7),
     "after marks": (YES_NO, "**Yes**", [place("**", 0.9, Yes=0.1), place("Yes", 0.7, No=0.3), place("**", 1.0)], 0.7),
-    "after thoughts": (
-        YES_NO,
-        "Yes",
-        [place("No", 0.9, Yes=0.1), place("</think>", 1.0), place("Yes", 0.7, No=0.3), EOS],
-        0.7,
-    ),
-    "before an explanation": (
-        YES_NO,
-        "No, it leans: no.",
-        [place("No", 0.3, Yes=0.7), place(",", 1.0), place(" it leans: ", 1.0), place("no", 0.9, yes=0.1)],
-        0.7,
-    ),
+    "after thoughts": (YES_NO, "Yes", [
+        place("No", 0.9, Yes=0.1), place("</think>", 1.0), place("Yes", 0.7, No=0.3), EOS], 0.7),
+    "before an explanation": (YES_NO, "No, it leans: no.", [
+        place("No", 0.3, Yes=0.7), place(",", 1.0), place(" it leans: ", 1.0), place("no", 0.9, yes=0.1)], 0.7),
     "of a fraction": (RATINGS, "4/4", [place("4", 0.5, **{"2": 0.5}), place("/", 1.0), place("4", 1.0)], 0.75),
-    "of a fraction in one token": (RATINGS, "4/4", [place("4/4", 0.5, **{"2/4": 0.5})], 0.75),
     "of a rating": (RATINGS, "Rating: 3", [place("Rating", 1.0), place(":", 1.0), place(" 3", 0.5, _1=0.5)], 0.5),
     "nearly all of it": (YES_NO, "Yes", [place("Yes", 0.98)], 1.0),
     "impossible ones": (YES_NO, "Yes", [place("Yes", 0.7, No=0.3, NO=0.0)], 0.7),
@@ -153,8 +123,6 @@ def test_the_expectation_is_over_the_tokens_that_begin_the_answer():
 
 UNTOLD = {
     "no tokens": ("Yes", []),
-    "no alternatives": ("Yes", [Token("Yes", 0.7, [])]),
-    "of another place": ("Yes", [Token("Yes", 0.7, [(".", 0.9), ("!", 0.1)])]),
     "more than all": ("Yes", [place("Yes", 1.0, No=1.0)]),
     "one answer alone, and not nearly all": ("Yes", [place("Yes", 0.7)]),
     "of another text": ("Yes", [place("No", 0.7, Yes=0.3)]),
@@ -192,16 +160,14 @@ def test_words_that_begin_several_answers_are_none():
     assert options.expect(options.parse(reply("one")), tokens) is None
 
 
-def test_all_views_are_in_one_question():
+def test_the_question_comes_last_and_what_is_shared_first():
+    """All views are in one question."""
     (message,) = make_question("a goal", [b"left", b"right"], 5)
     parts = [part.get("text", "image") for part in message["content"]]
     assert "a goal" in parts[0]
     assert "same moment" in parts[0]
     assert parts.count("image") == 2
     assert "to 4" in parts[-1]
-
-
-def test_the_question_comes_last_and_what_is_shared_first():
     (message,) = show_pair("a goal", [b"first", b"second"], "Which?")
     kinds = [part["type"] for part in message["content"]]
     assert kinds == ["text", "text", "image_url", "text", "image_url", "text"]

@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -87,6 +87,10 @@ def answer_rightly(address, shown, tab):
 def test_answers_are_for_what_was_shown(tmp_path):
     """A segment of several states is a clip."""
     clip = Pair(first=make_side(50, 40, 30), second=make_side(5, 10, 15), prompt=PROMPT)
+    with Image.open(io.BytesIO(encode_clip(clip.first.frames, 20))) as picture:
+        assert (picture.format, picture.n_frames, picture.size) == ("WEBP", 3, (300, 200))
+        picture.load()
+        assert picture.info["duration"] == 50
     labeler = HumanLabeler(fps=20)
     with asking(labeler, [*PAIRS[:4], clip], tmp_path / "answers.db") as finish:
         shown = post(labeler.address, "next", tab="a")
@@ -95,15 +99,6 @@ def test_answers_are_for_what_was_shown(tmp_path):
             shown = answer_rightly(labeler.address, shown, "a")
         assert (shown["total"], shown["answered"]) == (5, 5)
         assert [answer.preference for answer in finish()] == [*(is_second(pair) for pair in PAIRS[:4]), 1.0]
-
-
-def test_a_segment_is_shown_as_a_clip():
-    pair = Pair(first=make_side(50, 40, 30), second=make_side(5, 10, 15), prompt=PROMPT)
-    frames = pair.first.draw(pair.first.states)
-    with Image.open(io.BytesIO(encode_clip(frames, 20))) as clip:
-        assert (clip.format, clip.n_frames, clip.size) == ("WEBP", 3, (300, 200))
-        clip.load()
-        assert clip.info["duration"] == 50
 
 
 def test_equal_and_skip_and_undo(tmp_path):
@@ -178,10 +173,14 @@ def test_what_is_asked_later_is_shown_instead():
 
 
 def test_two_tabs_have_different_pairs_and_the_first_answer_counts(monkeypatch):
+    """A reload shows the same pair; a tab that is closed leaves its own to others."""
     labeler = HumanLabeler()
     with asking(labeler, PAIRS[:2]) as finish:
+        left = post(labeler.address, "next", tab="closed")["pair"]
+        post(labeler.address, "leave", tab="closed")
         a, b = (post(labeler.address, "next", tab=tab)["pair"] for tab in "ab")
-        assert a != b
+        assert left == a != b
+        assert post(labeler.address, "next", tab="b")["pair"] == b
         assert post(labeler.address, "next", tab="c")["pair"] is None  # for a while
         monkeypatch.setattr("vlmrm_gym.preferences.server.LEASE", 0.0)
         assert post(labeler.address, "next", tab="c")["pair"] == a
@@ -190,15 +189,6 @@ def test_two_tabs_have_different_pairs_and_the_first_answer_counts(monkeypatch):
         assert (late["answered"], late["pair"]) == (1, b)
         post(labeler.address, "answer", tab="b", pair=b, choice=1)
         assert [answer.preference for answer in finish()] == [0.0, 1.0]
-
-
-def test_a_reload_shows_the_same_pair_and_a_closed_tab_leaves_its_own_to_others():
-    labeler = HumanLabeler()
-    with asking(labeler, PAIRS[:2]):
-        first = post(labeler.address, "next", tab="a")["pair"]
-        assert post(labeler.address, "next", tab="a")["pair"] == first
-        post(labeler.address, "leave", tab="a")
-        assert post(labeler.address, "next", tab="b")["pair"] == first
 
 
 def test_nothing_is_served_without_the_token():
@@ -306,24 +296,21 @@ def test_no_more_of_a_request_is_kept_than_one_may_have():
 
 
 def test_connections_that_send_no_request_are_few_and_end(monkeypatch):
-    """600 that never complete one use up neither the process's descriptors nor the page."""
+    """200 that never complete one use up neither the process's descriptors nor the page."""
     monkeypatch.setattr("vlmrm_gym.preferences.server.PATIENCE", 1.0)
     labeler = HumanLabeler()
-    with asking(labeler, PAIRS[:1]):
-        before, most, connections = len(os.listdir("/proc/self/fd")), 0, []
-        for number in range(600):
-            if number % 200 == 0:
-                for connection in connections:  # here, too, they need descriptors
-                    connection.close()
-                connections.clear()
+    with asking(labeler, PAIRS[:1]), ExitStack() as connections:
+        count, most = lambda: len(os.listdir("/proc/self/fd")) - opened, 0
+        opened = len(os.listdir("/proc/self/fd"))
+        for number in range(200):
             with suppress(OSError):  # it is closed at once
-                connections.append(connect(labeler, *([] if number % 2 else ["Content-Length: 9", "\r\n12"])))
-            most = max(most, len(os.listdir("/proc/self/fd")) - before - len(connections))
+                lines = [] if number % 2 else ["Content-Length: 9", "\r\n12"]
+                connections.enter_context(connect(labeler, *lines))
+                opened += 1  # here, too, a connection needs a descriptor
+            most = max(most, count())
         assert most <= 2 * 64 + 8  # open ones, and those that are about to be closed
-        wait_for(lambda: len(os.listdir("/proc/self/fd")) - before - len(connections) <= 2)
+        wait_for(lambda: count() <= 2)
         assert post(labeler.address, "next", tab="a")["pair"] is not None
-        for connection in connections:
-            connection.close()
 
 
 def is_closed(connection):

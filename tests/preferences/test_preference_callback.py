@@ -5,12 +5,13 @@ import pytest
 import torch
 from conftest import TASK_PROMPT
 from sb3_contrib import TQC
+from sb3_helpers import off_policy, on_policy
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import VecNormalize
 
 import vlmrm_gym
 from vlmrm_gym.preferences import Answer, FitOptions, GroundTruthLabeler
-from vlmrm_gym.sb3 import DeferredReplayBuffer, DeferredRolloutBuffer, PreferenceCallback, RewardHandle, make_vec_env
+from vlmrm_gym.sb3 import PreferenceCallback, RewardHandle, make_vec_env
 
 CART_POLE, MOUNTAIN_CAR = "VLMRM/CartPole-v1", "VLMRM/MountainCarContinuous-v0"
 QUICK = FitOptions(epochs=5)
@@ -19,30 +20,6 @@ QUICK = FitOptions(epochs=5)
 def make_envs(id=CART_POLE, **options):
     reward = vlmrm_gym.Preference(prompt=TASK_PROMPT, hidden_size=16)
     return make_vec_env(id, 2, reward=reward, episode_length=10, seed=0, **options)
-
-
-def off_policy(algorithm, envs, **options):
-    options = {
-        "learning_starts": 40,
-        "buffer_size": 1_000,
-        "policy_kwargs": {"net_arch": [8]},
-        "device": "cpu",
-        **options,
-    }
-    return algorithm("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, batch_size=8, seed=0, **options)
-
-
-def on_policy(envs, base):
-    handle = {"rewards": RewardHandle(base)}
-    options = {
-        "n_steps": 15,
-        "batch_size": 30,
-        "n_epochs": 1,
-        "policy_kwargs": {"net_arch": [8]},
-        "device": "cpu",
-        "seed": 0,
-    }
-    return PPO("MlpPolicy", envs, rollout_buffer_class=DeferredRolloutBuffer, rollout_buffer_kwargs=handle, **options)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +32,7 @@ def on_policy(envs, base):
 )
 def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest(algorithm, id, tmp_path):
     envs = make_envs(id)
-    model = off_policy(algorithm, envs)
+    model = off_policy(algorithm, envs, learning_starts=40)
     callback = PreferenceCallback(GroundTruthLabeler(), every=32, pairs=15, total=45, folder=tmp_path, fit=QUICK)
     held = []
     hold = callback._hold_session
@@ -77,7 +54,8 @@ def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest
 def test_on_policy_algorithms_explore_until_there_is_a_head():
     """The steps of exploration count; every rollout has the rewards of one head. Also under a VecNormalize."""
     base = make_envs()
-    model = on_policy(VecNormalize(base, norm_reward=False), base)
+    normalised, handle = VecNormalize(base, norm_reward=False), RewardHandle(base)
+    model = on_policy(PPO, normalised, 15, handle=handle, batch_size=30, n_epochs=1, seed=0)
     callback = PreferenceCallback(GroundTruthLabeler(), every=40, pairs=15, total=30, fit=QUICK)
     model.learn(100, callback=callback)
     assert (model.num_timesteps, model._n_updates) == (100, 2)  # 40 at random, and 2 rollouts of 30
@@ -90,7 +68,7 @@ def test_on_policy_algorithms_explore_until_there_is_a_head():
 def test_learning_waits_where_the_first_session_makes_no_head():
     """The first answers are all alike; random exploration goes on until the second session."""
     envs, updates, acting = make_envs(), [], []
-    model = off_policy(DQN, envs)
+    model = off_policy(DQN, envs, learning_starts=40)
     predict = model.predict
     model.predict = lambda *args, **options: (acting.append(model.num_timesteps), predict(*args, **options))[1]
 
@@ -109,10 +87,27 @@ def test_learning_waits_where_the_first_session_makes_no_head():
 
 
 def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
+    """Questions that a budget ended are not counted; sessions that do not fit into the training are warned of."""
+
+    class Poor:
+        identity = "poor"
+
+        def answers(self, pairs):
+            yield from ((i, Answer(preference=0.5)) for i in range(4))
+
+    for labeler, steps, message in [
+        (lambda pairs: [0.5] * len(pairs), 200, r"All 20 questions have been asked, and there is no head.* alike, 0.5"),
+        (Poor(), 400, "Only 8 of 20 questions have been asked, and there is no head"),
+    ]:
+        envs = make_envs()
+        callback = PreferenceCallback(labeler, every=20, pairs=10, total=20, fit=QUICK)
+        with pytest.raises(RuntimeError, match=message):
+            off_policy(DQN, envs, learning_starts=40).learn(steps, callback=callback)
+        envs.close()
     envs = make_envs()
-    callback = PreferenceCallback(lambda pairs: [0.5] * len(pairs), every=20, pairs=10, total=20, fit=QUICK)
-    with pytest.raises(RuntimeError, match=r"All 20 questions have been asked, and there is no head.* alike, 0.5"):
-        off_policy(DQN, envs).learn(200, callback=callback)
+    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=75, fit=QUICK)
+    with pytest.warns(UserWarning, match="room for 2 of 5 sessions in 70 steps"):
+        off_policy(DQN, envs, learning_starts=40).learn(70, callback=callback)
     envs.close()
 
 
@@ -126,33 +121,11 @@ def test_a_first_session_waits_for_the_first_episode():
     envs.close()
 
 
-def test_sessions_that_do_not_fit_into_the_training_are_warned_of():
-    envs = make_envs()
-    callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=75, fit=QUICK)
-    with pytest.warns(UserWarning, match="room for 2 of 5 sessions in 70 steps"):
-        off_policy(DQN, envs).learn(70, callback=callback)
-    envs.close()
-
-
-def test_questions_that_a_budget_ended_are_not_counted():
-    class Poor:
-        identity = "poor"
-
-        def answers(self, pairs):
-            yield from ((i, Answer(preference=0.5)) for i in range(4))
-
-    envs = make_envs()
-    callback = PreferenceCallback(Poor(), every=20, pairs=10, total=20, fit=QUICK)
-    with pytest.raises(RuntimeError, match="Only 8 of 20 questions have been asked, and there is no head"):
-        off_policy(DQN, envs).learn(400, callback=callback)
-    envs.close()
-
-
 def test_counts_and_environments_of_other_kinds_are_refused():
     for name in ("every", "pairs", "total", "first"):
         with pytest.raises(ValueError, match=f"`{name}` must be an integer of at least 1"):
             PreferenceCallback(GroundTruthLabeler(), **{"every": 10, name: 0})
     envs = make_vec_env(CART_POLE, 1, return_features=True)
     with pytest.raises(ValueError, match="with a reward that is yet to be learned"):
-        off_policy(DQN, envs).learn(10, callback=PreferenceCallback(GroundTruthLabeler(), every=10))
+        off_policy(DQN, envs, learning_starts=40).learn(10, callback=PreferenceCallback(GroundTruthLabeler(), every=10))
     envs.close()

@@ -56,11 +56,8 @@ def test_environments_with_a_reward_to_be_learned_have_features_and_a_log_and_no
         assert infos["vlm_features"][1].shape == (4, 1, 128)
         assert envs.head.head is None
         envs.close()
-
-
-def test_an_environment_that_scores_every_step_needs_a_head():
     with pytest.raises(ValueError, match=r"`reward` has no head yet.* pass vlmrm_gym.Preference\(head=...\)"):
-        gym.make(CART_POLE, reward=vlmrm_gym.Preference(prompt="up"))
+        gym.make(CART_POLE, reward=vlmrm_gym.Preference(prompt="up"))  # it scores every step
 
 
 @pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -141,11 +138,8 @@ def test_numbers_and_settings_of_a_head_are_checked():
         (lambda head: head.weights[1].data.fill_(torch.nan), {}, "`weights.1` must be finite"),
         (lambda head: head.double(), {}, "must be numbers in float32"),
         (None, {"shape": [0]}, r"must be a head that PreferenceHead.save wrote. Received another: .*division"),
-        (None, {"shape": [1, 5]}, "size mismatch"),
         (None, {"ensemble": "3"}, "must be a head"),
-        (None, {"shape": 128}, "must be a head"),
         (None, {"prompt": ["up"]}, "its fingerprint and its prompt must be texts"),
-        (None, {"hidden": 3}, "must be a head"),
     ]:
         head = PreferenceHead((1, 4), hidden_size=2, fingerprint="tiny, squash", prompt="up")
         if change is not None:

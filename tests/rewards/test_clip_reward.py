@@ -70,11 +70,11 @@ def test_rewards_of_frames_are_equation_3(frames):
     np.testing.assert_allclose(score(frames), embeddings(score, frames) @ goal, atol=1e-5)
 
 
-@pytest.mark.parametrize("batch_size", [1, 5])
-def test_batch_size_does_not_change_rewards(frames, batch_size, score):
+def test_batch_size_does_not_change_rewards(frames, score):
     """Contract 3."""
-    own = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=batch_size)
-    np.testing.assert_allclose(own(frames), score(frames), atol=1e-5)
+    for batch_size in (1, 5):
+        own = CLIPReward("tiny", prompt=TASK_PROMPT, batch_size=batch_size)
+        np.testing.assert_allclose(own(frames), score(frames), atol=1e-5)
 
 
 def test_numpy_frames_give_numpy_rewards_and_torch_frames_torch_rewards(frames, score):
@@ -146,9 +146,7 @@ def test_a_full_gpu_halves_the_batch_until_it_fits(frames, full_gpu, score, monk
     assert (score.batch_size, len(made)) == (3, 6)
 
 
-@pytest.mark.parametrize(
-    "text", ["CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory"]
-)
+@pytest.mark.parametrize("text", ["CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory"])
 def test_errors_that_mean_a_full_gpu(frames, full_gpu, score, text):
     """CUDA's libraries allocate by themselves, too, and PyTorch has other errors for that."""
     full_gpu(6, RuntimeError(f"{text} when calling something"))
@@ -156,15 +154,14 @@ def test_errors_that_mean_a_full_gpu(frames, full_gpu, score, text):
     assert score.batch_size == 6
 
 
-@pytest.mark.parametrize(
-    ("limit", "error"),
-    [(6, RuntimeError("CUDA error: device-side assert triggered")), (0, torch.OutOfMemoryError("CUDA out of memory"))],
-    ids=["another error", "one frame is too much"],
-)
-def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, score, limit, error):
-    full_gpu(limit, error)
-    with pytest.raises(type(error), match=str(error)):
-        score(frames)
+def test_what_a_smaller_batch_does_not_mend_is_raised(frames, full_gpu, score):
+    for limit, error in [
+        (6, RuntimeError("CUDA error: device-side assert triggered")),
+        (0, torch.OutOfMemoryError("CUDA out of memory")),  # one frame is too much
+    ]:
+        full_gpu(limit, error)
+        with pytest.raises(type(error), match=str(error)):
+            score(frames)
 
 
 def test_several_prompts_are_heads_of_the_same_features(frames, score):
@@ -176,16 +173,13 @@ def test_several_prompts_are_heads_of_the_same_features(frames, score):
     assert score.fingerprint == other.fingerprint != longest.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("wrong", "error", "message"),
-    [
+def test_wrong_frames(score):
+    for wrong, error, message in [
         ([[1, 2, 3]], TypeError, "NumPy or torch. Received list"),
         (np.zeros((1, 4, 4, 3), np.float32), TypeError, "Received dtype float32. Scale to 0..255 and convert"),
         (np.zeros((4, 4, 3), np.uint8), ValueError, r"Received shape \(4, 4, 3\). For one frame, pass frame\[None\]"),
         (np.zeros((1, 3, 4, 4), np.uint8), ValueError, r"Received shape \(1, 3, 4, 4\). Channels come last"),
         (np.zeros((0, 4, 4, 3), np.uint8), ValueError, "none of them 0"),
-    ],
-)
-def test_wrong_frames(score, wrong, error, message):
-    with pytest.raises(error, match=r"`frames` must be uint8 of shape \(B, H, W, 3\).*" + message):
-        score(wrong)
+    ]:
+        with pytest.raises(error, match=r"`frames` must be uint8 of shape \(B, H, W, 3\).*" + message):
+            score(wrong)

@@ -12,14 +12,12 @@ import pytest
 from gymnasium.error import DependencyNotInstalled
 from poles import draw_poles, measure_angle
 from scipy.stats import spearmanr
-from stable_baselines3 import DQN
 from vlm_server import KEY, VLMServer, body, busy, completion, nearness, read, status
 
 from vlmrm_gym import Endpoint, VLMReward, VLMRewardVectorEnv
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.rewards import from_mapping, to_mapping
 from vlmrm_gym.rewards.endpoint_model import _open_scores
-from vlmrm_gym.sb3 import DeferredReplayBuffer, make_vec_env
 from vlmrm_gym.states.states import States
 
 ANGLES = np.array([0.5, 80, 22, 41, 33, 60, 12, 28])
@@ -90,44 +88,33 @@ def expected(every):
 
 
 @pytest.mark.filterwarnings("ignore:.* gives no log probabilities")
-@pytest.mark.parametrize(
-    ("logprobs", "settings", "calls", "tolerance"),
-    [
+def test_rewards_follow_what_the_server_sees(server, make):
+    """With log probabilities exactly, and without them by votes; they are tried once."""
+    for server.logprobs, settings, calls, tolerance in [
         ("tokens", {}, 1, 1e-5),
         (None, {"votes": 20}, 20, 0.3),
         ("refused", {"votes": 20}, 20, 0.3),
         ("tokens", {"classes": 5}, 1, 0.15),
-        (None, {"classes": 5, "votes": 20}, 20, 0.3),
-    ],
+    ]:
+        server.requests, server.bodies = 0, []
+        _open_scores.cache_clear()
+        rewards = make(**settings, concurrency=1).build()(FRAMES)  # in order: votes are drawn by their number
+        assert rewards.dtype == np.float32
+        np.testing.assert_allclose(rewards, SEEN, atol=tolerance)
+        assert spearmanr(rewards, -ANGLES).statistic > (0.99 if server.logprobs == "tokens" else 0.85)
+        assert server.requests == calls * len(FRAMES) + (server.logprobs == "refused")
+        assert sum("logprobs" in one for one in server.bodies) == {"tokens": server.requests}.get(server.logprobs, 1)
+
+
+@pytest.mark.parametrize(
+    "mode", [{"scoring": "step"}, {}, {"overlap": True, "max_pending_bytes": 800}, {"num_workers": 2}], ids=str
 )
-def test_rewards_follow_what_the_server_sees(server, make, logprobs, settings, calls, tolerance):
-    """With log probabilities exactly, and without them by votes; they are tried once."""
-    server.logprobs = logprobs
-    rewards = make(**settings, concurrency=1).build()(FRAMES)  # in order: votes are drawn by their number
-    assert rewards.dtype == np.float32
-    np.testing.assert_allclose(rewards, SEEN, atol=tolerance)
-    assert spearmanr(rewards, -ANGLES).statistic > (0.99 if logprobs == "tokens" else 0.85)
-    assert server.requests == calls * len(FRAMES) + (logprobs == "refused")
-    assert sum("logprobs" in one for one in server.bodies) == {"tokens": server.requests}.get(logprobs, 1)
-
-
-MODES = {
-    "step": {"scoring": "step"},
-    "episode": {},
-    "overlap": {"overlap": True},
-    "parts": {"max_pending_bytes": 800},
-    "two workers": {"num_workers": 2},
-    "two workers, step": {"num_workers": 2, "scoring": "step"},
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_rewards_are_held_exactly_wherever_they_are_made(server, make, mode):
     """Every third state is asked about, once; the two environments begin with their own."""
-    rewards, infos = play(make(every=3), **MODES[mode])
+    rewards, infos = play(make(every=3), **mode)
     np.testing.assert_allclose(rewards, expected(3), rtol=1e-5)
     assert server.requests == sum(server.asked.values()) == len(server.asked) == 8
-    if "vlm_scored" in infos and mode == "episode":
+    if not mode:
         assert infos["vlm_scored"][0].tolist() == [t % 3 == 0 for t in range(STEPS)]
 
 
@@ -160,12 +147,6 @@ def test_steps_do_not_wait_for_a_slow_server(server, make):
     np.testing.assert_allclose(rewards, expected(5)[0], rtol=1e-5)
 
 
-def test_no_more_requests_than_allowed_are_under_way(server, make):
-    server.latency = 0.05
-    make(concurrency=3).build()(FRAMES)
-    assert server.most_active == 3
-
-
 def test_nothing_is_asked_twice(server, make, tmp_path):
     """Not in a batch, by another model, nor by another process, which has the file alone."""
     first = make(answers=str(tmp_path / "scores.db"))
@@ -182,15 +163,16 @@ def test_nothing_is_asked_twice(server, make, tmp_path):
         assert server.requests == before + 1
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [status(500), busy(0.05), lambda handler: setattr(handler, "close_connection", True)],
-    ids=["500", "429", "closed"],
-)
-def test_what_fails_is_asked_again(server, make, fault):
-    server.faults += [fault, fault]
-    np.testing.assert_allclose(make().build()(FRAMES[:1]), SEEN[:1], rtol=1e-5)
-    assert server.requests == 3
+def test_what_fails_is_asked_again_by_as_many_at_once_as_are_allowed(server, make):
+    for fault in (status(500), busy(0.05), lambda handler: setattr(handler, "close_connection", True)):
+        server.faults += [fault, fault]
+        server.requests = 0
+        np.testing.assert_allclose(make().build()(FRAMES[:1]), SEEN[:1], rtol=1e-5)
+        assert server.requests == 3
+        _open_scores.cache_clear()
+    server.latency, server.most_active = 0.05, 0
+    make(concurrency=3).build()(FRAMES)
+    assert server.most_active == 3
 
 
 def test_retry_after_is_honoured_and_what_takes_too_long_is_asked_again(server, make):
@@ -199,35 +181,7 @@ def test_retry_after_is_honoured_and_what_takes_too_long_is_asked_again(server, 
     assert server.times[1] - server.times[0] >= 1.1
 
 
-UNREADABLE = {
-    "refusal": body(completion(None, refusal="I cannot help with that.")),
-    "neither": body(completion("I cannot tell.", [["I", [("x", 1.0)]]])),
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_an_answer_that_cannot_be_read_gives_zero_with_a_warning_and_is_not_asked_again(server, make, name):
-    server.faults += [
-        UNREADABLE[name]
-    ] * 5  # as votes: where there is no text, it is not known whether there are log probabilities
-    model = make().build()
-    with pytest.warns(UserWarning, match=r"1 of 1 answers of m are none of no, yes.* is 0"):
-        assert model(FRAMES[:1]).tolist() == [0.0]
-    server.faults.clear()
-    before = server.requests
-    np.testing.assert_allclose(model(FRAMES), [0, *SEEN[1:]], rtol=1e-5)
-    assert server.requests == before + len(FRAMES) - 1
-
-
-@pytest.mark.filterwarnings("ignore:.* answers of m are none of")
-def test_many_answers_that_cannot_be_read_are_an_error(server, make):
-    server.judgements = ["I'm sorry, but I can't assist with that."]
-    model = make().build()
-    with pytest.raises(InputError, match=r"10 of 10 answers of m are none of no, yes, such as \"I'm sorry"):
-        model(frames_of(np.linspace(1, 80, 10)))
-
-
-@pytest.mark.parametrize(("budget", "asked"), [(5, 0), (6, 6), (7, 7)])
+@pytest.mark.parametrize(("budget", "asked"), [(5, 0), (6, 6)])
 def test_a_budget_of_calls_ends_with_a_sentence_and_a_higher_one_goes_on(server, make, budget, asked, tmp_path):
     """The first question might need a call and five votes; with log probabilities each needs one call."""
     file = str(tmp_path / "scores.db")
@@ -277,32 +231,6 @@ def test_errors_name_the_server_and_what_to_do(server, make, monkeypatch):
         make().build()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"prompt": " "}, "`prompt` must not be empty"),
-        ({"classes": 2}, "`classes` must be None, or an integer from 3 to 10. Received 2."),
-        ({"classes": 11}, "Received 11"),
-        ({"every": 0}, "`every` must be an integer of at least 1. Received 0."),
-        ({"call_budget": 0}, "`call_budget` must be an integer of at least 1. Received 0."),
-        ({"base_url": f"http://{KEY}@host/v1"}, "`base_url` must not have a key"),
-        ({"request": {"logprobs": True}}, "`request` must not have 'logprobs'"),
-        ({"size": (0, 1)}, "`size` must be None, or"),
-    ],
-)
-def test_wrong_settings_are_refused_when_they_are_made(make, settings, message):
-    with pytest.raises(ValueError, match=message):
-        make(**settings)
-
-
-def test_other_files_are_no_files_of_scores(make, tmp_path):
-    (tmp_path / "notes.txt").write_text("not a database, but long enough to be read as the header of one, perhaps")
-    with pytest.raises(ValueError, match="is damaged, or none"):
-        make(answers=str(tmp_path / "notes.txt")).build()
-    with pytest.raises(FileNotFoundError, match="folder of the file of scores"):
-        make(answers=str(tmp_path / "no" / "scores.db")).build()
-
-
 def test_the_key_is_sent_and_appears_nowhere(server, make, tmp_path, caplog, capfd):
     """Not in the file, in errors that repeat it, in specifications, logs or the terminal; nor do images."""
     caplog.set_level(logging.DEBUG)
@@ -348,11 +276,36 @@ def test_all_views_are_seen_at_once_at_the_size_that_is_asked_for(server, make):
         gym.make("VLMRM/Humanoid-stand-v0", camera="front-side", reward=reward, combine_views="min")
 
 
-def test_without_a_head_nothing_is_relabelled(make):
-    with pytest.raises(ValueError, match="`return_features` needs a reward with `encode` and `head`"):
-        play(make(), return_features=True)
-    with closing(make_vec_env("VLMRM/CartPole-v1", reward=make(every=5), episode_length=STEPS)) as envs:
-        model = DQN("MlpPolicy", envs, replay_buffer_class=DeferredReplayBuffer, learning_starts=100, buffer_size=100)
-        model.learn(2 * STEPS)
-        with pytest.raises(RuntimeError, match="features"):
-            model.replay_buffer.relabel(lambda features: features.mean((1, 2)))
+@pytest.mark.filterwarnings("ignore:.* answers of m are none of")
+def test_an_answer_that_cannot_be_read_gives_zero_with_a_warning_and_is_not_asked_again(server, make):
+    model, unreadable = make().build(), body(completion("I cannot tell.", [["I", [("x", 1.0)]]]))
+    server.faults += [unreadable] * 5  # as votes
+    with pytest.warns(UserWarning, match=r"1 of 1 answers of m are none of no, yes.* is 0"):
+        assert model(FRAMES[:1]).tolist() == [0.0]
+    server.faults.clear()
+    before = server.requests
+    np.testing.assert_allclose(model(FRAMES), [0, *SEEN[1:]], rtol=1e-5)
+    assert server.requests == before + len(FRAMES) - 1
+    server.judgements, poles = ["I'm sorry, but I can't assist with that."], frames_of(np.linspace(1, 80, 10))
+    with pytest.raises(InputError, match=r"10 of 10 answers of m are none of no, yes, such as \"I'm sorry"):
+        make(prompt="another").build()(poles)
+
+
+def test_wrong_settings_and_other_files_are_refused(make, tmp_path):
+    for settings, message in [
+        ({"prompt": " "}, "`prompt` must not be empty"),
+        ({"classes": 2}, "`classes` must be None, or an integer from 3 to 10. Received 2."),
+        ({"every": 0}, "`every` must be an integer of at least 1. Received 0."),
+        ({"call_budget": 0}, "`call_budget` must be an integer of at least 1. Received 0."),
+        ({"base_url": f"http://{KEY}@host/v1"}, "`base_url` must not have a key"),
+        ({"request": {"logprobs": True}}, "`request` must not have 'logprobs'"),
+        ({"size": (0, 1)}, "`size` must be None, or"),
+    ]:
+        with pytest.raises(ValueError, match=message) as caught:
+            make(**settings)
+        assert KEY not in str(caught.value)
+    (tmp_path / "notes.txt").write_text("not a database, but long enough to be read as the header of one, perhaps")
+    with pytest.raises(ValueError, match="is damaged, or none"):
+        make(answers=str(tmp_path / "notes.txt")).build()
+    with pytest.raises(FileNotFoundError, match="folder of the file of scores"):
+        make(answers=str(tmp_path / "no" / "scores.db")).build()

@@ -8,7 +8,6 @@ import pickle
 import shutil
 import warnings
 import weakref
-from pathlib import Path
 
 import numpy as np
 import open_clip
@@ -86,11 +85,7 @@ def test_checkpoint_files_score_like_the_saved_network(checkpoint, rng):
     with torch.no_grad():
         expected = (network.encode_image(images, normalize=True) @ network.encode_text(tokens, normalize=True).T)[:, 0]
     np.testing.assert_allclose(score(frames), expected, atol=1e-5)
-
-
-def test_the_prompt_limit_is_the_models_context_length(checkpoint):
-    architecture, file, _ = checkpoint
-    with pytest.raises(ValueError, match=f"`prompt` must have at most {WANTED[architecture][2]} tokens"):
+    with pytest.raises(ValueError, match=f"`prompt` must have at most {context_length} tokens"):
         CLIPReward(f"{architecture}/{file}", prompt="robot " * 100)
 
 
@@ -118,7 +113,7 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_bundled_network_is_open_clips_to_the_bit(precision):
     """Its code does not import open_clip, which reads the same folder."""
     bundled, other = (models.load(name, "cpu", precision) for name in ("tiny", f"local-dir:{tiny.FOLDER}"))
@@ -193,50 +188,47 @@ def test_names_that_people_know(capsys):
         assert said == ("" if "/" in name else f"`model`: {name!r} names no weights. Those of {meant!r} are used.\n")
 
 
-@pytest.mark.parametrize(
-    ("model", "error", "message"),
-    [
-        ("ViT-B-33/laion2b_s34b_b79k", ValueError, r"`model` must be .*Received 'ViT-B-33.*architectures: ViT-B-32"),
-        ("tinny", ValueError, "Nearest architectures: tiny"),
-        ("ViT-B-32/laion2b_s34b", ValueError, "Nearest tags: .*laion2b_s34b_b79k"),
-        (3, TypeError, "`model` must be a string"),
-        ("ViT-B-32/weights/missing.pt", FileNotFoundError, "checkpoint file 'weights/missing.pt' does not exist"),
-        (f"ViT-B-32/{tiny.FOLDER}", FileNotFoundError, r"does not exist.*local-dir:that/folder"),
-        ("local-dir:/etc", FileNotFoundError, "with an open_clip_config.json and weights. Received 'local-dir:/etc'"),
-        ("ViT-B-32/laion2b_s34b_b79k", RuntimeError, r"could not be downloaded.*laion2B-s34B-b79K.*copy them"),
-        ("hf-hub:laion/CLIP-ViT-B-32-laion2B-s34B-b79K", RuntimeError, r"could not be downloaded.*local-dir"),
-        ("hf-hub:a/b/c", RuntimeError, "'hf-hub:a/b/c' could not be downloaded .*HF Hub a/b/c"),
-        (f"RN50-quickgelu/{tiny.FOLDER / WEIGHTS}", ValueError, "checkpoint .* is not of this architecture. Received"),
-    ],
-)  # fmt: skip
-def test_models_that_cannot_be_loaded(model, error, message):
-    with pytest.raises(error, match=message):
-        CLIPReward(model, prompt="a robot")
+NOT_LOADED = [
+    ("ViT-B-33/laion2b_s34b_b79k", ValueError, r"`model` must be .*Received 'ViT-B-33.*architectures: ViT-B-32"),
+    ("ViT-B-32/laion2b_s34b", ValueError, "Nearest tags: .*laion2b_s34b_b79k"),
+    ("ViT-B-32/weights/missing.pt", FileNotFoundError, "checkpoint file 'weights/missing.pt' does not exist"),
+    (f"ViT-B-32/{tiny.FOLDER}", FileNotFoundError, r"does not exist.*local-dir:that/folder"),
+    ("local-dir:/etc", FileNotFoundError, "with an open_clip_config.json and weights. Received 'local-dir:/etc'"),
+    ("ViT-B-32/laion2b_s34b_b79k", RuntimeError, r"could not be downloaded.*laion2B-s34B-b79K.*copy them"),
+    ("hf-hub:a/b/c", RuntimeError, "'hf-hub:a/b/c' could not be downloaded .*HF Hub a/b/c"),
+    (f"RN50-quickgelu/{tiny.FOLDER / WEIGHTS}", ValueError, "checkpoint .* is not of this architecture. Received"),
+]  # fmt: skip
+
+
+def test_models_that_cannot_be_loaded():
+    for model, error, message in NOT_LOADED:
+        with pytest.raises(error, match=message):
+            CLIPReward(model, prompt="a robot")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        (WEIGHTS, lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])),
-        (WEIGHTS, lambda file: file.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")),
-        (WEIGHTS, Path.unlink),
-        (SETTINGS, lambda file: file.write_bytes(b"[]")),
-        (SETTINGS, lambda file: file.write_text(file.read_text().replace('"embed_dim": 128', '"embed_dim": 7'))),
-    ],
-    ids=["cut off", "not fetched", "removed", "settings are a list", "settings of another size"],
-)
-def test_a_damaged_model_folder_is_refused(name, damage, folder):
+def test_a_damaged_model_folder_is_refused(folder):
     """In a sentence that names the folder."""
-    before = (folder / name).read_bytes()
-    damage(folder / name)
-    assert not (folder / name).exists() or (folder / name).read_bytes() != before
-    with pytest.raises((ValueError, FileNotFoundError)) as raised:
-        CLIPReward(f"local-dir:{folder}", prompt="an upright pole")
-    assert str(raised.value).startswith("`model`: ")
-    assert str(folder) in str(raised.value)
-    assert "Received" in str(raised.value)
+    for name, damage in [
+        (WEIGHTS, lambda before: before[: len(before) // 2]),
+        (WEIGHTS, lambda before: b"version https://git-lfs.github.com/spec/v1\n"),
+        (WEIGHTS, None),
+        (SETTINGS, lambda before: b"[]"),
+        (SETTINGS, lambda before: before.replace(b'"embed_dim": 128', b'"embed_dim": 7')),
+    ]:
+        before = (folder / name).read_bytes()
+        if damage is None:
+            (folder / name).unlink()
+        else:
+            assert damage(before) != before
+            (folder / name).write_bytes(damage(before))
+        with pytest.raises((ValueError, FileNotFoundError)) as raised:
+            CLIPReward(f"local-dir:{folder}", prompt="an upright pole")
+        assert str(raised.value).startswith("`model`: ")
+        assert str(folder) in str(raised.value)
+        assert "Received" in str(raised.value)
+        (folder / name).write_bytes(before)
 
 
 def test_a_model_with_remote_code_is_refused(tmp_path):

@@ -72,6 +72,7 @@ for command in ("train", "check", "score", "dataset"):
 """
 
 
+@pytest.mark.slow
 def test_a_field_of_clip_is_added_in_one_file(tmp_path):
     """Constructors, doors, mapping form, flag, file, checks and help have it, with no other file changed."""
     shutil.copytree(PACKAGE, tmp_path / "vlmrm_gym", copy_function=os.symlink, ignore=shutil.ignore_patterns("*.pyc"))
@@ -148,31 +149,24 @@ def test_a_registered_kind_is_taken_by_every_door(flat):
     assert again.step(0)[1] == 3.0
 
 
-def first_reward(envs):
-    """The reward of the first step of a vector of one environment, whose rewards arrive later."""
-    envs.reset(seed=0)
-    envs.step(np.zeros(1, dtype=np.int64))
-    (rewards,) = envs.flush()["vlm_rewards"]
-    envs.close()
-    return rewards[0]
-
-
-def test_a_registered_kind_is_named_in_files_without_trusting_code(flat, tmp_path):
+def test_files_name_a_registered_kind_and_no_code(flat, tmp_path):
     file = tmp_path / "file.yaml"
     file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {value: 4}}\n")
-    assert first_reward(make_video_env(train.configure(file, []))) == 4.0
-    file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: flat, kwargs: {valeu: 4}}\n")
-    with pytest.raises(
-        ConfigError, match=r"line 2: `reward.kwargs.valeu` is not a field of a reward. Did you mean `value`"
-    ):
-        train.configure(file, [])
-
-
-def test_files_name_no_kind_that_would_run_code(tmp_path):
-    file = tmp_path / "config.yaml"
-    file.write_text("env_name: VLMRM/CartPole-v1\nreward: {name: import, kwargs: {path: 'os:getcwd'}}\n")
-    with pytest.raises(ConfigError, match=r"`reward.name` names code that would be run. Received 'import'"):
-        train.configure(file, [])
+    envs = make_video_env(train.configure(file, []))
+    envs.reset(seed=0)
+    envs.step(np.zeros(1, dtype=np.int64))
+    assert envs.flush()["vlm_rewards"][0].tolist() == [4.0]
+    envs.close()
+    for reward, message in [
+        ("{name: flat, kwargs: {valeu: 4}}", "`reward.kwargs.valeu` is not a field of a reward. Did you mean `value`"),
+        (
+            "{name: import, kwargs: {path: 'os:getcwd'}}",
+            "`reward.name` names code that would be run. Received 'import'",
+        ),
+    ]:
+        file.write_text(f"env_name: VLMRM/CartPole-v1\nreward: {reward}\n")
+        with pytest.raises(ConfigError, match=f"line 2: {message}"):
+            train.configure(file, [])
 
 
 def test_the_tasks_baseline_is_checked_against_the_prompt():

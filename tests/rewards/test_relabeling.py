@@ -303,21 +303,17 @@ def test_a_head_that_makes_no_rewards_changes_nothing(make):
         run.buffer.relabel("mean")
 
 
-NO_FEATURES = "`relabel` needs the features that rewards are made of.*return_features=True"
-
-
 def test_rewards_without_features_cannot_be_relabelled(open_run):
     """Stable-Baselines3's buffer does not know its environments: it says so at the first reward."""
-    scored = open_run(SB3Run, [[2]], 100, return_features=False)
+    rule = "`relabel` needs the features that rewards are made of.*return_features=True"
+    plain, scored, early = (open_run(kind, [[2]], 100, return_features=False) for kind in (PlainRun, SB3Run, SB3Run))
     scored.step(), scored.step()
-    with pytest.raises(RuntimeError, match=NO_FEATURES):
-        scored.buffer.relabel(times(2))
-    with pytest.raises(RuntimeError, match=NO_FEATURES):
-        open_run(PlainRun, [[2]], 100, return_features=False).buffer.relabel(times(2))
-    early = open_run(SB3Run, [[2]], 100, return_features=False)
+    for run in (plain, scored):
+        with pytest.raises(RuntimeError, match=rule):
+            run.buffer.relabel(times(2))
     early.buffer.relabel(times(2))
     early.step()
-    with pytest.raises(RuntimeError, match=NO_FEATURES):
+    with pytest.raises(RuntimeError, match=rule):
         early.step()
 
 
@@ -333,17 +329,13 @@ class Wider(TwoFeatures):
         return features.sum((1, 2))
 
 
-class Same(TwoFeatures):
-    """Has features of the same shape, of something else."""
-
-    fingerprint = "two other features"
-
-
 def test_other_features_are_refused(make):
-    """Of a file, and those that arrive."""
-    same = "Features must be as those of this buffer, 'two other features'. Received 'two features'"
-    wide = r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"
-    for other, rule in ((Same, same), (Wider, wide)):
+    """Of a file, and those that arrive; also of the same shape."""
+    same = type("Same", (TwoFeatures,), {"fingerprint": "two other features"})
+    for other, rule in [
+        (same, "Features must be as those of this buffer, 'two other features'. Received 'two features'"),
+        (Wider, r"shape of those stored, \(1, 3\). Received \(1, 2\)|as those of this buffer, 'three features'"),
+    ]:
         run, others = make([[2]], 100), make([[2]], 100, reward=other())
         for one in (run, others):
             one.step(), one.step()
@@ -438,33 +430,11 @@ def test_a_state_of_the_plain_buffer_shares_its_memory(open_run):
         assert state[name].untyped_storage().nbytes() == 8 * column[0].nbytes
 
 
-def test_no_file_has_the_head(tmp_path):
-    """A head that cannot be pickled is in no file of Stable-Baselines3; after loading `relabel` is called again."""
-    envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=5, return_features=True)
-    model = off_policy(DQN, envs, buffer_size=100, replay_buffer_kwargs={"features_dtype": "float16"}).learn(20)
-    head = lambda features: features[:, 0, 0]  # noqa: E731
-    envs.envs.head.replace(head)
-    model.replay_buffer.relabel(envs.envs.head)
-    model.save(tmp_path / "model")
-    model.save_replay_buffer(tmp_path / "buffer")
-    again = DQN.load(tmp_path / "model", env=envs)
-    again.load_replay_buffer(tmp_path / "buffer")
-    assert again.replay_buffer_kwargs == {"features_dtype": "float16"}
-    with pytest.raises(RuntimeError, match="Call `relabel`"):
-        again.replay_buffer.sample(1)
-    again.replay_buffer.relabel(head)
-    again.learn(20)
-    loaded = again.replay_buffer
-    assert loaded.size() >= 30
-    features = loaded._late.columns["features"][: loaded.size(), 0, 0]
-    np.testing.assert_allclose(loaded.rewards[: loaded.size(), 0], features.astype(np.float32), rtol=1e-6)
-    envs.close()
-
-
-def test_off_policy_algorithms_learn_from_relabelled_rewards():
-    """A callback replaces the head in the middle of episodes; all stored rewards are the newest head's."""
+def test_off_policy_algorithms_learn_from_relabelled_rewards_and_no_file_has_the_head(tmp_path):
+    """A callback replaces the head, which cannot be pickled, within episodes; after loading `relabel` is called."""
     envs = make_vec_env(CARTPOLE, 2, seed=0, episode_length=10, return_features=True, task_reward_weight=0.5)
-    model = off_policy(DQN, envs, learning_starts=40)
+    half = {"features_dtype": "float16"}
+    model = off_policy(DQN, envs, learning_starts=40, replay_buffer_kwargs=half)
 
     def replace(local_variables, _):
         if model.num_timesteps % 26 == 0:
@@ -473,12 +443,25 @@ def test_off_policy_algorithms_learn_from_relabelled_rewards():
             model.replay_buffer.relabel(envs.envs.head)
         return True
 
+    def check(buffer, factor):
+        columns = {name: column[: buffer.size()] for name, column in buffer._storage.items()}
+        expected = columns["features"][:, 0, 0, :8].astype(np.float32).sum(1) * factor + columns["task_rewards"][:, 0]
+        assert len(expected) >= 80
+        np.testing.assert_allclose(columns["rewards"][:, 0], expected, rtol=1e-4, atol=1e-4)
+
     model.learn(104, callback=replace)
-    columns = {name: column[: model.replay_buffer.size()] for name, column in model.replay_buffer._storage.items()}
-    expected = columns["features"][:, 0, 0, :8].sum(1) * 104 + columns["task_rewards"][:, 0]
-    assert len(expected) >= 80
-    np.testing.assert_allclose(columns["rewards"][:, 0], expected, rtol=1e-4, atol=1e-4)
+    check(model.replay_buffer, 104)
     assert all(value.isfinite().all() for value in model.policy.state_dict().values())
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    again = DQN.load(tmp_path / "model", env=envs)
+    again.load_replay_buffer(tmp_path / "buffer")
+    assert again.replay_buffer_kwargs == half
+    with pytest.raises(RuntimeError, match="Call `relabel`"):
+        again.replay_buffer.sample(1)
+    again.replay_buffer.relabel(lambda features: features[:, 0, :8].sum(1) * 3)
+    again.learn(20)
+    check(again.replay_buffer, 3)
     envs.close()
 
 

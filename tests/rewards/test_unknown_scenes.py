@@ -43,12 +43,11 @@ def scene_warnings(recorded):
     return [str(one.message) for one in recorded if WORDS in str(one.message)]
 
 
-@pytest.mark.parametrize("name", ["a red pole", "random pixels", "black"])
+@pytest.mark.parametrize("name", ["a red pole", "random pixels"])
 def test_frames_of_other_scenes_warn_once_whatever_the_prompt(name, rng, recwarn):
     frames = {
         "a red pole": np.stack([reddened(cartpole_frame(angle)) for angle in (0, 30, 90, 180)]),
         "random pixels": rng.integers(0, 256, (4, 240, 320, 3), dtype=np.uint8),
-        "black": np.zeros((2, 240, 320, 3), dtype=np.uint8),
     }[name]
     reward = CLIPReward("tiny", prompt=TASK_PROMPT)
     for _ in range(3):
@@ -60,14 +59,13 @@ def test_frames_of_other_scenes_warn_once_whatever_the_prompt(name, rng, recwarn
 def play(env):
     env.reset(seed=0)
     env.action_space.seed(0)
-    for _ in range(8):
+    for _ in range(3):
         env.step(env.action_space.sample())
     env.close()
 
 
-@pytest.mark.parametrize("id", ["Ant-v5", "Pendulum-v1"])
-def test_environments_of_gymnasium_warn_once(id, recwarn):
-    play(vlmrm_gym.VLMReward(gym.make(id, render_mode="rgb_array"), prompt=TASK_PROMPT, model="tiny"))
+def test_an_environment_of_gymnasium_warns_once(recwarn):
+    play(vlmrm_gym.VLMReward(gym.make("Ant-v5", render_mode="rgb_array"), prompt=TASK_PROMPT, model="tiny"))
     assert len(scene_warnings(recwarn)) == 1
 
 
@@ -107,6 +105,7 @@ def step_until_scored(envs, num_steps=6):
     envs.flush()
 
 
+@pytest.mark.slow
 def test_a_vector_warns_once_in_the_users_process(recwarn):
     options = {"prompt": TASK_PROMPT, "batch_size": 4, "num_workers": 2, "overlap": True}
     envs = vlmrm_gym.VLMRewardVectorEnv([red_pole] * 4, **options)
