@@ -30,8 +30,7 @@ from vlmrm_gym.programs.results import Limits, Verification
 from vlmrm_gym.programs.verify import verify as verify_program
 from vlmrm_gym.programs.writing import Conversation, write_program
 from vlmrm_gym.rewards.program import Inputs, Program, record_file
-from vlmrm_gym.rollouts.environments import find_named_task
-from vlmrm_gym.rollouts.play import Policy
+from vlmrm_gym.rollouts import Policy, find_named_task
 
 Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 USAGE = """\

@@ -8,11 +8,11 @@ import numpy as np
 from gymnasium import spaces
 
 from vlmrm_gym.rewards.default_model import announced
-from vlmrm_gym.rollouts.traits import read_traits
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, parameters
 from vlmrm_gym.training.aliases import LEGACY_NAMES
 from vlmrm_gym.training.config import Config, LoggingConfig, RLConfig
+from vlmrm_gym.training.traits import read_traits
 
 _MIN_STEPS, _MIN_EPISODES = 200_000, 25
 """Minimum length of training runs, if no record has defaults, in total steps and in episodes of every environment."""
