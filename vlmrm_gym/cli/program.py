@@ -59,10 +59,6 @@ class VerificationFlags:
     """of each behaviour that is played"""
     steps: int | None = None
     """the most of an episode (None: the environment's own time limit, else 200)"""
-    limit_random: float = 0.1
-    """share of random, and of constant, episodes that may complete it"""
-    limit_experts: float = 1.0
-    """share of experts that must"""
     limit_negatives: float = 0.0
     """share of frozen, reversed, shuffled and black episodes that may"""
     threshold: float = 1.0
@@ -79,9 +75,8 @@ class VerificationFlags:
     @property
     def limits(self) -> Limits:
         """The limits."""
-        shares = {"random": self.limit_random, "experts": self.limit_experts, "negatives": self.limit_negatives}
         with as_input_error():
-            return Limits(**shares, threshold=self.threshold)
+            return Limits(negatives=self.limit_negatives, threshold=self.threshold)
 
     @contextmanager
     def gather(self, id: str | None) -> Iterator[tuple[Episodes, "tqdm[Any]"]]:
@@ -187,12 +182,8 @@ class Write(VerificationFlags):
     """environment variable that has the key (None: the server needs none)"""
     call_budget: int | None = None
     """the most requests"""
-    token_budget: int | None = None
-    """the most tokens, in and out"""
     request: YAML = None
     """other fields of each request, such as '{temperature: 0, max_completion_tokens: 4000}'"""
-    answers: Path | None = None
-    """the file that keeps answers (None: answers.db in the folder)"""
     out: Path = Path("program")
     """the folder to write"""
 
@@ -211,12 +202,11 @@ class Write(VerificationFlags):
                 base_url=self.endpoint,
                 key_variable=self.key_variable,
                 call_budget=self.call_budget,
-                token_budget=self.token_budget,
                 request=read_yaml("request", self.request) or {},
             )
         with output_folder(folder, overwrite=self.overwrite):
             with as_input_error(DependencyNotInstalled, OSError):
-                conversation = Conversation(settings, self.answers or folder / "answers.db")
+                conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (episodes, progress):
                 progress.reset(len(episodes) * self.rounds)
                 found = write_program(
