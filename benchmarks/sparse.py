@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
-from vlmrm_gym.rollouts.environments import make_unscored_env
-from vlmrm_gym.rollouts.play import Policy, Rollout, constant_actions, play, random_actions
+from vlmrm_gym.rollouts import Policy, Rollout, constant_actions, make_unscored_env, play, random_actions
 from vlmrm_gym.scoring.select import SparseScoring, interpolate
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from bundled_model.domains import DOMAINS, humanoid
 from bundled_model.scenes import AROUND, RECORDED_SIZE, SIZES, activations, preprocessings, recorded
 from vlmrm_gym.rewards.models import Preprocessing
-from vlmrm_gym.rollouts.environments import make_unscored_env
-from vlmrm_gym.rollouts.play import constant_actions, play, random_actions
+from vlmrm_gym.rollouts import constant_actions, make_unscored_env, play, random_actions
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.classic_control import CartPoleRenderer, MountainCarRenderer
 from vlmrm_gym.states.states import Renderer

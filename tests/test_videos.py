@@ -4,9 +4,8 @@ import imageio.v3 as iio
 import numpy as np
 import pytest
 
-from vlmrm_gym.media.drawing import PLOT_HEIGHT
 from vlmrm_gym.media.frames import read_layout
-from vlmrm_gym.media.videos import save_video
+from vlmrm_gym.media.videos import PLOT_HEIGHT, save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 

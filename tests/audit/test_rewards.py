@@ -14,7 +14,7 @@ from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, Scene, alpha_curves,
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_task, make_base_env
 from vlmrm_gym.rewards.custom import ImportedReward
-from vlmrm_gym.rollouts.play import play, random_actions
+from vlmrm_gym.rollouts import play, random_actions
 
 POLE = CLIP(prompt="a pole", baseline="a cart", alpha=0.3)
 

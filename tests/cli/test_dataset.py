@@ -19,8 +19,8 @@ from counting_env import Counting
 from vlmrm_gym import CLIPReward
 from vlmrm_gym.cli import main
 from vlmrm_gym.datasets.labels import read_dataset
-from vlmrm_gym.media.drawing import STRIP
 from vlmrm_gym.media.frames import read_layout
+from vlmrm_gym.media.videos import STRIP
 from vlmrm_gym.registration import make_base_env
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS

@@ -22,9 +22,8 @@ from vlmrm_gym import CLIPReward
 from vlmrm_gym.cli import main
 from vlmrm_gym.cli.score import FILES, score
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.media.drawing import LINE_HEIGHT, MAX_SIDE, MIN_WIDTH, PLOT_HEIGHT, drawn_size
 from vlmrm_gym.media.frames import TimedFrame, batch, open_frames
-from vlmrm_gym.media.videos import save_video
+from vlmrm_gym.media.videos import LINE_HEIGHT, MAX_SIDE, MIN_WIDTH, PLOT_HEIGHT, drawn_size, save_video
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # imageio-ffmpeg leaves pipes to the collector
 

@@ -10,7 +10,7 @@ from counting_env import Counting
 from vlmrm_gym._util.validation import find_time_limit
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import make_base_env, make_external_env
-from vlmrm_gym.rollouts.play import constant_actions, play, random_actions
+from vlmrm_gym.rollouts import constant_actions, play, random_actions
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.evaluation import run_actions

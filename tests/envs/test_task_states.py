@@ -16,7 +16,7 @@ from vlmrm_gym.envs.humanoid_success import SUCCESS_CRITERIA
 from vlmrm_gym.envs.mountain_car import MountainCarStates
 from vlmrm_gym.envs.mujoco_states import MuJoCoStates
 from vlmrm_gym.envs.states import fails_clearly
-from vlmrm_gym.rollouts.play import play, random_actions
+from vlmrm_gym.rollouts import play, random_actions
 from vlmrm_gym.states import StateView
 
 MUJOCO_IDS = ["Ant-v5", "InvertedPendulum-v5", "Reacher-v5"]

@@ -14,7 +14,7 @@ from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.programs.episodes import Episode, gather
 from vlmrm_gym.programs.verify import ALIKE, DETERMINISTIC, Limits, verify
-from vlmrm_gym.rollouts.environments import make_unscored_env
+from vlmrm_gym.rollouts import make_unscored_env
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.states import States
 from vlmrm_gym.training.evaluation import run_actions

@@ -9,7 +9,7 @@ import yaml
 from commands import refused
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rollouts.environments import make_unscored_env
+from vlmrm_gym.rollouts import make_unscored_env
 from vlmrm_gym.training.checks import find_named_code
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.evaluation import run_actions

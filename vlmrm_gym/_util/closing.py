@@ -17,8 +17,7 @@ class Closable(Protocol):
 def close_on_error(made: Iterable[Closable]) -> Iterator[None]:
     """Close what has been made if the block raises. Its exception is raised, whatever closing raises.
 
-    Args:
-        made: What to close, read when the block raises: a list may grow in the block.
+    `made` is read when the block raises: a list may grow in the block.
     """
     try:
         yield

@@ -16,19 +16,13 @@ _MAX_LENGTH = 2**24
 
 
 class Database:
-    """Tables in a file.
+    """Tables in a file, which is made if there is none; without a path, in memory.
 
-    Args:
-        path: The file, made if there is none; None: in memory.
-        application_id: Of files of this kind among those of SQLite.
-        tables: Statements that make the tables, if there are none, each ended by a semicolon.
-        noun: What messages call the file.
-        exists: Whether it must be there: then an empty one is not made a file of this kind.
+    `application_id` is of files of this kind among those of SQLite, `tables` are statements, each ended by a semicolon,
+    and messages call the file by the `noun`. With `exists` an empty file is not made one of this kind.
 
-    Raises:
-        FileNotFoundError: The folder of the file does not exist.
-        ValueError: It is another database, has more in it than these tables, or is damaged.
-        OSError: It cannot be used.
+    Raises a FileNotFoundError if its folder does not exist, a ValueError if it is another database, has more in it than
+    these tables or is damaged, and an OSError if it cannot be used.
     """
 
     def __init__(

@@ -10,12 +10,7 @@ from tempfile import TemporaryFile
 def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file atomically: after a crash or on a full disk, the previous version remains.
 
-    Args:
-        path: The file.
-        write: Called with the path to write to.
-
-    Raises:
-        OSError: It could not be written.
+    `write` is called with the path to write to. An OSError names the file.
     """
     unfinished = path.with_name(f"{path.stem}.partial{path.suffix}")
     try:
@@ -45,14 +40,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_space(folder: Path, size: int) -> None:
-    """See whether a folder has room. For writers that cannot go on after a failed write, or crash: TensorBoard's, HDF5.
+    """Raise an OSError unless a folder has room for `size` bytes.
 
-    Args:
-        folder: The folder.
-        size: In bytes.
-
-    Raises:
-        OSError: It does not have room, or cannot be written to.
+    For writers that cannot go on after a failed write, or crash: TensorBoard's, HDF5.
     """
     with naming(folder), TemporaryFile(dir=folder, buffering=0) as file:
         while size > 0:

@@ -10,16 +10,7 @@ from vlmrm_gym.errors import InputError
 
 
 def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> None:
-    """See whether a folder may be written to; changes nothing.
-
-    Args:
-        folder: The folder.
-        overwrite: Whether it may exist.
-        name: Of the parameter, for messages.
-
-    Raises:
-        InputError: It is a file, or exists and may not.
-    """
+    """Raise an InputError if a folder is a file, or exists without `overwrite`; `name` is the parameter's."""
     exists = os.path.exists(folder)  # unlike `Path.exists`, False for a name that is too long
     if exists and not folder.is_dir():
         raise InputError(f"`{name}` must be a folder. {folder} is a file. Choose another.")
@@ -28,15 +19,7 @@ def check_folder(folder: Path, *, overwrite: bool = True, name: str = "out") -> 
 
 
 def make_folder(folder: Path, *, name: str = "out") -> None:
-    """Make a folder, if there is none, and see that files can be written to it.
-
-    Args:
-        folder: The folder.
-        name: Of the parameter, for messages.
-
-    Raises:
-        InputError: They cannot, or it is a file.
-    """
+    """Make a folder, if there is none. An InputError if it is a file, or files cannot be written to it."""
     check_folder(folder, name=name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,15 +33,7 @@ def make_folder(folder: Path, *, name: str = "out") -> None:
 
 @contextmanager
 def output_folder(folder: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Make the folder of a command's results. If the command fails, an empty one is removed.
-
-    Args:
-        folder: The folder.
-        overwrite: Whether it may exist.
-
-    Raises:
-        InputError: As `check_folder` and `make_folder`.
-    """
+    """Make the folder of a command's results, see `check_folder`. If the command fails, an empty one is removed."""
     check_folder(folder, overwrite=overwrite)
     make_folder(folder)
     try:

@@ -32,12 +32,7 @@ def quote(text: str, most: int = 500) -> str:
 
 
 def say(text: object, *, error: bool = False) -> None:
-    """Print a line as `printable` makes it. The commands print with this.
-
-    Args:
-        text: What to print.
-        error: Whether to print to standard error.
-    """
+    """Print a line as `printable` makes it, to standard error if it is an `error`. The commands print with this."""
     stream = sys.stderr if error else sys.stdout
     print(printable(str(text), stream.encoding or "utf-8"), file=stream)
 

@@ -22,7 +22,7 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rewards.heads import Features
 from vlmrm_gym.rewards.models import unload
-from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import States
 from vlmrm_gym.states.states import side_by_side
 

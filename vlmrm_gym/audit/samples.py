@@ -11,7 +11,7 @@ from vlmrm_gym.audit.rewards import Scene
 from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rewards.heads import Features
-from vlmrm_gym.rollouts.play import Rollout, check_states, constant_actions, play, random_actions
+from vlmrm_gym.rollouts import Rollout, check_states, constant_actions, play, random_actions
 from vlmrm_gym.states import States
 
 ROLLOUTS = 8

@@ -19,7 +19,7 @@ from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec
-from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.tasks import Task
 

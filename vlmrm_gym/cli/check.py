@@ -18,7 +18,7 @@ from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.specification import RewardSpec
-from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
+from vlmrm_gym.rollouts import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
 
 if TYPE_CHECKING:

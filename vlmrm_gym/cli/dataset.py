@@ -25,8 +25,7 @@ from vlmrm_gym.registration import find_task
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
-from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
-from vlmrm_gym.rollouts.play import Policy, constant_actions, play, random_actions
+from vlmrm_gym.rollouts import Policy, constant_actions, find_named_task, make_unscored_env, play, random_actions
 from vlmrm_gym.states import StateView
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 

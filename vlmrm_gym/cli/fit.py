@@ -102,8 +102,7 @@ def _fit(command: Fit) -> Preference:
     from tqdm import tqdm
 
     from vlmrm_gym.audit.provenance import read_provenance
-    from vlmrm_gym.preferences.fitting import FitOptions
-    from vlmrm_gym.preferences.offline import fit_answers
+    from vlmrm_gym.preferences.fitting import FitOptions, fit_answers
     from vlmrm_gym.rewards.state_reward import StateReward
     from vlmrm_gym.scoring.backends import make_scoring_queue
 

@@ -30,8 +30,7 @@ from vlmrm_gym.programs.results import Limits, Verification
 from vlmrm_gym.programs.verify import verify as verify_program
 from vlmrm_gym.programs.writing import Conversation, write_program
 from vlmrm_gym.rewards.program import Inputs, Program, record_file
-from vlmrm_gym.rollouts.environments import find_named_task
-from vlmrm_gym.rollouts.play import Policy
+from vlmrm_gym.rollouts import Policy, find_named_task
 
 Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 USAGE = """\
@@ -192,8 +191,6 @@ class Write(VerificationFlags):
     """the most tokens, in and out"""
     request: YAML = None
     """other fields of each request, such as '{temperature: 0, max_completion_tokens: 4000}'"""
-    answers: Path | None = None
-    """the file that keeps answers (None: answers.db in the folder)"""
     out: Path = Path("program")
     """the folder to write"""
 
@@ -217,7 +214,7 @@ class Write(VerificationFlags):
             )
         with output_folder(folder, overwrite=self.overwrite):
             with as_input_error(DependencyNotInstalled, OSError):
-                conversation = Conversation(settings, self.answers or folder / "answers.db")
+                conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (episodes, progress):
                 progress.reset(len(episodes) * self.rounds)
                 found = write_program(

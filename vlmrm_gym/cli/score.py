@@ -21,9 +21,8 @@ from vlmrm_gym._util.terminal import say
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.cli.settings import RewardFlags, load_rewards, parse
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.media.drawing import plot_rewards
 from vlmrm_gym.media.frames import Pictures, Video, batch, open_frames
-from vlmrm_gym.media.videos import draw_rewards, write_video
+from vlmrm_gym.media.videos import draw_rewards, plot_rewards, write_video
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.states.states import States
 from vlmrm_gym.states.stored import FrameStore

@@ -17,7 +17,7 @@ from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import make_base_env
-from vlmrm_gym.rollouts.environments import find_named_task
+from vlmrm_gym.rollouts import find_named_task
 from vlmrm_gym.states import StateView, choose_cameras, is_drawn_from_states
 from vlmrm_gym.tasks import REGISTERED, Task
 

@@ -31,7 +31,7 @@ from vlmrm_gym._util.folders import check_folder, make_folder
 from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.scene_changes import save_changes
 from vlmrm_gym.states.states import States

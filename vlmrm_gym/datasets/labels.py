@@ -15,7 +15,7 @@ from vlmrm_gym._util.untrusted import check_hdf5, parse_json, read_json, read_te
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.datasets.folder import LABELS, DatasetFolder
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rollouts.play import Rollout
+from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states.scene_changes import check_read, load_changes
 from vlmrm_gym.states.states import States
 

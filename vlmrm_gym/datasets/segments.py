@@ -14,8 +14,7 @@ from vlmrm_gym.datasets.labels import read_dataset, read_settings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences.answers import Asked
 from vlmrm_gym.preferences.pairs import Pair, Side, grade_of_task, make_side
-from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
-from vlmrm_gym.rollouts.play import check_states
+from vlmrm_gym.rollouts import check_states, find_named_task, make_unscored_env
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.drawing import Drawings
 from vlmrm_gym.states.states import States

@@ -159,8 +159,7 @@ class Pictures:
 def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
     """Open a video, a folder of pictures, or one picture; `fps` is of pictures.
 
-    Raises:
-        InputError: It does not exist, cannot be read, or has no pictures; or `fps` is given for a video.
+    An InputError if it does not exist, cannot be read, or has no pictures; or `fps` is given for a video.
     """
     with reading(path):
         if path.is_dir():
@@ -176,9 +175,7 @@ def open_frames(path: Path, fps: float | None = None) -> Video | Pictures:
         next(pictures.frames())  # if the first cannot be decoded, that is said before a model is loaded
         return pictures
     if fps is not None:
-        raise InputError(
-            f"`fps` is for pictures. Received {fps:g} for the video {path}, which has its own. Leave it out."
-        )
+        raise InputError(f"`fps` is for pictures. Received {fps:g} for {path}, a video with its own. Leave it out.")
     return Video.open(path)
 
 

@@ -52,11 +52,6 @@ def show_pair(prompt: str, images: Sequence[bytes], request: str) -> list[Messag
     return ask_about(INTRODUCTION.format(prompt=prompt), shown, request)
 
 
-def judge(prompt: str, description: str) -> list[Message]:
-    """The question, about images that were described: text alone."""
-    return [{"role": "user", "content": JUDGE.format(description=description, prompt=prompt) + QUESTION}]
-
-
 @dataclass(frozen=True, kw_only=True)
 class EndpointLabeler(EndpointSettings, LabelerSpec):
     """Asks a vision-language model which of two images is closer to the goal (RL-VLM-F, arXiv 2402.03681).
@@ -149,11 +144,10 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         """The probability that the second of two images is closer to the goal; None if there is no answer."""
         session = self._session
         if self.stages == 2:
-            show = show_pair(prompt, files, DESCRIBE)
-            described = session.send(show, asked)
+            described = session.send(show_pair(prompt, files, DESCRIBE), asked)
             if described.text is None or not (description := without_thinking(described.text)):
                 return None
-            found = OPTIONS.parse(session.send(judge(prompt, description), asked))
+            question = JUDGE.format(description=description, prompt=prompt) + QUESTION
+            found = OPTIONS.parse(session.send([{"role": "user", "content": question}], asked))
             return None if found is None else found.value
-        question = show_pair(prompt, files, QUESTION)
-        return session.estimate(question, asked, OPTIONS)
+        return session.estimate(show_pair(prompt, files, QUESTION), asked, OPTIONS)

@@ -1,7 +1,8 @@
 """Fits heads to comparisons (Bradley-Terry), and decides whether a new head replaces the old one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,16 +11,20 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import check_fraction, check_positive_integer, is_number
+from vlmrm_gym.errors import InputError
+from vlmrm_gym.preferences.answers import Record
+from vlmrm_gym.preferences.pairs import Pair, agreement, grade_differences
+from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
+from vlmrm_gym.states.states import States
+
+_SEGMENTS = 128
+"""Segments whose states are encoded together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """How heads are fitted.
-
-    Raises:
-        ValueError: A value is out of its range; the message names the field.
-    """
+    """How heads are fitted."""
 
     epochs: int = 50
     """Passes over the answers."""
@@ -200,3 +205,65 @@ def judge(new: PreferenceHead, old: PreferenceHead | None, comparisons: Comparis
         return Verdict(True, f"The new head is used: {figures}", loss, accuracy)
     rest = "There is no head yet." if old is None else "The old head stays."
     return Verdict(False, f"The new head is worse: {figures} {rest}", loss, accuracy)
+
+
+def fit_answers(
+    spec: Preference,
+    fingerprint: str,
+    pairs: Sequence[Pair],
+    records: Sequence[Record],
+    encode: Callable[[States], NDArray[np.float32]],
+    options: FitOptions,
+    seed: int,
+) -> tuple[PreferenceHead, Verdict, dict[str, Any]]:
+    """Fit a head to answers that have a preference, about pairs of segments of one length: `vlmrm-gym fit`.
+
+    All answers about a pair are held out, or none. `encode` makes features, float32 (N, V, D), of N states; the model's
+    `fingerprint` goes into the head. Returns the head; whether it predicts the held-out answers better than chance; and
+    figures that JSON can hold.
+    """
+    numbers = {pair.key: number for number, pair in enumerate(pairs)}
+    rows = np.array([numbers[record.pair] for record in records])
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    asked = Comparisons(
+        features=np.empty((len(records), 0), dtype=np.float32),
+        preferences=np.array([record.answer.preference for record in records], dtype=np.float32),
+        confidences=np.array([record.answer.confidence for record in records], dtype=np.float32),
+        held_out=np.isin(rows, order[: round(options.held_out * len(pairs))]),
+    )
+    if (obstacle := find_obstacle(asked, options)) is not None:
+        raise InputError(f"The answers cannot be fitted. {obstacle} Ask about more pairs.")
+    if len(lengths := {len(side) for pair in pairs for side in (pair.first, pair.second)}) > 1:
+        raise InputError(f"All segments must have the same length. Received answers about {sorted(lengths)} states.")
+    sides = [side.states for pair in pairs for side in (pair.first, pair.second)]
+    parts = [encode(States.concatenate(sides[i : i + _SEGMENTS])) for i in range(0, len(sides), _SEGMENTS)]
+    features = np.concatenate(parts)
+    features = features.reshape(len(pairs), 2, -1, *features.shape[1:])
+    comparisons = replace(asked, features=features[rows])
+    shape = features.shape[3:]
+    head = PreferenceHead(
+        shape,
+        ensemble=spec.ensemble,
+        hidden_size=spec.hidden_size,
+        fingerprint=fingerprint,
+        prompt=str(spec.prompt),
+        seed=seed,
+    )
+    loss = fit(head, comparisons, features.reshape(-1, *shape), options, seed)
+    verdict = judge(head, None, comparisons, options)
+    held_out = comparisons[comparisons.held_out]
+    said = predict(head, held_out.features)
+    measured = {
+        "answers": len(held_out),
+        "accuracy": verdict.held_out_accuracy,
+        "accuracy_by_grade": agreement(said, grade_differences(pairs)[rows][comparisons.held_out]),
+        "cross_entropy": verdict.held_out_loss,
+        "cross_entropy_of_chance": math.log(2),
+    }
+    figures = {
+        "accepted": verdict.accepted,
+        "held_out": {name: None if math.isnan(figure) else figure for name, figure in measured.items()},
+        "fitted": {"answers": len(records) - len(held_out), "cross_entropy": loss},
+        "segment_length": lengths.pop(),
+    }
+    return head, verdict, figures

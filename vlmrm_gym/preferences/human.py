@@ -21,9 +21,6 @@ class HumanLabeler(LabelerSpec):
 
     The address is printed when there is something to answer. Several tabs may be open: each has pairs of its own. Undo
     brings the tab's last pair back, as long as the session has others that wait.
-
-    Raises:
-        ValueError: A value is out of its range; the message names the field.
     """
 
     port: int = undecisive(0)

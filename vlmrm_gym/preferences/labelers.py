@@ -73,9 +73,6 @@ class GroundTruthLabeler(LabelerSpec):
 
     >>> GroundTruthLabeler(mistakes=0.1, seed=7).mistakes
     0.1
-
-    Raises:
-        ValueError: A value is out of its range; the message names the field.
     """
 
     mistakes: float = 0.0

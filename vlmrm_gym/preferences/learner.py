@@ -246,12 +246,8 @@ class PreferenceLearner:
             self._write(file)
 
     def _write(self, file: Path | IO[bytes]) -> None:
-        counts = {
-            "num_sessions": self.num_sessions,
-            "num_questions": self.num_questions,
-            "version": self.newest.version,
-        }
-        known = {**counts, "generator": self._rng.bit_generator.state, **self._identity}
+        known = {"num_sessions": self.num_sessions, "num_questions": self.num_questions, "version": self.newest.version}
+        known |= {"generator": self._rng.bit_generator.state, **self._identity}
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("learner.json", json.dumps(known))
             if self.head is not None:

@@ -17,8 +17,16 @@ from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_sett
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards.base import fixed_size
-from vlmrm_gym.rollouts.environments import find_named_task, make_unscored_env
-from vlmrm_gym.rollouts.play import Policy, capture_state, check_states, constant_actions, play, random_actions
+from vlmrm_gym.rollouts import (
+    Policy,
+    capture_state,
+    check_states,
+    constant_actions,
+    find_named_task,
+    make_unscored_env,
+    play,
+    random_actions,
+)
 from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.states.states import States
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,32 +142,6 @@ class Verification:
             table.append([row.behaviour, str(row.episodes), completed, limit, *cells, row.note])
         return table
 
-    def to_json(self) -> dict[str, Any]:
-        """All but the frames, as what JSON can hold."""
-        numbers = None if self.accuracy is None else {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy}
-        failures = [
-            {
-                "rule": one.rule,
-                "behaviour": one.behaviour,
-                "episode": one.episode,
-                "steps": one.steps.tolist(),
-                "values": [None if np.isnan(value) else value for value in one.values.tolist()],
-            }
-            for one in self.failures
-        ]
-        return {
-            "program": self.program.name,
-            "sha256": self.program.sha256,
-            "environment": self.environment,
-            "accepted": self.accepted,
-            "verified": self.verified,
-            "limits": asdict(self.limits),
-            "subtasks": list(self.subtasks),
-            "rows": [asdict(row) for row in self.rows],
-            "accuracy": numbers,
-            "failures": failures,
-        }
-
     def write(self, folder: Path) -> None:
         """Write report.html, with the frames that decide, which needs no network, and verification.json, the numbers.
 
@@ -185,4 +158,13 @@ class Verification:
         page = environment.get_template("report.html.j2").render(found=self)
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write_text(folder / "report.html", page)
-        atomic_write_text(folder / "verification.json", json.dumps(self.to_json(), indent=2))
+        failures = []
+        for one in self.failures:
+            values = [None if np.isnan(value) else value for value in one.values.tolist()]
+            place = {"rule": one.rule, "behaviour": one.behaviour, "episode": one.episode}
+            failures.append({**place, "steps": one.steps.tolist(), "values": values})
+        accuracy = None if self.accuracy is None else {**asdict(self.accuracy), "accuracy": self.accuracy.accuracy}
+        own = {name: getattr(self, name) for name in ("environment", "accepted", "verified", "subtasks")}
+        known = {"program": self.program.name, "sha256": self.program.sha256, **own, "limits": asdict(self.limits)}
+        known |= {"rows": [asdict(row) for row in self.rows], "accuracy": accuracy, "failures": failures}
+        atomic_write_text(folder / "verification.json", json.dumps(known, indent=2))

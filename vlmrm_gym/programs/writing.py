@@ -79,21 +79,19 @@ class Conversation:
         self._messages += question
         key = hashlib.sha256((self._identity + json.dumps(self._messages)).encode()).hexdigest()
         if (reply := self._replies.find_details(key)) is None:
-            reply = self._send()
+            with as_input_error(ConnectionError, RuntimeError):
+                found = [reply for _, reply in self._session.answer([self._send], lambda: 1, lambda send: send)]
+            if not found:
+                more = "What was answered is kept: pass a higher one, and --overwrite, to go on."
+                raise InputError(f"{self._settings.used_up} after {self.spending}. {more}")
+            (reply,) = found
             self._replies.write(key, self._identity, None, reply)
         self._messages.append({"role": "assistant", "content": reply["text"] or ""})
         return reply["text"], reply["truncated"]
 
-    def _send(self) -> dict[str, Any]:
-        def send(asked: Asked) -> dict[str, Any]:
-            reply = self._session.send(self._messages, asked)
-            return {**asked.details, "text": reply.text, "truncated": reply.truncated}
-
-        with as_input_error(ConnectionError, RuntimeError):
-            for _, reply in self._session.answer([send], lambda: 1, lambda question: question):
-                return reply
-        more = "What was answered is kept: pass a higher one, and --overwrite, to go on."
-        raise InputError(f"{self._settings.used_up} after {self.spending}. {more}")
+    def _send(self, asked: Asked) -> dict[str, Any]:
+        reply = self._session.send(self._messages, asked)
+        return {**asked.details, "text": reply.text, "truncated": reply.truncated}
 
     @property
     def spending(self) -> str:

@@ -54,10 +54,8 @@ def check_callers(envs: VecEnv, *, deferred: bool, learns: bool = False) -> Call
         elif name == "evaluate_policy":
             if monitored:
                 raise ValueError(
-                    "`env` must not have a VecMonitor around it when it is evaluated: VecMonitor sums up rewards "
-                    "before they have arrived, and every return would be NaN. Received a VecMonitor around a "
-                    'VLMVecEnv. Leave it out: VLMVecEnv itself fills in infos["episode"]. Or make the environments '
-                    'with scoring="step".'
+                    "`env` must not have a VecMonitor around it when it is evaluated: it sums up rewards before they "
+                    'arrive. Leave it out: VLMVecEnv itself fills in infos["episode"]. Or pass scoring="step".'
                 )
             return Callers(monitored=False, evaluated=True)
         elif isinstance(caller, BaseAlgorithm):
@@ -88,10 +86,8 @@ def _callers(envs: VecEnv) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferred: bool, learns: bool) -> None:
     """Raise a ValueError if an algorithm would learn from missing rewards, or get other returns than it asks for."""
     if isinstance(buffer, HerReplayBuffer):
-        raise ValueError(
-            "`replay_buffer_class` must not be HerReplayBuffer: it computes rewards from goals, and a VLM reward is of "
-            "frames. Use DeferredReplayBuffer."
-        )
+        rule = "`replay_buffer_class` must not be HerReplayBuffer: it computes rewards from goals, not from frames."
+        raise ValueError(f"{rule} Use DeferredReplayBuffer.")
     if isinstance(buffer, DeferredBuffer):
         check_normalization(algorithm.get_vec_normalize_env())
     if isinstance(buffer, DeferredBuffer) and isinstance(algorithm, OffPolicyAlgorithm):
@@ -106,21 +102,16 @@ def _check_buffer(algorithm: BaseAlgorithm, buffer: BaseBuffer | None, *, deferr
         remedy = f"Pass rollout_buffer_class=DeferredRolloutBuffer, {kwargs}, or {alternative}"
     else:
         remedy = alternative.capitalize()
-    late = "gives NaN rewards until an episode has been scored"
-    if learns:
-        late = "gives NaN rewards until the reward has its first head"
-    waiting = f"`env` {late}, so the buffer of {type(algorithm).__name__} must wait for them."
+    end = "the reward has its first head" if learns else "an episode has been scored"
+    waiting = f"`env` gives NaN rewards until {end}, so the buffer of {type(algorithm).__name__} must wait for them."
     raise ValueError(f"{waiting} Received a {type(buffer).__name__}. {remedy}")
 
 
 def check_n_steps(n_steps: int) -> None:
     """Raise a ValueError unless returns are one-step returns."""
     if n_steps != 1:
-        raise ValueError(
-            "`n_steps` must be 1 with DeferredReplayBuffer: transitions are stored when their rewards arrive, not one "
-            f"after the other. Received {n_steps!r}. Leave it out, or leave out `replay_buffer_class` and make the "
-            'environments with scoring="step".'
-        )
+        rule = "`n_steps` must be 1 with DeferredReplayBuffer: transitions are stored when their rewards arrive."
+        raise ValueError(f'{rule} Received {n_steps!r}. Leave it out, or train on environments with scoring="step".')
 
 
 def check_normalization(envs: VecNormalize | None) -> None:

@@ -16,11 +16,10 @@ from vlmrm_gym.preferences.answers import plan_sessions
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
-from vlmrm_gym.rollouts.traits import read_traits
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, find_wrong_arguments
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, constructing, flatten, validate
-from vlmrm_gym.training.defaults import first_session, with_defaults
+from vlmrm_gym.training.defaults import first_session, read_traits, with_defaults
 
 _RAY_RESOURCES = ("num_cpus", "num_gpus", "memory", "object_store_memory", "resources", "accelerator_type")
 _RAY_RESOURCES += ("label_selector", "scheduling_strategy")

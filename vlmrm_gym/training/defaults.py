@@ -1,14 +1,17 @@
 """Default settings for each environment, and configurations with defaults filled in."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vlmrm_gym.rewards.default_model import announced
-from vlmrm_gym.rollouts.traits import read_traits
+from vlmrm_gym.registration import check_env_kwargs, find_spec, find_task, make_base_env
+from vlmrm_gym.rewards.default_model import announced, default_model
 from vlmrm_gym.tasks import CART_POLE_TRAINING, HUMANOID_TRAINING
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, parameters
 from vlmrm_gym.training.aliases import LEGACY_NAMES
@@ -21,6 +24,43 @@ _LOGGED = {"checkpoint_freq": 10, "video_freq": 5, "tensorboard_freq": 100}
 _PUBLISHED_KEYS = {"n_steps", "n_envs_per_worker", "episode_length", "learning_starts", "train_freq", "batch_size"}
 _PUBLISHED_KEYS |= {"gradient_steps", "tau", "gamma", "learning_rate"}
 """Keys of `rl` that every configuration file of the published code has."""
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of an environment."""
+
+    observation_space: gym.spaces.Space[Any]
+    action_space: gym.spaces.Space[Any]
+    episode_length: int | None
+    """The ID's own time limit, in steps."""
+    model: str
+    """The model of rewards that name none."""
+
+
+def read_traits(id: str, env_kwargs: Mapping[str, Any] | None = None) -> Traits:
+    """Make an environment, read its properties, and close it.
+
+    `env_kwargs` is not for tasks that have a record. Raises whatever making it raises, and a ValueError if it does not
+    render arrays.
+    """
+    return _read_traits(id, json.dumps(env_kwargs or {}))
+
+
+@cache
+def _read_traits(id: str, env_kwargs: str) -> Traits:
+    if (task := find_task(id)) is not None:
+        env, length = make_base_env(task, task.episode_length), task.episode_length
+    else:
+        spec = find_spec(id)
+        env, length = gym.make(spec, **check_env_kwargs(json.loads(env_kwargs))), spec.max_episode_steps
+    try:
+        modes = env.metadata.get("render_modes", [])
+        if "rgb_array" not in modes:
+            raise ValueError(f'its environments must have the render mode "rgb_array". They have {modes}.')
+        return Traits(env.observation_space, env.action_space, length, default_model(env))
+    finally:
+        env.close()
 
 
 def with_defaults(config: Config) -> Config:

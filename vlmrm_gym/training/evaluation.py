@@ -19,7 +19,7 @@ from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.episodes import Episodes, play_episodes
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.media import videos
-from vlmrm_gym.rollouts.play import Policy
+from vlmrm_gym.rollouts import Policy
 from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options, parameters
 from vlmrm_gym.training.checks import complete, find_named_code

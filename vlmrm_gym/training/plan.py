@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from vlmrm_gym.rollouts.traits import read_traits
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.defaults import first_session
+from vlmrm_gym.training.defaults import first_session, read_traits
 
 
 def plan_training(config: Config) -> Mapping[str, str]:

@@ -1,1 +1,0 @@
-"""Rollouts of untrained behaviour and of trained policies."""
