@@ -146,7 +146,9 @@ def test_a_full_gpu_halves_the_batch_until_it_fits(frames, full_gpu, score, monk
     assert (score.batch_size, len(made)) == (3, 6)
 
 
-@pytest.mark.parametrize("text", ["CUBLAS_STATUS_ALLOC_FAILED", "CUDA error: out of memory"])
+@pytest.mark.parametrize(
+    "text", ["CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDA error: out of memory"]
+)
 def test_errors_that_mean_a_full_gpu(frames, full_gpu, score, text):
     """CUDA's libraries allocate by themselves, too, and PyTorch has other errors for that."""
     full_gpu(6, RuntimeError(f"{text} when calling something"))
