@@ -176,11 +176,11 @@ def count_floors(graph: Graph) -> int:
     return max(floors.values())
 
 
-def test_the_house_stays_within_its_bounds(graph):
+def test_the_house_stays_within_its_bounds():
     """Who raises a bound says in CHANGELOG.md what for."""
     files = {path: len(path.read_text().splitlines()) for path in (ROOT / "vlmrm_gym").rglob("*.py")}
     entries = {path.relative_to(ROOT / "vlmrm_gym").parts[0] for path in files}
-    library = {module: imported for module, imported in graph.items() if module.startswith("vlmrm_gym.")}
+    library = {name: imported for name, imported in read_imports(ROOT, "vlmrm_gym").items() if "." in name}
     found = {
         "lines of a file": max(files.values()),
         "lines": sum(files.values()),
