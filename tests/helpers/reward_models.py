@@ -84,6 +84,8 @@ class MortalReward(PixelReward):
         rewards = super().__call__(frames)
         if 7 in rewards and not Path(self.prompt).exists():
             print("seven is too much for me", file=sys.stderr, flush=True)
+            with open(f"{self.prompt}.deaths", "a") as deaths:
+                deaths.write("x")
             os._exit(3)
         return rewards
 

@@ -6,6 +6,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from counting_env import Counting, CountingDict
 from sb3_contrib import QRDQN, TQC, CrossQ
 from sb3_helpers import Rollouts, StopAfter, off_policy, on_policy, parameters
@@ -41,6 +42,36 @@ def test_off_policy_algorithms_learn_from_the_rewards_of_their_transitions(algor
     np.testing.assert_array_equal(buffer.timeouts[:size], buffer.dones[:size])
     assert np.isfinite([episode["r"] for episode in model.ep_info_buffer]).all()
     assert len(model.ep_info_buffer) >= 4
+
+
+class TimeLimits(Rollouts):
+    """Keeps of each rollout the rewards at time limits, and the observations and values that they led to."""
+
+    def _on_rollout_start(self):
+        self.ends = []
+
+    def _on_step(self):
+        infos = enumerate(self.locals["infos"])
+        cut = [(i, info["terminal_observation"]) for i, info in infos if info.get("TimeLimit.truncated")]
+        self.ends += [(self.model.rollout_buffer.pos, i, observation) for i, observation in cut]
+        return True
+
+    def _on_rollout_end(self):
+        *rows, led_to = map(np.array, zip(*self.ends, strict=True))
+        with torch.no_grad():
+            values = self.model.policy.predict_values(torch.as_tensor(led_to)).numpy()[:, 0]
+        self.seen.append((self.model.rollout_buffer.rewards[tuple(rows)], led_to, values))
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # Stable-Baselines3, at time limits
+def test_what_follows_a_time_limit_is_valued_beside_the_reward(make_envs):
+    """Contract 5: truncation is no termination."""
+    envs, limits = make_envs("VLMRM/CartPole-v1", num_envs=2, seed=0, episode_length=25), TimeLimits()
+    on_policy(PPO, envs, 40, gamma=0.5).learn(80, callback=limits)
+    ((rewards, led_to, values),) = limits.seen
+    assert len(rewards) == 2
+    assert abs(values).min() > 0.001
+    np.testing.assert_allclose(rewards, score_again(led_to) + 0.5 * values, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept")  # Stable-Baselines3, at time limits

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -171,6 +172,7 @@ def test_three_deaths_over_the_same_states_raise_the_end_of_the_log(tmp_path, wo
     error = deadly.error()
     assert isinstance(error, WorkerDied)
     assert re.search(r"The end of its log:[^\0]*seven is too much for me", str(error))
+    assert Path(f"{cure}.deaths").read_text() == "xxx"
     assert harmless.error() is None
     cure.touch()
     queue.submit(deadly)  # its states are still there
