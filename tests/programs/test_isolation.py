@@ -19,7 +19,7 @@ from backends import children
 
 from vlmrm_gym.programs import process
 from vlmrm_gym.programs.process import IsolatedProgram
-from vlmrm_gym.rewards.program import ProgramError
+from vlmrm_gym.rewards.program_error import ProgramError
 
 FRAMES = np.arange(4, dtype=np.uint8)[:, None, None, None] * np.ones((4, 6, 8, 3), dtype=np.uint8)
 """Four frames, whose values are their numbers."""

@@ -21,7 +21,7 @@ import vlmrm_gym
 from vlmrm_gym import Program
 from vlmrm_gym.programs.execution import execute
 from vlmrm_gym.rewards import from_mapping, to_mapping
-from vlmrm_gym.rewards.program import ProgramError
+from vlmrm_gym.rewards.program_error import ProgramError
 from vlmrm_gym.scoring.queue import ScoringQueue
 
 CARTPOLE = "VLMRM/CartPole-v1"

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from vlmrm_gym.programs.runner import LoadedProgram, describe
 from vlmrm_gym.programs.sandbox import is_supported
 from vlmrm_gym.rewards.base import Rewards, fixed_size
-from vlmrm_gym.rewards.program import Program, ProgramError
+from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.rewards.program_error import ProgramError
 
 if TYPE_CHECKING:
     from vlmrm_gym.programs.process import IsolatedProgram

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.programs.runner import HEADER, MAX, MAX_REMEMBERED, REGION, BadProgram, check_subtasks
-from vlmrm_gym.rewards.program import ProgramError
+from vlmrm_gym.rewards.program_error import ProgramError
 
 SECONDS = 10.0
 """Seconds that a program may take for a frame."""

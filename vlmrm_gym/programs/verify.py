@@ -27,7 +27,8 @@ from vlmrm_gym.metrics import auc
 from vlmrm_gym.programs.episodes import UNTRAINED, Episode, Episodes, is_enough
 from vlmrm_gym.programs.execution import ProgramReward
 from vlmrm_gym.programs.results import Accuracy, Failure, Limits, Row, Verification
-from vlmrm_gym.rewards.program import Program, ProgramError
+from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.rewards.program_error import ProgramError
 
 BATCH, CHUNK = 64, 7
 """Frames of a call, and of a call when an episode is scored again."""

@@ -21,7 +21,8 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.programs.episodes import Episode, Episodes
 from vlmrm_gym.programs.results import Failure, Limits, Verification
 from vlmrm_gym.programs.verify import verify
-from vlmrm_gym.rewards.program import Program, ProgramError
+from vlmrm_gym.rewards.program import Program
+from vlmrm_gym.rewards.program_error import ProgramError
 
 NUM_IMAGES, MAX_SHOWN = 3, 4
 """Images of initial states, and of goal states, that the model is shown; failures that are fed back at a time."""

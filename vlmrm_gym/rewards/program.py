@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from vlmrm_gym._util.terminal import quote
 from vlmrm_gym._util.untrusted import MAX_PIXELS, read_json, read_text
 from vlmrm_gym._util.validation import check_choice, check_flag, check_size, short_repr
 from vlmrm_gym.errors import InputError
@@ -21,24 +20,6 @@ MAX_SOURCE = 2**20
 """Bytes of a program, at most."""
 _WARNED: set[str] = set()
 """Programs that this process has warned of, by their SHA-256."""
-
-
-class ProgramError(InputError):
-    """A program failed, or tried what it must not. The message names the program and the frame."""
-
-    frame: int | None = None
-    """Number of the frame among those of the call; None: the program cannot be executed at all."""
-    count = 0
-    """Number of frames of the call."""
-
-    @classmethod
-    def of(cls, name: str, what: str, frame: int | None = None, count: int = 0, *, said: str = "") -> "ProgramError":
-        """The error of a program: `what` it did in our words, `said` in its own, which are quoted."""
-        where = " cannot be used" if frame is None else f" failed on frame {frame} of {count}"
-        words = f"It says: {quote(said)}" if said else ""
-        error = cls(" ".join(filter(None, [f"The program {name}{where}.", what, words])))
-        error.frame, error.count = frame, count
-        return error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rewards.program import ProgramError
+from vlmrm_gym.rewards.program_error import ProgramError
 from vlmrm_gym.rewards.state_reward import RewardInfo, StateReward
 from vlmrm_gym.scoring.backends import choose_devices
 from vlmrm_gym.scoring.scorer import MAX_STEPS, ORDERED, Batch, Drawing, Keys, ScorerOptions, StartedScorers, Values
