@@ -27,6 +27,7 @@ RL = [
     (CART, "algorithm: PPO, n_epochs: 3", "`rl.n_epochs` is not a parameter of PPO. Did you mean `rl.gradient_steps`"),
     (CART, "algorithm: PPO, ent_coef: auto", "`rl.ent_coef` must be a valid number"),
     (CART, "buffer_size: 1e300", r"`rl.buffer_size` must be from -10\^9 to 10\^9. Received 1e\+300."),
+    (CART, "gamma: .nan", "`rl.gamma` must be a finite number"),
     (CART, "tensorboard_log: x", "`rl.tensorboard_log` is not a parameter of DQN."),
     (CART, "_init_setup_model: x", "`rl._init_setup_model` is not a parameter of DQN."),
     (CART, "algorithm: SAC", "`rl`: The algorithm only supports .*Box.* but Discrete"),

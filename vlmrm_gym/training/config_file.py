@@ -71,7 +71,7 @@ class ConfigFile:
         before, now = flatten(self.config), flatten(config)
         if now == before:
             return self
-        flags = {key for key in now if now[key] != before.get(key)}
+        flags = {key for key in now if repr(now[key]) != repr(before.get(key))}  # a NaN is not equal to itself
         return replace(
             self,
             name=self.name if self == ConfigFile() else f"{self.name} and the flags",
