@@ -239,7 +239,7 @@ class TransitionStore:
         if not self.num_stored:
             raise RuntimeError(
                 f"There is nothing to sample: {self.num_pending} transitions wait for their rewards, which come when "
-                "an episode ends. Set `learning_starts` to at least one episode of every environment."
+                "an episode ends. Start learning (`learning_starts`) after at least one episode of every environment."
             )
 
     @property

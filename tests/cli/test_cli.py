@@ -233,7 +233,7 @@ def test_bad_input_is_refused_before_training(config, tmp_path, capsys):
     assert output.splitlines()[0] == f"3 problems in {config} and the flags:"
     assert "line 2: `sead` is not known. Did you mean `seed`?" in output
     assert "line 6: `rl.n_steps` must be greater than or equal to 1. Received -1." in output
-    assert "\n  `rl.gamma` must be a valid number, unable to parse string as a number. Received 'high'." in output
+    assert "\n  `rl.gamma` must be a valid number. Received 'high'." in output
     assert not (tmp_path / "runs").exists()
     output = refused(capsys, "train", config, "--rl.n-steps", "1e3")  # flags override the file
     assert output.splitlines()[0] == f"1 problem in {config} and the flags:"

@@ -172,8 +172,8 @@ def test_fits_that_cannot_be_made_end_with_a_sentence(poles, labelled, tmp_path)
     for settings, message in (
         ({"answers": "none.db"}, "none.db cannot be read: No such file"),
         ({"device": "gpu"}, "`device`"),
-        ({"reward_kwargs": "{hidden: 1}"}, "unexpected keyword argument 'hidden'"),
-        ({"options": "{epoch: 1}"}, "unexpected keyword argument 'epoch'"),
+        ({"reward_kwargs": "{hidden: 1}"}, "`hidden` is not a field of the reward. Did you mean `hidden_size`"),
+        ({"options": "{epoch: 1}"}, "`epoch` is not a field of FitOptions. Did you mean `epochs`"),
         ({"options": "{min_answers: 100}"}, "too few answers: 96 to fit, 24 held out"),
         ({"held_out": 0.0}, "`held_out` must be between 0 and 1"),
         ({"seed": -1}, "`seed` must be"),

@@ -255,3 +255,14 @@ def test_a_full_buffer_that_was_loaded_replaces_its_oldest_transitions(counting)
         one.add(*step, [{**info, "vlm_rewards": np.array([7.0])}])
         assert (one.pos, one.rewards[15, 0]) == (16, 7)
     np.testing.assert_array_equal(again.rewards, buffer.rewards)
+
+
+def test_a_buffer_that_is_reset_is_empty(counting):
+    """And what arrives later is stored from the first row on."""
+    envs, _ = counting([[5], [5]])
+    buffer = off_policy(DQN, envs).learn(40).replay_buffer
+    waiting = buffer.num_pending
+    buffer.reset()
+    assert (buffer.size(), buffer.num_pending) == (0, waiting)
+    with pytest.raises(RuntimeError, match="There is nothing to sample"):
+        buffer.sample(1)

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from vlmrm_gym.preferences.answers import Asked
 from vlmrm_gym.preferences.pairs import grade_differences
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.learned import Preference
-from vlmrm_gym.rewards.specification import to_mapping
+from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.states.states import States
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
@@ -109,6 +109,8 @@ def _fit(command: Fit) -> Preference:
     kwargs, options = (read_yaml(name, getattr(command, name)) or {} for name in ("reward_kwargs", "options"))
     with as_input_error(TypeError):
         check_integer("seed", command.seed, minimum=0)
+        check_names("a field of the reward", kwargs, [one.name for one in fields(Preference) if one.init])
+        check_names("a field of FitOptions", options, [one.name for one in fields(FitOptions)])
         spec = Preference(**{"prompt": prompt, "model": command.model, "ensemble": command.ensemble, **kwargs})
         options = FitOptions(**{"held_out": command.held_out, "newest_held_out": len(records), **options})
     camera = read_yaml("camera", command.camera)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import tyro
 from gymnasium.error import DependencyNotInstalled
 from rich.box import SIMPLE_HEAD
@@ -24,7 +25,7 @@ from vlmrm_gym.cli.console import PlainConsole
 from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.media.frames import open_frames
+from vlmrm_gym.media.frames import Pictures, open_frames
 from vlmrm_gym.programs.episodes import Episodes, gather
 from vlmrm_gym.programs.results import Limits, Verification
 from vlmrm_gym.programs.verify import verify as verify_program
@@ -202,7 +203,7 @@ class Write(VerificationFlags):
         task = None if self.id is None else find_named_task(self.id)
         if (prompt := self.prompt or (None if task is None else task.prompt)) is None:
             raise InputError('`prompt` must be given: what the program should recognise. Pass --prompt "a text".')
-        goals = [one.frame for path in _as_paths(self.goal_image) for one in open_frames(path).frames()]
+        goals = [frame for path in _as_paths(self.goal_image) for frame in _read_pictures(path)]
         with as_input_error(TypeError):
             settings = EndpointSettings(
                 model=self.model,
@@ -279,6 +280,13 @@ def write(id: str | None = None, **settings: Any) -> Verification:
 def _as_paths(given: Any) -> tuple[Path, ...]:
     """The paths of a flag, which from Python may also be a list, or one value."""
     return tuple(map(Path, given if isinstance(given, tuple | list) else (given,)))
+
+
+def _read_pictures(path: Path) -> list[np.ndarray]:
+    pictures = open_frames(path)
+    if not isinstance(pictures, Pictures):
+        raise InputError(f"`goal_image` must be pictures. Received the video {path}.")
+    return [one.frame for one in pictures.frames()]
 
 
 def _show(found: Verification, where: str) -> None:

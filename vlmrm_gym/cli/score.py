@@ -44,7 +44,7 @@ class Score(RewardFlags):
         vlmrm-gym score pictures/ --prompt "a cat on a sofa" --model ViT-B-32/laion2b_s34b_b79k --fps 5
         vlmrm-gym score walk.mp4 --reward my_package.rewards:upright --reward-kwargs '{threshold: 0.5}'
 
-    Each frame is decoded and encoded once, whatever the number of prompts. The folder walk_scores gets rewards.csv (a
+    Each frame is encoded once, whatever the number of prompts. The folder walk_scores gets rewards.csv (a
     row for each frame, a column for each reward), rewards.png (a line for each) and rewards.mp4 (the frames above the
     curves). After Ctrl-C the table and the video have the frames scored so far. The plot below the frames of this
     package's own videos is not scored.

@@ -66,7 +66,7 @@ class RewardFlags(CLIPFields):
     reward_kwargs: YAML = None
     """keyword arguments of --reward, such as '{threshold: 0.5}'"""
     trust_code: bool = False
-    """run the code that a file names: the class of a reward in a JSON file, or what the configuration of a run names"""
+    """run the code that a file names: the class of a reward in a JSON file, or what a dataset or a run names"""
     device: str = "auto"
     """where models run: auto, cpu, cuda, cuda:1 or mps"""
     out: Path | None = None

@@ -145,7 +145,8 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
         section, _, name = key.rpartition(".")
         if section == "rl" and name.removeprefix("no_") not in names_of(("rl",)):
             is_alone = not waiting or waiting[0].startswith("--")
-            options[name] = read_flag(value if equals else "true" if is_alone else waiting.pop(0))
+            text = value if equals else "true" if is_alone else waiting.pop(0)
+            options[name] = read_flag(text) if text else text
         else:
             words.append(f"--{FLAGS[key]}{equals}{value}" if key in FLAGS else word)
     default = replace(default, rl=replace(default.rl, options=options))

@@ -167,6 +167,7 @@ class HeadReward(FrameEncoder):
 
     def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
         """Score states: frames uint8 (B, V, H, W, 3) of V views, to rewards, float32 (B,)."""
-        assert self.head is not None  # `StateReward` refuses it without one
+        if self.head is None:
+            raise RuntimeError("This reward has no head yet: it is learned from comparisons. Pass `head`, its file.")
         features = encode_frames(self, frames.reshape(-1, *frames.shape[2:])).cpu().numpy()
         return apply_head(self.head, features.reshape(*frames.shape[:2], -1))

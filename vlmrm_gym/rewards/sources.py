@@ -156,8 +156,11 @@ def cannot_download(source: ModelSource, what: str, error: Exception) -> Runtime
         )
     origin, usage = source.architecture.removeprefix("hf-hub:"), "local-dir:that/folder"
     if source.pretrained:
-        cfg = import_open_clip().get_pretrained_cfg(source.architecture, source.pretrained)
-        origin, usage = cfg.get("hf_hub", "").rstrip("/") or cfg["url"], f"{source.architecture}/path/to/that/file"
+        open_clip, architecture = import_open_clip(), source.architecture
+        cfg = open_clip.get_pretrained_cfg(architecture, source.pretrained)
+        if source.quick_gelu and f"{architecture}-quickgelu" in open_clip.list_models():
+            architecture += "-quickgelu"
+        origin, usage = cfg.get("hf_hub", "").rstrip("/") or cfg["url"], f"{architecture}/path/to/that/file"
     return RuntimeError(
         f"`model`: the {what} of {source.name!r} could not be downloaded ({_first_line(error)}). Hugging Face's server "
         f"must answer within {CONNECTION_SECONDS} s. On a machine with a network, fetch them from {origin!r} (`hf "

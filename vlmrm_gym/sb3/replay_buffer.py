@@ -111,6 +111,11 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
             self._late.add(i, info["vlm_step_index"], transition)
             self._receive(i, info)
 
+    def reset(self) -> None:
+        """Remove all stored transitions. What waits is kept."""
+        super().reset()
+        self._late.num_stored = 0
+
     def receive(self, infos: list[dict[str, Any]]) -> None:
         """Store the transitions whose rewards these infos have, one for each environment. Raises as `add`."""
         for i, info in enumerate(infos):

@@ -85,7 +85,7 @@ class _Scorer:
     def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
         """The rewards of B states, float32 (B, number of rewards)."""
         requests = []
-        for part in parts:
+        for part in filter(len, parts):
             if begins:
                 self._clips.begin_episode()
                 self._newest = None

@@ -45,6 +45,9 @@ _NOT_SETTINGS = ("policy", "env", "seed", "device", "n_steps", "tensorboard_log"
 """Parameters of algorithms that this package sets; and `n_steps`, which is the length of the training here."""
 _MOST = 10**9
 """Largest number that is passed on: more than memory holds."""
+_LEAST = {"verbose": 0, "sde_sample_freq": -1, "gradient_steps": -1, "learning_starts": 0, "target_entropy": -_MOST}
+_LEAST |= {"top_quantiles_to_drop_per_net": 0, "stats_window_size": 1}
+"""Smallest numbers, where they are not 1 for integers and 0 for others."""
 _NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise", "ActionRepeatNoise")
 
 
@@ -81,20 +84,24 @@ def find_wrong_arguments(rl: RLConfig) -> list[Problem]:
             near = near or difflib.get_close_matches(truncate(key), [*names_of(("rl",)), *known], 1, cutoff=0.7)
             meant = f"Did you mean `rl.{near[0]}`?" if near and near[0] != key else f"It has {', '.join(known)}."
             rule = f"is not a parameter of {rl.algorithm}. {meant}"
-        elif is_number(value) and abs(value) > _MOST:
-            rule = f"must be from -10^9 to 10^9. Received {short_repr(value)}."
         elif key != "action_noise":  # which `_make_noise` makes of a mapping
+            least = _LEAST.get(key, int(known[key].annotation is int))
             try:
                 _convert(known[key], value)
             except ValidationError as error:
                 rule = describe(error.errors()[0])
+            else:
+                if is_number(value) and not least <= value <= _MOST:
+                    rule = f"must be from {least} to 10^9. Received {short_repr(value)}."
         problems += [] if rule is None else [Problem.of(f"rl.{key}", rule)]
     return problems
 
 
 def _convert(parameter: inspect.Parameter, value: Any) -> Any:
     """A value of YAML as the type that a parameter declares, such as a list as a tuple."""
-    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    value = tuple(value) if isinstance(value, list) else value
+    value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e6
+    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, strict=True)
     return TypeAdapter(parameter.annotation, config=config).validate_python(value)
 
 

@@ -24,7 +24,7 @@ from vlmrm_gym.sb3 import VLMVecEnv
 from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options, parameters
 from vlmrm_gym.training.checks import complete, find_named_code
 from vlmrm_gym.training.config import Config, RewardConfig
-from vlmrm_gym.training.config_file import ConfigError, read_config_file
+from vlmrm_gym.training.config_file import ConfigError, constructing, read_config_file
 from vlmrm_gym.training.environments import make_envs, make_video_env
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 
@@ -38,7 +38,8 @@ def load_policy(config: Config, path: Path) -> BaseAlgorithm:
     """Build the algorithm of a configuration, which has its defaults filled in, and load the weights of a file."""
     algorithm, policy_name = config.rl.algorithm or "", config.rl.policy_name or ""
     config = replace(config, reward=replace(config.reward, name="ground_truth"))  # avoids loading a reward model
-    with closing(VLMVecEnv(make_envs(config, config.num_envs), success_threshold=config.success_threshold)) as envs:
+    envs = VLMVecEnv(make_envs(config, config.num_envs), success_threshold=config.success_threshold)
+    with closing(envs), constructing(config, "rl"):
         options = algorithm_options(config, envs)
         if "buffer_size" in parameters(algorithm):
             options["buffer_size"] = 1
