@@ -170,7 +170,7 @@ def observing(space):
 
 def test_bad_input(counting):
     envs, _ = counting([[50]])
-    with pytest.raises(RuntimeError, match=r"nothing to sample: \d+ transitions wait .*Set `learning_starts`"):
+    with pytest.raises(RuntimeError, match=r"nothing to sample: \d+ transitions wait .*`learning_starts`"):
         off_policy(DQN, envs, learning_starts=5).learn(20)
     with pytest.raises(ValueError, match="`optimize_memory_usage` must be False with DeferredReplayBuffer"):
         off_policy(DQN, envs, optimize_memory_usage=True)
