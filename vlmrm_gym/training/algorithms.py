@@ -46,7 +46,7 @@ _NOT_SETTINGS = ("policy", "env", "seed", "device", "n_steps", "tensorboard_log"
 _MOST = 10**9
 """Largest number that is passed on: more than memory holds."""
 _LEAST = {"verbose": 0, "sde_sample_freq": -1, "gradient_steps": -1, "learning_starts": 0, "target_entropy": -_MOST}
-_LEAST |= {"top_quantiles_to_drop_per_net": 0, "stats_window_size": 1}
+_LEAST |= {"top_quantiles_to_drop_per_net": 0}
 """Smallest numbers, where they are not 1 for integers and 0 for others."""
 _NOISES = ("NormalActionNoise", "OrnsteinUhlenbeckActionNoise", "ActionRepeatNoise")
 
