@@ -16,7 +16,7 @@ import tyro
 from clip_reward import take_turns
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
-from vlmrm_gym.rewards.base import ClipShape
+from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.scoring.select import EpisodeClips
 from vlmrm_gym.states import States
 

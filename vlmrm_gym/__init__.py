@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from vlmrm_gym.rewards import Endpoint as Endpoint
     from vlmrm_gym.rewards import Preference as Preference
     from vlmrm_gym.rewards import Program as Program
+    from vlmrm_gym.rewards import RewardModel as RewardModel
+    from vlmrm_gym.rewards import RewardSpec as RewardSpec
     from vlmrm_gym.states import CaptureState as CaptureState
     from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward as VLMReward
@@ -28,6 +30,8 @@ __all__ = [
     "Endpoint",
     "Preference",
     "Program",
+    "RewardModel",
+    "RewardSpec",
     "VLMReward",
     "VLMRewardVectorEnv",
     "__version__",
@@ -44,6 +48,8 @@ _LAZY = {
     "Endpoint": "vlmrm_gym.rewards",
     "Preference": "vlmrm_gym.rewards",
     "Program": "vlmrm_gym.rewards",
+    "RewardModel": "vlmrm_gym.rewards",
+    "RewardSpec": "vlmrm_gym.rewards",
     "VLMReward": "vlmrm_gym.wrappers",
     "VLMRewardVectorEnv": "vlmrm_gym.vector",
 }

@@ -16,7 +16,7 @@ Key                   dtype       Element
 `vlm_features`        object      float32 (T, V, D), features that the rewards were made of. This and the next two with
                                   `return_features=True`.
 `vlm_task_rewards`    object      float32 (T,), the part of the rewards that is the environment's own, times its weight.
-`vlm_reward_version`  int64       The version of the head that made these rewards; see `NewestHead`.
+`vlm_reward_version`  int64       The version of the head that made these rewards; see `CurrentHead`.
 ====================  ==========  ======================================================================================
 
 As everywhere in Gymnasium, a mask with a leading underscore says where an element is set: `_vlm_rewards` is bool

@@ -16,7 +16,7 @@ from vlmrm_gym._util.validation import (
     check_reward_wrappers,
     is_array_space,
 )
-from vlmrm_gym.rewards.heads import Head
+from vlmrm_gym.rewards.model import Head
 from vlmrm_gym.steps import as_flags, as_rewards, check_final_observations, find_autoreset_mode
 from vlmrm_gym.store import (
     FeaturesDtype,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.validation import as_task_reward, check_env, short_repr, truncate
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_spec, find_task, make_base_env, make_external_env
-from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.scene_changes import SceneChange
 from vlmrm_gym.states.states import States

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.memory import available_memory
 from vlmrm_gym._util.validation import check_choice
-from vlmrm_gym.rewards.heads import Head, NewestHead, apply_head, check_fingerprint
+from vlmrm_gym.rewards.heads import CurrentHead, apply_head, check_head
+from vlmrm_gym.rewards.model import Head
 
 FeaturesDtype = Literal["float32", "float16"]
 Transition = tuple[Any, ...]
@@ -208,9 +209,9 @@ class TransitionStore:
         """
         if self.expected is False or (stored and not self.columns):
             raise _no_features()
-        check_fingerprint(head, self.fingerprint)
+        check_head(head, self.fingerprint)
         version = None
-        if isinstance(head, NewestHead):
+        if isinstance(head, CurrentHead):
             if head.head is None:
                 raise RuntimeError("`head` must have a first version: call head.replace(...) before. It has none yet.")
             head, version = head.head, head.version
@@ -222,9 +223,9 @@ class TransitionStore:
         self._head, self._version, self.is_settled = head, version, True
         return rewards
 
-    def resume(self, head: NewestHead, rewards: NDArray[np.float32]) -> None:
+    def resume(self, head: CurrentHead, rewards: NDArray[np.float32]) -> None:
         """Make rewards with this head from now on; it made those that are stored, which are passed."""
-        check_fingerprint(head, self.fingerprint)
+        check_head(head, self.fingerprint)
         if not np.isfinite(rewards).all():
             raise ValueError("The stored rewards must be of the head, and finite. Call `relabel`.")
         self._head, self._version, self.is_settled = head.head, head.version, True
@@ -266,7 +267,7 @@ def find_featured(envs: Any) -> Any:
     """Of vector environments and those that they wrap, the ones with a head, which return features; None without."""
     if isinstance(envs, VectorWrapper) and (inner := find_featured(envs.env)) is not None:
         return inner  # wrappers may pass its head on
-    return envs if isinstance(getattr(envs, "head", None), NewestHead) else None
+    return envs if isinstance(getattr(envs, "head", None), CurrentHead) else None
 
 
 def flatten_field(name: str, value: Any) -> dict[str, Any]:

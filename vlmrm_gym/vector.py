@@ -25,13 +25,14 @@ from vlmrm_gym._util.validation import (
 )
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
-from vlmrm_gym.rewards.default_model import default_model, with_model
-from vlmrm_gym.rewards.heads import CombineViews, NewestHead
+from vlmrm_gym.rewards.default_model import default_model
+from vlmrm_gym.rewards.heads import CombineViews, CurrentHead
+from vlmrm_gym.rewards.learned import NO_HEAD
 from vlmrm_gym.rewards.specification import resolve_reward
-from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring import Timeouts, check_backend, make_scoring_queue
 from vlmrm_gym.scoring.delivery import RewardDelivery
 from vlmrm_gym.scoring.select import SparseScoring, check_clip_fits
+from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import Quality, VectorCapture
 from vlmrm_gym.states.vector import as_vector_env
 from vlmrm_gym.steps import VectorSteps
@@ -150,13 +151,13 @@ class VLMRewardVectorEnv(VectorWrapper):
         check_backend(backend, ray_options)
         keywords = VLMRewardVectorEnv.__init__.__kwdefaults__ or ()
         specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords)
-        if getattr(specification, "learns", False):
+        if specification.learns:
             return_features, episode_log = True, EpisodeLog(2**30) if episode_log is None else episode_log
         mode = None if autoreset_mode is None else check_autoreset_mode(autoreset_mode)
         super().__init__(as_vector_env(env, mode))
         with close_on_error([] if self.env is env else [self.env]):  # never what the caller passed in
             check_unscored(self.env)
-            specification = with_model(specification, default_model(self.env))
+            specification = specification.with_model(default_model(self.env))
             self._steps = VectorSteps("env", self.env, mode)
             self.metadata = {
                 **self.env.metadata,
@@ -178,8 +179,9 @@ class VLMRewardVectorEnv(VectorWrapper):
             combine = None if combine_views is None else CombineViews(combine_views, num_views)
             share = max_pending_bytes // 2  # for the queue, and for states that have not been submitted
             queue = self.scorer = make_scoring_queue(
-                partial(build_reward, specification.build, num_views, combine, return_features=return_features),
+                partial(build_encoder, specification.build, num_views),
                 self._capture.make_renderer,
+                combine=combine,
                 num_workers=num_workers,
                 backend=backend,
                 ray_options=ray_options,
@@ -187,7 +189,7 @@ class VLMRewardVectorEnv(VectorWrapper):
                 device=device,
                 max_pending_bytes=share,
                 timeouts=timeouts,
-                in_workers=getattr(specification, "in_workers", True),
+                in_workers=specification.in_workers,
             )
             """Scores and draws any states of these environments, in the same workers."""
             # Stops workers also at the end of the program, and when this object is garbage-collected without `close`.
@@ -195,13 +197,18 @@ class VLMRewardVectorEnv(VectorWrapper):
             with close_on_error([queue]):
                 check_clip_fits(queue.info.clip, self._capture.time_limit)
                 sparse.check(queue.info)
-            self.feature_shape = None if queue.info.features is None else queue.info.features.shape
+                if queue.head is None and not return_features:
+                    raise ValueError(NO_HEAD)
+            self.feature_shape = queue.info.feature_shape if return_features else None
             """Shape of a state's features, (V, D); None if it is not known before the first reward, or without them."""
             self._delivery = RewardDelivery(
                 queue,
+                queue.head,
                 self.num_envs,
-                share,
+                max_bytes=share,
+                at_once=scoring == "step",
                 overlap=overlap,
+                keep_features=return_features,
                 log=episode_log,
                 sparse=sparse,
             )
@@ -218,8 +225,7 @@ class VLMRewardVectorEnv(VectorWrapper):
         observations, infos, mask = self._steps.reset(seed, options)
         self._capture.reset(mask)
         self._delivery.reset(mask)
-        if self.defers_rewards:
-            infos = {**infos, **self._delivery.finished_episodes()}
+        infos = {**infos, **self._delivery.finished_episodes()}
         self._needs_reset = needs_reset
         return observations, infos
 
@@ -246,11 +252,10 @@ class VLMRewardVectorEnv(VectorWrapper):
         states, infos = self._capture.capture(step.stepped, step.infos)
         infos = {**infos, "task_reward": step.rewards, "_task_reward": step.stepped}
         offsets = weigh_task_rewards(self._weight, step.rewards)
-        if self.defers_rewards:
-            rewards = np.where(step.stepped, np.nan, 0.0)
-            own = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
-        else:
-            rewards, own = self._delivery.score(states, step.stepped, step.ends, offsets, infos)
+        own = self._delivery.append(states, step.stepped, step.ends, offsets, infos)
+        rewards = np.where(step.stepped, np.nan, 0.0)
+        if not self.defers_rewards:
+            rewards[step.stepped] = [late[-1] for late in own["vlm_rewards"][step.stepped]]
         self._needs_reset = False
         return step.observations, rewards, step.terminations, step.truncations, infos | own
 
@@ -276,15 +281,15 @@ class VLMRewardVectorEnv(VectorWrapper):
         return self._capture.render()
 
     @property
-    def head(self) -> NewestHead | None:
+    def head(self) -> CurrentHead | None:
         """Makes the rewards of the features; `head.replace(other)` changes them from now on. None without features.
 
         Set it to that of other environments to follow theirs.
         """
-        return self._delivery.head
+        return self._delivery.head if self._delivery.keeps_features else None
 
     @head.setter
-    def head(self, head: NewestHead) -> None:
+    def head(self, head: CurrentHead) -> None:
         self._delivery.follow(head)
 
     @property

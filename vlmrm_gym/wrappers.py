@@ -19,14 +19,18 @@ from vlmrm_gym._util.validation import (
     weigh_task_rewards,
 )
 from vlmrm_gym.rewards.clip import CLIPOptions, Prompt
-from vlmrm_gym.rewards.custom import OwnReward
-from vlmrm_gym.rewards.default_model import default_model, with_model
+from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.heads import CombineViews
+from vlmrm_gym.rewards.learned import NO_HEAD
+from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.specification import recorded, resolve_reward
-from vlmrm_gym.rewards.state_reward import Memory, build_reward
-from vlmrm_gym.scoring.local import see
-from vlmrm_gym.scoring.select import EpisodeClips, check_clip_fits
+from vlmrm_gym.scoring.delivery import RewardDelivery
+from vlmrm_gym.scoring.select import check_clip_fits
+from vlmrm_gym.scoring.state_encoder import DirectScorer, build_encoder
 from vlmrm_gym.states import Quality, States, StateView
+
+_ALL = np.array([True])
+"""The mask of the one environment."""
 
 
 class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
@@ -96,12 +100,14 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         check_unscored(env)
         check_task_reward_weight(task_reward_weight)
         keywords = VLMReward.__init__.__kwdefaults__ or ()
-        specification = with_model(resolve_reward(reward, reward_kwargs, prompt, options, keywords), default_model(env))
+        specification = resolve_reward(reward, reward_kwargs, prompt, options, keywords).with_model(default_model(env))
         view = StateView(env, camera, quality, pin=False)
         combine = None if combine_views is None else CombineViews(combine_views, view.num_views)
-        score = build_reward(specification.build, view.num_views, combine, str(resolve_device(device)))
-        check_clip_fits(score.info.clip, find_time_limit(env))
-        renderer = view.make_renderer(score.render_size)
+        encoder = build_encoder(specification.build, view.num_views, str(resolve_device(device)))
+        if (head := encoder.info.make_head(combine)) is None:
+            raise ValueError(NO_HEAD)
+        check_clip_fits(encoder.info.clip, find_time_limit(env))
+        scorer = DirectScorer(encoder, view.make_renderer(encoder.info.render_size))
         if isinstance(specification, OwnReward):
             reward, reward_kwargs = recorded(specification), None
         RecordConstructorArgs.__init__(
@@ -119,9 +125,8 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         gym.Wrapper.__init__(self, env)
         self.metadata = {**env.metadata, "render_modes": ["rgb_array"], SCORED_KEY: "VLMReward"}
         self._task_reward_weight = float(task_reward_weight)
-        self._score, self._view, self._renderer = score, view, renderer
-        self._clips = EpisodeClips(score.info.clip)
-        self._memory: Memory = None
+        self._view, self._scorer = view, scorer
+        self._delivery = RewardDelivery(scorer, head, 1, at_once=True)
         self._view.pin_camera()  # last: an exception above leaves the environment unchanged
 
     def reset(
@@ -130,7 +135,7 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
         """Reset the environment."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._view.reset()
-        self._begin_episode()
+        self._delivery.reset(_ALL)
         return observation, info
 
     def step(self, action: ActType) -> tuple[ObsType, float, bool, bool, dict[str, Any]]:
@@ -138,24 +143,18 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
 
         Raises:
             ValueError: The environment's own reward is not one number.
+            RuntimeError: An exception of scoring has left `step` before. Call `reset`.
         """
+        if self._delivery.is_interrupted:
+            raise RuntimeError("An exception has left an earlier call. Call `reset`.")
         observation, own_reward, terminated, truncated, info = self.env.step(action)
         task_reward = as_task_reward(self.env, own_reward)
         state, change = self._view.capture()
-        states = self._clips.extend(States(state[None], [change]))
-        frames = states.gather(see(states, self._renderer, self._score.info), slice(None))
-        if self._score.info.ordered:
-            rewards, self._memory = self._score.continue_episode(frames, self._memory)
-        else:
-            rewards = self._score(frames)
-        if terminated or truncated:  # also where `reset` is not called next: nothing later sees states of this episode
-            self._begin_episode()
-        reward = float(rewards[0]) + float(weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))[0])
+        ends = np.array([bool(terminated or truncated)])
+        offsets = weigh_task_rewards(self._task_reward_weight, np.array([task_reward]))
+        scored = self._delivery.append(States(state[None], [change]), _ALL, ends, offsets, {})
+        reward = float(scored["vlm_rewards"][0][-1])
         return observation, reward, terminated, truncated, {**info, "task_reward": task_reward}
-
-    def _begin_episode(self) -> None:
-        self._clips.begin_episode()
-        self._memory = None
 
     def compute_reward(self, *args: Any, **kwargs: Any) -> float:
         """Refuse to compute rewards from goals, as hindsight experience replay asks environments with goals to.
@@ -175,6 +174,5 @@ class VLMReward(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstruct
     def close(self) -> None:
         """Close the environment, and free the graphics resources."""
         self._view.close()
-        self._renderer.close()
-        self._score.close()
+        self._scorer.close()
         super().close()

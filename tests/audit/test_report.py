@@ -19,7 +19,7 @@ from vlmrm_gym.audit.report import pictures, render, write_report
 from vlmrm_gym.audit.results import AdversarialSearch, Landscape, Measures, Row
 from vlmrm_gym.audit.summary import MEASURES, MINUS, MISSING, format_number, print_summary
 from vlmrm_gym.cli.console import PlainConsole
-from vlmrm_gym.rewards.custom import ImportedReward
+from vlmrm_gym.rewards.own import ImportedReward
 
 HOSTILE = '<script>alert("x")</script> & \'"><img src=x> {{ 7 * 7 }} [red]$x$'
 

@@ -13,7 +13,7 @@ from vlmrm_gym import CLIP
 from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, Scene, alpha_curves, control_rewards, encoder_key
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_task, make_base_env
-from vlmrm_gym.rewards.custom import ImportedReward
+from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.rollouts import play, random_actions
 
 POLE = CLIP(prompt="a pole", baseline="a cart", alpha=0.3)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vlmrm_gym.rewards.base import ClipShape
+from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.scoring.select import EpisodeClips
 from vlmrm_gym.states import States
 

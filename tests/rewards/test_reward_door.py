@@ -16,9 +16,9 @@ from own_things import Sized, mean_pixel
 import vlmrm_gym
 from vlmrm_gym import CLIP
 from vlmrm_gym.rewards import RewardModel
-from vlmrm_gym.rewards.base import CheckedReward
+from vlmrm_gym.rewards.model import CheckedReward
 from vlmrm_gym.rewards.clip import CLIPKeywords, CLIPOptions
-from vlmrm_gym.rewards.custom import OwnReward
+from vlmrm_gym.rewards.own import OwnReward
 from vlmrm_gym.rewards.specification import ImportedReward, from_mapping, resolve_reward, to_mapping
 
 

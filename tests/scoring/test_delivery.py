@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vlmrm_gym
-from vlmrm_gym.rewards.base import ClipShape
+from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
 from vlmrm_gym.scoring.select import SparseScoring
 

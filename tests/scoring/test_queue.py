@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from backends import check_scored, request_for, request_of, wait_until
 
-from vlmrm_gym.rewards.base import ClipShape
+from vlmrm_gym.rewards.model import ClipShape
 from vlmrm_gym.rewards.state_reward import RewardInfo
 from vlmrm_gym.scoring import ScoringQueue, WorkerDied
 from vlmrm_gym.states import States

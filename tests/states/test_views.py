@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 import vlmrm_gym
 from vlmrm_gym.envs.humanoid_body import plain_model
-from vlmrm_gym.rewards.base import CheckedReward
+from vlmrm_gym.rewards.model import CheckedReward
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.states import SceneChange, States

@@ -20,7 +20,7 @@ from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.metrics import auc
-from vlmrm_gym.rewards.heads import Features
+from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.rewards.models import unload
 from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import States

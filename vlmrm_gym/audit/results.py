@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym.audit.measures import Agreement, Control, Interval
-from vlmrm_gym.rewards.specification import RewardSpec
+from vlmrm_gym.rewards.spec import RewardSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.terminal import said_warnings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards import RewardModel
-from vlmrm_gym.rewards.base import Rewards
+from vlmrm_gym.rewards.model import Rewards
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.heads import CombineViews, Features, Head, ViewsHead, apply_head
-from vlmrm_gym.rewards.specification import RewardSpec
+from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request

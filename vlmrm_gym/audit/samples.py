@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from vlmrm_gym.audit.rewards import Scene
 from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
-from vlmrm_gym.rewards.heads import Features
+from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.rollouts import Rollout, check_states, constant_actions, play, random_actions
 from vlmrm_gym.states import States
 

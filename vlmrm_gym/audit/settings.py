@@ -15,10 +15,10 @@ from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.audit.results import Candidate
 from vlmrm_gym.envs.states import Rows, TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.specification import RewardSpec
+from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.tasks import Task

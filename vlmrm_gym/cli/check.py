@@ -17,7 +17,7 @@ from vlmrm_gym.cli.settings import RewardFlags, Texts, parse, read_yaml
 from vlmrm_gym.errors import InputError, check_values
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint import Endpoint
-from vlmrm_gym.rewards.specification import RewardSpec
+from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rollouts import find_named_task, make_unscored_env
 from vlmrm_gym.tasks import Task
 

@@ -24,7 +24,8 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_task
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
-from vlmrm_gym.rewards.specification import RewardSpec, to_mapping
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import to_mapping
 from vlmrm_gym.rollouts import Policy, constant_actions, find_named_task, make_unscored_env, play, random_actions
 from vlmrm_gym.states import StateView
 from vlmrm_gym.training.run_folder import RunError, RunFolder

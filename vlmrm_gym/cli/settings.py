@@ -17,7 +17,8 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.errors import InputError, as_input_error, check_values
 from vlmrm_gym.rewards import specification
 from vlmrm_gym.rewards.clip import CLIPFields
-from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
 from vlmrm_gym.scoring.several import SeveralRewards
 from vlmrm_gym.tasks import Task
 from vlmrm_gym.training import plain_yaml

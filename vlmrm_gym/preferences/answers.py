@@ -17,7 +17,7 @@ from vlmrm_gym._util.untrusted import parse_json
 from vlmrm_gym._util.validation import check_positive_integer, is_finite, short_repr
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import Answer, Pair
-from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.own import find_callable
 
 _APPLICATION_ID = 0x564C4D50
 """Of our files among those of SQLite: "VLMP"."""

@@ -13,7 +13,7 @@ import numpy as np
 from vlmrm_gym._util.identity import deciding_fields
 from vlmrm_gym._util.validation import check_fraction, check_integer, is_number
 from vlmrm_gym.preferences.pairs import Answer, Pair, Side
-from vlmrm_gym.rewards.custom import find_callable
+from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.rewards.specification import check_names
 
 LABELERS: Mapping[str, str] = {

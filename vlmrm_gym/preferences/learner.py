@@ -29,7 +29,7 @@ from vlmrm_gym.preferences.pairs import (
     grade_of_task,
     make_side,
 )
-from vlmrm_gym.rewards.heads import NewestHead
+from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.preference_model import PreferenceHead
 from vlmrm_gym.states.states import States
@@ -115,7 +115,7 @@ class PreferenceLearner:
         if half_life is not None:
             check_positive_integer("half_life", half_life)
         self.labeler, self.specification = resolve_labeler(labeler), featured.reward
-        self.newest: NewestHead = featured.head
+        self.newest: CurrentHead = featured.head
         self.log: EpisodeLog = featured.episode_log
         self.segment_length, self.fit_options = segment_length, fit or FitOptions()
         self.answers = (

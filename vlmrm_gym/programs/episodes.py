@@ -16,7 +16,7 @@ from vlmrm_gym._util.validation import check_size, find_time_limit
 from vlmrm_gym.datasets.labels import check_environment, read_dataset, read_settings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rewards.base import fixed_size
+from vlmrm_gym.rewards.model import fixed_size
 from vlmrm_gym.rollouts import (
     Policy,
     capture_state,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.programs.runner import LoadedProgram, describe
 from vlmrm_gym.programs.sandbox import is_supported
-from vlmrm_gym.rewards.base import Rewards, fixed_size
+from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.program_error import ProgramError
 
@@ -95,29 +95,31 @@ class TrustedProgram:
         """Free everything. The next call of an isolated program starts another process."""
 
 
-class ProgramReward:
+class ProgramReward(RewardModel):
     """The reward model of a program, without the warning of `Program.build`: what verifies programs makes it itself."""
 
-    batch_size = microbatch_size = 64
-    multi_view = False
+    feature_size = 1
     interpolate = False
     """What a program says of a state says nothing of the states in between."""
 
     def __init__(self, program: Program) -> None:
         self._execution = execute(program.files["program.py"], program.name, isolate=program.isolate)
-        self.close = self._execution.close
-        self.inputs, self.render_size = program.inputs, fixed_size(program.size)
+        self.encodes = "states" if program.inputs == "states" else "view"
+        self.render_size = fixed_size(program.size)
         self.subtasks = self._execution.subtasks
         """Names of the sub-tasks in their order; none for a function."""
         self.ordered = bool(self.subtasks)
         """Whether it has sub-tasks, and so scores the frames of an episode in order."""
 
-    def __call__(self, frames: NDArray[Any]) -> Rewards:
-        """Score frames by a function: uint8 (B, H, W, 3), or states, float64 (B, S), to float32 (B,)."""
-        assert not self.ordered
+    def encode(self, frames: NDArray[Any]) -> Features:
+        """Score frames by a function: uint8 (B, H, W, 3), or states, float64 (B, S), to float32 (B, 1)."""
         return self.continue_episode(frames, None)[0]
 
-    def continue_episode(self, frames: NDArray[Any], memory: bytes | None) -> tuple[Rewards, bytes | None]:
+    def continue_episode(self, frames: NDArray[Any], memory: bytes | None) -> tuple[Features, bytes | None]:
         """Score the next frames of an episode; see `TrustedProgram.run`."""
         values, memory = self._execution.run(frames, memory)
-        return values.astype(np.float32), memory
+        return values.astype(np.float32)[:, None], memory
+
+    def close(self) -> None:
+        """End the process of the program."""
+        self._execution.close()

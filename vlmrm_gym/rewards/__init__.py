@@ -3,13 +3,14 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vlmrm_gym.rewards.base import RenderSize, RewardModel
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.custom import ImportedReward
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.learned import Preference
+from vlmrm_gym.rewards.model import RenderSize, RewardModel
+from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.rewards.program import Program
-from vlmrm_gym.rewards.specification import RewardSpec, from_mapping, to_mapping
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 
 if TYPE_CHECKING:
     from vlmrm_gym.rewards.clip_model import CLIPReward

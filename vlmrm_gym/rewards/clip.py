@@ -7,11 +7,13 @@ keywords, keys and flags.
 import importlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args
 
 from vlmrm_gym._util.validation import check_choice, check_fraction, check_positive_integer, short_repr
-from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.rewards.default_model import announced
+from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.spec import RewardSpec
 
 Prompt = str | Sequence[str]
 """A text, or several whose embeddings are averaged."""
@@ -142,7 +144,7 @@ class CLIPOptions(CLIPKeywords, total=False):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CLIP(CLIPFields):
+class CLIP(CLIPFields, RewardSpec):
     """How well a frame matches a prompt, by a vision-language model (VLM-RM, arXiv 2310.12921).
 
     >>> import vlmrm_gym
@@ -155,6 +157,10 @@ class CLIP(CLIPFields):
     """
 
     kind: str = field(default="clip", init=False)
+
+    def with_model(self, model: str) -> "CLIP":
+        """See `RewardSpec`."""
+        return self if self.model is not None else replace(self, model=announced(model))
 
     def build(self, device: str = "auto") -> RewardModel:
         """Load the model.

@@ -2,16 +2,15 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Unpack, overload
+from typing import Unpack
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from vlmrm_gym import tiny
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.rewards.clip import CLIPFields, CLIPKeywords, Prompt
-from vlmrm_gym.rewards.encoder import FrameEncoder, check_frames
+from vlmrm_gym.rewards.encoder import FrameEncoder
 
 
 @dataclass(frozen=True)
@@ -117,35 +116,9 @@ class CLIPReward(FrameEncoder):
         self.head = GoalBaseline.from_embeddings(
             goal, None if given.baseline is None else self._embed("baseline", given.baseline), given.alpha
         )
+        self.feature_size = len(goal)
         if self.model.name == "tiny" and not tiny.in_domain(goal):
             warnings.warn(tiny.OUT_OF_DOMAIN.format(prompt=prompt), stacklevel=2)
-
-    @overload
-    def __call__(self, frames: np.ndarray) -> np.ndarray: ...
-    @overload
-    def __call__(self, frames: torch.Tensor) -> torch.Tensor: ...
-    def __call__(self, frames: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:
-        """Score frames.
-
-        Args:
-            frames: uint8 (B, H, W, 3), RGB, of any height and width.
-
-        Returns:
-            float32 (B,), of the same kind as `frames`: NumPy, or torch on the frames' device.
-
-        Raises:
-            TypeError: Frames are not an array, or not uint8.
-            ValueError: Frames have another shape, or there are none.
-            RuntimeError: The model overflows in the chosen precision.
-        """
-        check_frames(frames)
-        rewards = self.head(self.encode(frames).float())
-        return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
-
-    @property
-    def feature_size(self) -> int:
-        """Width of the embeddings, D."""
-        return len(self.head.goal)
 
     def _embed(self, parameter: str, prompt: Prompt) -> torch.Tensor:
         """The embedding of a text, or the normalised mean of several: a unit vector, float32 (D,)."""

@@ -1,6 +1,5 @@
 """The model of rewards that name none: the bundled one for the scenes that it knows, else a small published CLIP."""
 
-from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -29,13 +28,6 @@ def _is_known(base: Any) -> bool:
     specs = [gym.registry[id] for id in _ORIGINALS if id in gym.registry]
     is_original = path in [spec.entry_point for spec in specs] or (base.spec is not None and base.spec.id in _ORIGINALS)
     return is_original or path.startswith("vlmrm_gym.envs.")
-
-
-def with_model(specification: Any, model: str) -> Any:
-    """A reward's specification that names its model: this one, if it is of a model and names none."""
-    if specification.kind not in ("clip", "preference") or specification.model is not None:
-        return specification
-    return replace(specification, model=announced(model))
 
 
 def announced(model: str) -> str:

@@ -1,7 +1,6 @@
 """The image tower of a vision-language model: frames to features. What CLIP rewards and learned rewards share."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -10,17 +9,15 @@ from vlmrm_gym._util.cpu import in_parts
 from vlmrm_gym.rewards import models
 from vlmrm_gym.rewards.clip import Precision, ResizeMode
 from vlmrm_gym.rewards.default_model import announced, default_model
+from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.tiny.scenes import SceneWatch, distance, newest_activations
 
 
-class FrameEncoder:
+class FrameEncoder(RewardModel):
     """Embeds frames. Expensive, and the same for every prompt and every head. See `CLIP` for the parameters.
 
     Without a `model`, as no environment is known here, it is "ViT-B-32/laion2b_s34b_b79k".
     """
-
-    fingerprint: str
-    """The model and how frames get its size: heads of other features are refused."""
 
     def __init__(
         self,
@@ -34,16 +31,14 @@ class FrameEncoder:
         # On a CPU 64 frames take as long as 32, and 60 MB more.
         self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
+        self.render_size = self._preprocess.render_size
         self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
+        if type(self).encode is FrameEncoder.encode:
+            self.encoder_key = self.fingerprint, self.model.dtype, str(self.model.device)
         self._watch = SceneWatch() if self.model.name == "tiny" else None
 
     @property
-    def render_size(self) -> Callable[[int, int], tuple[int, int]]:
-        """From (height, width) of an environment's own frames to the size at which this model needs them."""
-        return self._preprocess.render_size
-
-    @property
-    def microbatch_size(self) -> int:
+    def microbatch_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Frames per interruptible slice: about one second of work on a CPU, a whole batch on a GPU."""
         if self.model.device.type != "cpu":
             return self.batch_size
@@ -52,8 +47,10 @@ class FrameEncoder:
     def encode(self, frames: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Embeddings of frames, uint8 (B, H, W, 3), NumPy or torch: unit vectors, float32 (B, D), where the model is.
 
-        They do not depend on the prompt. Raises a RuntimeError if the model overflows in the chosen precision.
+        They do not depend on the prompt. Raises an error for other frames, and a RuntimeError if the model overflows in
+        the chosen precision.
         """
+        check_frames(frames)
         frames, features, start = as_tensor(frames), list[torch.Tensor](), 0
         while start < len(frames):
             batch = frames[start : start + self.batch_size]

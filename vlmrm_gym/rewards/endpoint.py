@@ -1,17 +1,17 @@
 """Endpoint: a reward that a vision-language model behind a server gives. Imports no torch."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from vlmrm_gym._util.identity import undecisive
 from vlmrm_gym._util.validation import check_positive_integer, check_size, short_repr
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.clip import check_words
+from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.spec import RewardSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Endpoint(EndpointSettings):
+class Endpoint(EndpointSettings, RewardSpec):
     """A vision-language model's answer to "is this reached?", about all views of a state together.
 
     The reward is the probability of "yes", by the log probabilities of the answer's token, from 0 to 1. With `classes`
@@ -51,8 +51,10 @@ class Endpoint(EndpointSettings):
     the same time may each ask about a state that another is asking about."""
     kind: str = field(default="endpoint", init=False)
 
-    in_workers: ClassVar[bool] = False
-    """Whether workers may score: here one budget holds for all."""
+    @property
+    def in_workers(self) -> bool:
+        """False: one budget holds for all."""
+        return False
 
     def __post_init__(self) -> None:
         super().__post_init__()

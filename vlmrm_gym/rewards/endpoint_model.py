@@ -17,7 +17,7 @@ from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rewards.base import RenderSize, Rewards, fixed_size
+from vlmrm_gym.rewards.model import Features, RewardModel, fixed_size
 
 INTRODUCTION = "You look at a scene, and judge whether a goal is reached. The goal is: {prompt}"
 SEVERAL = "\nThe images show the same moment from different sides. Judge by all of them together."
@@ -50,13 +50,14 @@ def make_question(prompt: str, views: Sequence[bytes], classes: int | None) -> l
     return ask_about(introduction, [(f"Image {number}:", view) for number, view in enumerate(views, 1)], request)
 
 
-class EndpointReward:
+class EndpointReward(RewardModel):
     """Scores states by asking a server. Answers and budget are shared by all equal ones in this process.
 
     `settings` is the `Endpoint`: whom to ask. Errors are those of `Endpoint.build`.
     """
 
-    multi_view = True
+    encodes = "views"
+    feature_size = 1
 
     def __init__(
         self,
@@ -68,8 +69,8 @@ class EndpointReward:
         size: tuple[int, int] | None,
         answers: str | None,
     ) -> None:
-        self._settings, self._prompt, self._classes, self._size = settings, prompt, classes, size
-        self._answers, self.every = answers, every
+        self._settings, self._prompt, self._classes = settings, prompt, classes
+        self._answers, self.every, self.render_size = answers, every, fixed_size(size)
         self._identity = settings.identity
         self._options = make_options(classes)
         self._scores = _open_scores(None if answers is None else Path(answers).absolute(), os.getpid())
@@ -80,13 +81,8 @@ class EndpointReward:
         self.microbatch_size = 4 * settings.concurrency
         self.batch_size = self.microbatch_size * every
 
-    @property
-    def render_size(self) -> RenderSize:
-        """The size at which the model is shown states: the environment's own by default."""
-        return fixed_size(self._size)
-
-    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Rewards of states, uint8 (B, V, H, W, 3), RGB: float32 (B,), from 0 to 1.
+    def encode(self, frames: NDArray[np.uint8]) -> Features:
+        """Return the rewards of states, uint8 (B, V, H, W, 3), RGB, as features: float32 (B, 1), from 0 to 1.
 
         An `InputError` if the budget is used up, the server fails, or its answers cannot be read.
         """
@@ -95,7 +91,7 @@ class EndpointReward:
             known = self._scores.find(keys)
             if new := {key: views for key, views in zip(keys, frames, strict=True) if key not in known}:
                 known |= self._ask(new)
-        return np.array([known[key] or 0.0 for key in keys], dtype=np.float32)
+        return np.array([[known[key] or 0.0] for key in keys], dtype=np.float32)
 
     def _make_key(self, views: NDArray[np.uint8]) -> str:
         digest = hashlib.sha256(f"{self._identity}{views.shape}".encode())

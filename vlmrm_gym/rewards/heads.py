@@ -3,34 +3,58 @@
 Also how the rewards of a state's views make one reward. Imports torch only where a head is called.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.base import Rewards
-from vlmrm_gym.rewards.custom import ByValue, find_callable
+from vlmrm_gym.rewards.model import Features, Head, Rewards, only_feature
+from vlmrm_gym.rewards.own import ByValue, find_callable
 
 if TYPE_CHECKING:
     import torch
-
-Head = Callable[["torch.Tensor"], "torch.Tensor"]
-"""From the features of states, float32 (B, V, D) of V views, to rewards, float32 (B,), each row for itself."""
-Features = NDArray[np.float32]
-"""float32 (B, V, D); or float16, where a buffer keeps them so."""
 
 PIECE_BYTES = 2**26
 """Size of the features, as float32, that a head scores in one call."""
 
 CombineFunction = Callable[[Rewards], Any]
-"""From the rewards of the views, float32 (B, V), to those of the states, (B,), row by row."""
+"""Maps the rewards of the views, float32 (B, V), to those of the states, (B,), row by row."""
 _REDUCTIONS: dict[str, CombineFunction] = {
     "min": lambda rewards: rewards.min(1),
     "mean": lambda rewards: rewards.mean(1),
 }
+
+
+class SequenceHead(ABC):
+    """Base class of heads that look at more than one state: they map the states of an episode, in order, to rewards.
+
+    What the reward of a state needs of the states before it travels in a carry, so that an episode that is scored in
+    parts gets the rewards that it gets as a whole.
+
+    >>> import torch
+    >>> class Progress(SequenceHead):
+    ...     def advance(self, features, carry):
+    ...         scores = features[:, 0, 0]
+    ...         before = torch.cat([scores[:1] if carry is None else carry, scores[:-1]])
+    ...         return scores - before, scores[-1:]
+    >>> rewards, carry = Progress().advance(torch.tensor([1.0, 2.0, 4.0])[:, None, None], None)
+    >>> rewards.tolist()
+    [0.0, 1.0, 2.0]
+    """
+
+    @abstractmethod
+    def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
+        """Score the next T states of an episode.
+
+        Args:
+            features: float32 (T, V, D), with T at least 1. V is 1 unless the model has `multi_view`.
+            carry: What the call before returned; None where the episode begins.
+
+        Returns:
+            Rewards, float32 (T,), and the carry of the states after these. It is not changed later.
+        """
 
 
 class CombineViews(ByValue):
@@ -78,17 +102,16 @@ def _find_function(how: Any) -> CombineFunction:
 
 
 class ViewsHead:
-    """The head of states with several views: that of one view, and how the rewards of the views are combined.
+    """The head of states with several views: the head of one view, and how the rewards of the views are combined.
 
-    With `combine` the head scores each view for itself; without, it sees all views. The fingerprint is of what the
-    features are of: see `RewardModel`.
+    With `combine` the head scores each view for itself; without, it sees all views.
     """
 
     def __init__(self, head: Head, combine: CombineViews | None = None, fingerprint: str = "") -> None:
         self.head, self._combine, self.fingerprint = head, combine, fingerprint
 
     def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
-        """Rewards of features, float32 (B, V, D): float32 (B,)."""
+        """Score states by features, float32 (B, V, D): float32 (B,)."""
         if self._combine is None:
             return self.head(features)
         import torch
@@ -96,20 +119,37 @@ class ViewsHead:
         of_views = self.head(features.flatten(0, 1)[:, None]).reshape(features.shape[:2])
         return torch.from_numpy(self._combine(of_views.cpu().numpy()))
 
-
-@dataclass(frozen=True, kw_only=True)
-class FeatureInfo:
-    """What is known of the features of a reward before the first states are scored."""
-
-    head: Head | None
-    """The first head, on the CPU; None: there is none yet."""
-    fingerprint: str = ""
-    """See `RewardModel`."""
-    shape: tuple[int, int] | None = None
-    """Of a state's features, (V, D); None if the model does not say its `feature_size`."""
+    def of_features(self, features: Features) -> Rewards | None:
+        """Return the rewards of features that are rewards of views, without torch; None if a head makes them."""
+        if self.head is not only_feature or features.shape[2] != 1:
+            return None
+        return self._combine(features[..., 0]) if self._combine is not None else only_feature(features)
 
 
-class NewestHead:
+class ViewsSequenceHead(ViewsHead, SequenceHead):
+    """A `ViewsHead` of a head of sequences."""
+
+    head: Any
+
+    def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
+        """Score the next states of an episode; with `combine` each view has its own carry."""
+        if self._combine is None:
+            return self.head.advance(features, carry)
+        import torch
+
+        carries = [None] * features.shape[1] if carry is None else carry
+        made = [self.head.advance(features[:, v : v + 1], own) for v, own in enumerate(carries)]
+        combined = self._combine(torch.stack([rewards for rewards, _ in made], dim=1).cpu().numpy())
+        return torch.from_numpy(combined), [own for _, own in made]
+
+
+def make_head(head: Any, combine: CombineViews | None, fingerprint: str) -> ViewsHead:
+    """Make the head of states of the head of a model."""
+    kind = ViewsSequenceHead if isinstance(head, SequenceHead) else ViewsHead
+    return kind(head, combine, fingerprint)
+
+
+class CurrentHead:
     """The head that makes the rewards of environments, and its version. A new head replaces the one before it.
 
     Environments that share this object follow the same head: `evaluation_envs.head = envs.head`.
@@ -119,66 +159,93 @@ class NewestHead:
         fingerprint: Of the features that these environments have.
     """
 
-    def __init__(self, head: Head | None = None, fingerprint: str = "") -> None:
+    def __init__(self, head: Any = None, fingerprint: str = "") -> None:
         self.fingerprint = fingerprint
         self.version = 0
-        """How many heads there have been."""
-        self.head: Head | None = None
-        """The newest head."""
+        """The number of heads so far."""
+        self.head: Any = None
+        """The newest head: a `Head`, a `SequenceHead`, or None."""
         if head is not None:
             self.replace(head)
 
-    def replace(self, head: Head) -> int:
+    def replace(self, head: Any) -> int:
         """Make rewards with another head from now on. Returns its version.
 
         Raises:
-            TypeError: It cannot be called.
+            TypeError: It cannot be called, and is no `SequenceHead`.
             ValueError: It is of other features than those of these environments.
         """
-        check_fingerprint(head, self.fingerprint)
+        check_head(head, self.fingerprint)
         self.head, self.version = head, self.version + 1
         return self.version
 
     def __call__(self, features: Features, of: str = "") -> Rewards:
-        """Rewards of features, float32 (B, V, D): float32 (B,), NaN without a head. `of` says whose, for messages."""
+        """Score features, float32 (B, V, D): float32 (B,), NaN without a head. `of` says whose, for messages."""
+        return self.advance(features, None, of)[0]
+
+    @property
+    def looks_at_sequences(self) -> bool:
+        """Whether the reward of a state depends on the states before it."""
+        return isinstance(self.head, SequenceHead)
+
+    def advance(self, features: Features, carry: Any, of: str = "") -> tuple[Rewards, Any]:
+        """Score the next states of an episode. Returns the rewards and the carry, None for a head of single states."""
         if self.head is None:
-            return np.full(len(features), np.nan, dtype=np.float32)
-        return apply_head(self.head, features, f"version {self.version}", of)
+            return np.full(len(features), np.nan, dtype=np.float32), None
+        return advance_head(self.head, features, carry, f"version {self.version}", of)
 
 
-def check_fingerprint(head: object, fingerprint: str) -> None:
-    """Raise an error unless a head can be called, and is of features with this fingerprint."""
-    if not callable(head):
-        raise TypeError(f"`head` must be a callable from float32 (B, V, D) to (B,). Received {short_repr(head)}.")
-    own = getattr(head, "fingerprint", "")
+def check_head(head: object, fingerprint: str) -> None:
+    """Raise an error unless a value is a head, of features with this fingerprint."""
+    if not callable(head) and not isinstance(head, SequenceHead):
+        raise TypeError(
+            f"`head` must be a callable from float32 (B, V, D) to (B,), or a SequenceHead. Received {short_repr(head)}."
+        )
+    own = getattr(head, "fingerprint", "")  # of any callable
     if own and fingerprint and own != fingerprint:
         raise ValueError(f"`head` must be of the features {fingerprint!r}. Received a head of the features {own!r}.")
 
 
-def apply_head(head: Head, features: Features, version: str = "", of: str = "") -> Rewards:
-    """The rewards, float32 (B,), that a head makes of features, float32 or float16 (B, V, D).
+def apply_head(head: Any, features: Features, version: str = "", of: str = "") -> Rewards:
+    """Return the rewards, float32 (B,), that a head makes of features, float32 or float16 (B, V, D).
 
-    A head that raises, returns another shape, NaN or infinity, or writes to the features is refused, by a ValueError
-    that says its version and of which transitions the features are.
+    The features are those of an episode from its beginning, if it is a `SequenceHead`. A head that raises, returns
+    another shape, NaN or infinity, or writes to the features is refused, by a ValueError that says its version and of
+    which transitions the features are.
     """
+    return advance_head(head, features, None, version, of)[0]
+
+
+def advance_head(head: Any, features: Features, carry: Any, version: str = "", of: str = "") -> tuple[Rewards, Any]:
+    """Return the rewards of the next states of an episode, and the carry; the rest is as of `apply_head`."""
+    if isinstance(head, ViewsHead) and (rewards := head.of_features(features)) is not None:
+        return rewards.astype(np.float32), None
     import torch
 
-    parts = [np.empty(0, dtype=np.float32)]
-    count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
+    parts, name = [np.empty(0, dtype=np.float32)], " ".join(filter(None, ["`head`", version]))
     with torch.no_grad():
-        for start in range(0, len(features), count):
-            rows = torch.tensor(features[start : start + count], dtype=torch.float32)  # a copy: a buffer keeps these
-            parts.append(_checked(head, rows, start, " ".join(filter(None, ["`head`", version])), of))
-    return np.concatenate(parts)
+        for start, rows in _pieces(features):
+            rewards, carry = _checked(head, rows, carry, start, name, of)
+            parts.append(rewards)
+    return np.concatenate(parts), carry
 
 
-def _checked(head: Head, rows: "torch.Tensor", start: int, name: str, of: str) -> Rewards:
+def _pieces(features: Features) -> Iterator[tuple[int, "torch.Tensor"]]:
+    """Yield copies of the features, as a buffer keeps these, in pieces that fit in memory, and where they start."""
+    import torch
+
+    count = max(1, PIECE_BYTES // max(1, 4 * features[:1].size))
+    for start in range(0, len(features), count):
+        yield start, torch.tensor(features[start : start + count], dtype=torch.float32)
+
+
+def _checked(head: Any, rows: "torch.Tensor", carry: Any, start: int, name: str, of: str) -> tuple[Rewards, Any]:
     shape = tuple(rows.shape)
     rule = f"{name} must map features, float32 {shape}, to a finite number for each of {len(rows)} transitions"
     rule += f" of {of}" if of else ""
     version = rows._version  # torch counts what writes to a tensor
     try:
-        returned: Any = head(rows)
+        returned, carry = head.advance(rows, carry) if isinstance(head, SequenceHead) else (head(rows), None)
         rewards = as_array(returned)
     except Exception as error:
         raise ValueError(f"{rule}. It raised {type(error).__name__}: {error}") from error
@@ -190,4 +257,4 @@ def _checked(head: Head, rows: "torch.Tensor", start: int, name: str, of: str) -
     if not np.isfinite(narrow).all():
         bad = np.flatnonzero(~np.isfinite(narrow))
         raise ValueError(f"{rule}. It returned {rewards[bad[0]]} for transition {start + bad[0]}, and {len(bad)} such.")
-    return narrow
+    return narrow, carry

@@ -1,11 +1,13 @@
 """Preference: a reward that is learned from comparisons. Imports no torch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vlmrm_gym._util.validation import short_repr
-from vlmrm_gym.rewards.base import RewardModel
 from vlmrm_gym.rewards.clip import CLIPFields, Precision, ResizeMode, check_count, check_words, checked, optional
+from vlmrm_gym.rewards.default_model import announced
+from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.spec import RewardSpec
 
 
 def _text(name: str, value: Any) -> str:
@@ -21,11 +23,15 @@ def _prompt(name: str, value: Any) -> str:
     return value
 
 
+NO_HEAD = (
+    "`reward` has no head yet: it is learned in vector environments, with return_features=True. For a reward that "
+    "scores at once, pass vlmrm_gym.Preference(head=...), the file of a head that has been learned."
+)
 _CLIP = CLIPFields.__dataclass_fields__
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preference:
+class Preference(RewardSpec):
     """A reward learned from comparisons: which of two states, or segments, is closer to the goal (RL-VLM-F, PEBBLE).
 
     An ensemble of small networks on the features of a frozen image tower, of all views of a state together. Labelers
@@ -72,9 +78,13 @@ class Preference:
             )
 
     @property
-    def learns(self) -> bool:
+    def learns(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether the head is yet to be learned: the environments must keep what it is learned from."""
         return self.head is None
+
+    def with_model(self, model: str) -> "Preference":
+        """See `RewardSpec`."""
+        return self if self.model is not None else replace(self, model=announced(model))
 
     @property
     def encoder(self) -> dict[str, Any]:

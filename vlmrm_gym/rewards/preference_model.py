@@ -7,18 +7,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym._util.untrusted import parse_json, read_file
 from vlmrm_gym._util.validation import truncate
-from vlmrm_gym.rewards.base import Rewards, encode_frames
 from vlmrm_gym.rewards.encoder import FrameEncoder
-from vlmrm_gym.rewards.heads import apply_head, check_fingerprint
+from vlmrm_gym.rewards.heads import check_head
 
 LIMIT = 5.0
 """Rewards are between minus this and this, in standard deviations."""
@@ -160,14 +157,8 @@ class HeadReward(FrameEncoder):
     ) -> None:
         super().__init__(model, device, **options)
         self.head = head
-        self.feature_size: int = self.model.encode_text(["a frame"]).shape[1]
+        self.feature_size = self.model.encode_text(["a frame"]).shape[1]
         """Width of the embeddings, D."""
         if head is not None:
-            check_fingerprint(head, self.fingerprint)
-
-    def __call__(self, frames: NDArray[np.uint8]) -> Rewards:
-        """Score states: frames uint8 (B, V, H, W, 3) of V views, to rewards, float32 (B,)."""
-        if self.head is None:
-            raise RuntimeError("This reward has no head yet: it is learned from comparisons. Pass `head`, its file.")
-        features = encode_frames(self, frames.reshape(-1, *frames.shape[2:])).cpu().numpy()
-        return apply_head(self.head, features.reshape(*frames.shape[:2], -1))
+            check_head(head, self.fingerprint)
+            self.num_views = head.shape[0]

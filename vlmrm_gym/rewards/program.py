@@ -1,5 +1,6 @@
 """Program: Python code as a reward (VLM-CaR). Imports no torch, and nothing that executes programs."""
 
+import ast
 import hashlib
 import importlib
 import math
@@ -12,7 +13,8 @@ from typing import Any, Literal, get_args
 from vlmrm_gym._util.untrusted import MAX_PIXELS, read_json, read_text
 from vlmrm_gym._util.validation import check_choice, check_flag, check_size, short_repr
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rewards.base import RewardModel
+from vlmrm_gym.rewards.model import RewardModel
+from vlmrm_gym.rewards.spec import RewardSpec
 
 Inputs = Literal["frames", "states"]
 """What a program sees of a state: its frame, or its numbers."""
@@ -23,7 +25,7 @@ _WARNED: set[str] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Program:
+class Program(RewardSpec):
     r"""A reward that a Python program computes, written by a person or by a VLM (VLM-CaR, arXiv 2402.04764).
 
     The program defines one of two things. A function of a frame:
@@ -101,12 +103,30 @@ class Program:
         return self.path or "reward"
 
     @property
-    def pinned(self) -> Mapping[str, Any]:
+    def in_workers(self) -> bool:
+        """Whether it defines a function: sub-tasks see frames in order, in the process of the environments."""
+        try:
+            tree = ast.parse(self.files["program.py"])
+        except SyntaxError:  # `build` says so
+            return True
+        names = set[str]()
+        for statement in [one for one in tree.body if not isinstance(one, ast.ClassDef)]:
+            nodes = [statement] if isinstance(statement, ast.FunctionDef) else ast.walk(statement)
+            for node in nodes:
+                match node:
+                    case ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+                        names.add(name)
+                    case ast.alias(name=name, asname=other):
+                        names.add(other or name)
+        return "reward" in names
+
+    @property
+    def pinned(self) -> Mapping[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Fields that a run keeps, so that it is resumed with the same program."""
         return {"sha256": self.sha256}
 
     @property
-    def files(self) -> Mapping[str, str]:
+    def files(self) -> Mapping[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Texts that a run keeps a copy of, by the names of the copies."""
         return {"program.py": self._text}  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -8,41 +8,17 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, TypeGuard, cast
 from urllib.parse import urlsplit
 
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.endpoint.settings import SAMPLING
-from vlmrm_gym.rewards.base import RewardModel, is_reward
 from vlmrm_gym.rewards.clip import CLIP, CLIPFields, Prompt
-from vlmrm_gym.rewards.custom import (
-    ImportedReward,
-    OwnReward,
-    check_kwargs,
-    find_callable,
-    is_specification,
-    is_specification_class,
-)
 from vlmrm_gym.rewards.endpoint import Endpoint
 from vlmrm_gym.rewards.learned import Preference
+from vlmrm_gym.rewards.own import ImportedReward, OwnReward, check_kwargs, find_callable
 from vlmrm_gym.rewards.program import Program
-
-
-class RewardSpec(Protocol):
-    """A kind of reward with its settings: a frozen dataclass, validated when it is made, before anything is loaded.
-
-    `to_mapping` turns it into what JSON can hold; `from_mapping` is the inverse.
-    """
-
-    @property
-    def kind(self) -> str:
-        """For the kinds of this package their key in `KINDS`; for one's own any name."""
-        ...
-
-    def build(self, device: str = "auto") -> RewardModel:
-        """Load the reward model on a device. For a kind of one's own any callable: what it lacks is filled in."""
-        ...
-
+from vlmrm_gym.rewards.spec import RewardSpec
 
 KINDS: Mapping[str, type[Any]] = {
     "clip": CLIP,
@@ -113,26 +89,26 @@ def resolve_reward(
             )
         named = ImportedReward(path=reward, kwargs=kwargs)
         check_kwargs(found := named.find(), kwargs, reward)
-        return _completed(found(**kwargs)) if is_specification_class(found) else named
-    if is_specification_class(reward):
+        return _completed(found(**kwargs)) if _is_kind(found) else named
+    if _is_kind(reward):
         check_kwargs(reward, kwargs, reward)
         return _completed(reward(**kwargs))
     if isinstance(reward, Mapping):
         reward = from_mapping(reward)
-    if is_specification(reward):
+    if isinstance(reward, RewardSpec):
         if kwargs:
             raise TypeError("`reward_kwargs` is for a callable or a class. Received a specification: set them there.")
         return _completed(reward)
-    if not is_reward(reward):
-        raise TypeError(
-            '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", or a '
-            f"callable. Received {short_repr(reward)}."
-        )
     return OwnReward(reward, kwargs)
 
 
-def _completed(specification: Any) -> RewardSpec:
-    """A specification whose `build` returns a reward model with all attributes."""
+def _is_kind(found: Any) -> TypeGuard[type[RewardSpec]]:
+    """Whether a value is a class of specifications."""
+    return isinstance(found, type) and issubclass(found, RewardSpec)
+
+
+def _completed(specification: RewardSpec) -> RewardSpec:
+    """Return a specification whose `build` returns a `RewardModel`: one of a user's own kind may return a callable."""
     if isinstance(specification, ImportedReward):
         check_kwargs(specification.find(), specification.kwargs, specification.path, "`reward`: kwargs")
     known = type(specification) in (OwnReward, *KINDS.values())
@@ -188,8 +164,8 @@ def _find_kind(kind: object) -> type[Any]:
         return KINDS[kind]
     if isinstance(kind, str) and ":" in kind:
         found: Any = find_callable(kind, "reward")
-        if not (is_specification_class(found) and is_dataclass(found)):
-            rule = "`reward`: kind must name a dataclass with a `kind` and a method build(device)"
+        if not (_is_kind(found) and is_dataclass(found)):
+            rule = "`reward`: kind must name a dataclass that derives from vlmrm_gym.RewardSpec"
             raise ValueError(f"{rule}. Received {short_repr(kind)}, which is {short_repr(found)}.")
         return cast(type[Any], found)
     if kind == "tuned_clip":
@@ -206,11 +182,11 @@ def recorded(reward: Any) -> Any:
     Gymnasium deep-copies it, and writes `dataclasses.asdict` of it as JSON, which names no class. So a kind of one's
     own is kept as its mapping form, or, if it has none, as an object that is its own copy.
     """
-    if not is_specification(reward) or not isinstance(completed := _completed(reward), OwnReward):
+    if not isinstance(reward, RewardSpec) or not isinstance(completed := _completed(reward), OwnReward):
         return reward
     own = completed.specification
     try:
-        return to_mapping(own) if is_specification(own) else completed
+        return to_mapping(own) if isinstance(own, RewardSpec) else completed
     except (TypeError, ValueError):  # it can be copied, but not written as JSON
         return completed
 

@@ -11,7 +11,8 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import VecNormalize
 
 from vlmrm_gym._util.validation import check_observation_space
-from vlmrm_gym.rewards.heads import Head, NewestHead
+from vlmrm_gym.rewards.heads import CurrentHead
+from vlmrm_gym.rewards.model import Head
 from vlmrm_gym.sb3.checks import DeferredBuffer, check_n_steps, check_normalization
 from vlmrm_gym.store import LATE, FeaturesDtype, TransitionStore, flatten_field
 
@@ -139,7 +140,7 @@ class DeferredReplayBuffer(DeferredBuffer, ReplayBuffer):
         rewards = self._late.relabel(head, self.size())
         self.rewards[: len(rewards), 0] = rewards
 
-    def resume(self, head: NewestHead) -> None:
+    def resume(self, head: CurrentHead) -> None:
         """After `load_state_dict`: make rewards with this head from now on, as the one who saved the state did.
 
         Stored rewards stay as they are, to the bit, which `relabel` would not promise.

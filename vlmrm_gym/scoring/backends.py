@@ -6,9 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vlmrm_gym._util.closing import close_on_error
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym._util.validation import check_choice, check_integer, short_repr
 from vlmrm_gym.scoring.queue import ScoringQueue
-from vlmrm_gym.scoring.scorer import MakeRenderer, MakeReward, ScorerOptions, Timeouts
+from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, ScorerOptions, Timeouts
 
 LOCAL = "local"
 """The backend of `num_workers=0`: this process."""
@@ -22,9 +24,10 @@ BACKENDS = {
 
 
 def make_scoring_queue(
-    make_reward: MakeReward,
+    make_encoder: MakeEncoder,
     make_renderer: MakeRenderer,
     *,
+    combine: CombineViews | None = None,
     num_workers: int = 0,
     devices: Sequence[str] | None = None,
     device: str = "cpu",
@@ -36,8 +39,8 @@ def make_scoring_queue(
 ) -> ScoringQueue:
     """Load models in this process or in workers, and wait until they are ready.
 
-    `make_reward` makes the reward of states from `device`, see `build_reward`, and `make_renderer` the renderer from a
-    model's `render_size`. 0 workers, or `in_workers=False`, score in this process, whatever the backend. The defaults
+    `make_encoder` makes the encoder of states from `device`, see `build_encoder`, and `make_renderer` the renderer from
+    a model's `render_size`; `combine` says how the rewards of views make one. 0 workers, or `in_workers=False`, score in this process, whatever the backend. The defaults
     are those of a model that the caller has loaded, and of states that all are in memory.
     """
     check_backend(backend, ray_options)
@@ -46,7 +49,7 @@ def make_scoring_queue(
         num_workers, devices = 0, None
     started = importlib.import_module(BACKENDS[backend if num_workers else LOCAL]).start(
         ScorerOptions(
-            make_reward=make_reward,
+            make_encoder=make_encoder,
             make_renderer=make_renderer,
             num_workers=num_workers,
             devices=devices,
@@ -55,12 +58,9 @@ def make_scoring_queue(
             backend_options=ray_options or {},
         )
     )
-    return ScoringQueue(
-        started.scorers,
-        batch_size=started.batch_size,
-        max_pending_bytes=max_pending_bytes,
-        info=started.info,
-    )
+    with close_on_error(started.scorers):
+        head = started.info.make_head(combine)
+    return ScoringQueue(started, head, max_pending_bytes=max_pending_bytes)
 
 
 def check_backend(backend: str, ray_options: Mapping[str, Any] | None) -> None:

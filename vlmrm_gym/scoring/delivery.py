@@ -1,77 +1,98 @@
-"""The rewards of a vector environment: scores its states, and delivers each reward once."""
+"""The rewards of environments: has their states scored, and delivers each reward once."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
+from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.infos import read_success
-from vlmrm_gym.rewards.base import ClipShape, Rewards
-from vlmrm_gym.rewards.heads import NewestHead, check_fingerprint
-from vlmrm_gym.scoring.pending_episodes import PendingEpisodes, Scored
-from vlmrm_gym.scoring.queue import ScoringQueue
+from vlmrm_gym.rewards.heads import CurrentHead, ViewsHead, check_head
+from vlmrm_gym.scoring.books import BookRules, EpisodeBooks, Scored
 from vlmrm_gym.scoring.requests import Request
-from vlmrm_gym.scoring.scorer import Output, transition_keys
 from vlmrm_gym.scoring.select import SparseScoring
+from vlmrm_gym.scoring.state_encoder import EncoderInfo
 from vlmrm_gym.states import States
 
 Mask = NDArray[np.bool_]
 
 
-class RewardDelivery:
-    """Scores the states of a vector environment, at once or when episodes end.
+class Encoding(Protocol):
+    """Encodes the states of requests: a `ScoringQueue`, or a `DirectScorer`."""
 
-    `max_bytes` limits the memory of states that have not been submitted to the queue. With `overlap`, finished episodes
-    are scored in the background.
+    info: EncoderInfo
+    batch_size: int
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of all states that are not encoded yet."""
+        ...
+
+    def submit(self, *requests: Request) -> None:
+        """Have the states encoded."""
+        ...
+
+
+class RewardDelivery:
+    """Has the states of environments scored, after every step or when episodes end, and delivers the rewards.
+
+    Args:
+        encoding: Encodes the states.
+        head: Makes rewards of features; None: there is none yet.
+        num_envs: Number of environments.
+        max_bytes: Limit on the memory of states that have not been submitted for encoding.
+        at_once: Whether rewards are delivered after every step.
+        overlap: Whether finished episodes are scored in the background.
+        keep_features: Whether features are delivered, and the head may change.
+        log: Remembers episodes; None: nothing does.
+        sparse: Chooses the states that are scored.
     """
 
     def __init__(
         self,
-        queue: ScoringQueue,
+        encoding: Encoding,
+        head: ViewsHead | None,
         num_envs: int,
-        max_bytes: int,
         *,
-        overlap: bool,
-        log: EpisodeLog | None,
-        sparse: SparseScoring,
+        max_bytes: int = sys.maxsize,
+        at_once: bool = False,
+        overlap: bool = False,
+        keep_features: bool = False,
+        log: EpisodeLog | None = None,
+        sparse: SparseScoring | None = None,
     ) -> None:
-        self._queue, self._sparse, features = queue, sparse, queue.info.features
-        self._recorder = None if log is None else EpisodeRecorder(log, num_envs)
-        self.head = None if features is None else NewestHead(features.head, features.fingerprint)
-        """Makes the rewards, of features that are scored and returned; None: rewards are scored."""
-        self._output: Output = queue.output if features is None else "features"
-        self._num_stepped, self._num_delivered = np.zeros((2, num_envs), dtype=np.int64)
-        """Transitions of each environment, and how many of them have their rewards."""
+        self._encoding, self._at_once, self._sparse = encoding, at_once, sparse or SparseScoring(1)
+        self.head, self.keeps_features = CurrentHead(head, encoding.info.fingerprint), keep_features
+        """Makes the rewards."""
         # With overlap, do not block on the two newest episodes: the one that has just ended, and the next one.
         self._num_nonblocking_episodes = 2 if overlap else 0
         self._failure: BaseException | None = None
         self.is_interrupted = False
-        """Whether an exception has left what is kept here half changed: then only `reset` may be called, for all."""
-        self._make_pending = partial(
-            PendingEpisodes,
+        """True after an exception interrupted an update; only `reset` is allowed then, for all."""
+        self._rules = BookRules(
             max_bytes=max(1, max_bytes // num_envs),
-            chunk_size=queue.batch_size * sparse.every if overlap else sys.maxsize,
-            output=self._output,
-            clip=queue.info.clip,
-            sparse=sparse,
+            chunk_size=encoding.batch_size * self._sparse.every if overlap else sys.maxsize,
+            clip=encoding.info.clip,
+            sparse=self._sparse,
+            ordered=encoding.info.ordered,
+            keep_features=keep_features,
+            log=log,
         )
-        self._pending = [self._make_pending(i) for i in range(num_envs)]
+        self._books = [EpisodeBooks(i, self._rules) for i in range(num_envs)]
 
     @property
     def nbytes(self) -> int:
         """Memory of all states without rewards, in bytes."""
-        return self._queue.pending_bytes + sum(pending.nbytes for pending in self._pending)
+        return self._encoding.pending_bytes + sum(books.nbytes for books in self._books)
 
-    def follow(self, head: NewestHead) -> None:
+    def follow(self, head: CurrentHead) -> None:
         """Make rewards with this head from now on."""
-        if self.head is None:
+        if not self.keeps_features:
             raise ValueError("`head` needs environments with features. Make them with return_features=True.")
-        check_fingerprint(head, self.head.fingerprint)
+        check_head(head, self.head.fingerprint)
         self.head = head
 
     def raise_failure(self) -> None:
@@ -88,7 +109,7 @@ class RewardDelivery:
         self.is_interrupted = False
 
     def reset(self, mask: Mask) -> None:
-        """Call this at every reset of the environments in a mask: it ends unfinished episodes."""
+        """End unfinished episodes: call this at every reset of the environments in a mask."""
         if self.is_interrupted:
             self._begin_anew()
         with self._changing():
@@ -96,94 +117,46 @@ class RewardDelivery:
 
     def _begin_anew(self) -> None:
         """Forget the states that have no rewards. What is delivered next says that these rewards will not come."""
-        self._num_stepped += 1  # the step that was interrupted may have been recorded
-        self._num_delivered = self._num_stepped.copy()
-        self._pending = [
-            self._make_pending(i, num_steps=count, episode=self._pending[i].num_episodes)
-            for i, count in enumerate(self._num_stepped.tolist())
-        ]
+        for i, old in enumerate(self._books):
+            old.forget()
+            # The step that was interrupted may have been recorded.
+            self._books[i] = EpisodeBooks(i, self._rules, num_steps=old.num_steps + 1, episode=old.num_episodes)
         self._failure, self.is_interrupted = None, False
 
     def _end_episodes(self, mask: Mask) -> None:
-        """End the unfinished episodes of some environments."""
         for i in np.flatnonzero(mask).tolist():
-            self._pending[i].end_episode()
-            if self._recorder is not None:
-                self._recorder.end_episode(i)
-
-    def score(
-        self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
-    ) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Score the states of a step at once; the arguments are those of `append`.
-
-        Returns rewards, float64 (num_envs,), 0 where there was no transition; and infos with features, if there is a
-        head.
-        """
-        with self._changing():
-            rewards, own_infos = np.zeros(len(stepped)), {}
-            indices, steps = np.flatnonzero(stepped), self._num_stepped.copy()
-            keys = transition_keys(indices, steps[indices])
-            self._record(states, stepped, infos)
-            self._num_stepped += stepped
-            if not len(indices):
-                return rewards, own_infos
-            chosen = states[stepped]
-            if self._output == "ordered" or self._queue.info.clip != ClipShape():
-                requests = [
-                    self._pending[i].make_request(chosen[k : k + 1], keys[k : k + 1]) for k, i in enumerate(indices)
-                ]
-            else:
-                requests = [Request(chosen, keys, self._output)]
-            self._end_episodes(stepped & ends)
-            values = self._queue.score(*requests)
-            made, own = values, offsets[stepped].astype(np.float32)
-            if self.head is not None:
-                made, features, weighted = self.head(made), *np.full((2, len(stepped)), None, dtype=object)
-                for i, of_state, offset in zip(indices, values, own, strict=True):
-                    features[i], weighted[i] = of_state[None], offset[None]
-                own_infos: dict[str, Any] = {"vlm_features": features, "vlm_task_rewards": weighted}
-                own_infos["vlm_reward_version"] = np.full(len(stepped), self.head.version)
-                own_infos |= {f"_{name}": stepped.copy() for name in own_infos}
-            rewards[stepped] = made + own
-            if self._recorder is not None:
-                for i, reward in zip(indices.tolist(), made + own, strict=True):
-                    self._recorder.add_rewards(i, int(steps[i]), np.array([reward]), self._version)
-            return rewards, own_infos
+            self._books[i].end_episode()
 
     def append(
         self, states: States, stepped: Mask, ends: Mask, offsets: NDArray[np.float64], infos: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Add the transitions of a step, to be scored later: the state that each environment is in now.
+        """Add the transitions of a step: the state that each environment is in now.
 
         `stepped` and `ends`, bool (num_envs,), say where there was a transition, and where an episode has ended;
         `offsets`, float64 (num_envs,), are added to the rewards. Returns the infos `vlm_step_index`, and those of
-        `_deliver` for finished episodes. An exception of scoring is kept for the next call.
+        `_deliver`: of this step if rewards are delivered at once, else of finished episodes. An exception of scoring
+        is raised by the step itself in the first case, and kept for the next call in the second.
         """
-        steps = {"vlm_step_index": self._num_stepped.copy(), "_vlm_step_index": stepped.copy()}
+        steps = {"vlm_step_index": np.array([books.num_steps for books in self._books])}
+        steps["_vlm_step_index"] = stepped.copy()
         with self._changing():
-            self._record(states, stepped, infos)
-            self._num_stepped += stepped
+            success = None if self._rules.log is None else read_success(infos, len(stepped))
             for i in np.flatnonzero(stepped).tolist():
                 change = states.changes[i] if states.changes else None
-                self._pending[i].append(states.rows[i], change, offsets[i])
+                said = (0.0, 0.0) if success is None else (float(infos["task_reward"][i]), float(success[i]))
+                self._books[i].append(states.rows[i], change, offsets[i], *said)
             self._end_episodes(stepped & ends)
+            if self._at_once:
+                found = self._score_so_far()
+                self.raise_failure()
+                return steps | self._deliver(found)
         return steps | self.finished_episodes()
-
-    def _record(self, states: States, stepped: Mask, infos: Mapping[str, Any]) -> None:
-        """Remember the states of a step, before they are counted."""
-        if self._recorder is None:
-            return
-        success = read_success(infos, len(stepped))
-        for i in np.flatnonzero(stepped).tolist():
-            change = states.changes[i] if states.changes else None
-            said = float(infos["task_reward"][i]), float(success[i])
-            self._recorder.add(i, int(self._num_stepped[i]), states.rows[i], change, *said)
 
     def finished_episodes(self) -> dict[str, Any]:
         """The infos of `_deliver` for finished episodes. An exception of scoring is kept for the next call."""
         with self._changing():
             self._collect(keep_newest=self._num_nonblocking_episodes)
-            return self._deliver(self._look(PendingEpisodes.peek_episode))
+            return self._deliver(self._pay(EpisodeBooks.scored_episode))
 
     def flush(self) -> dict[str, Any]:
         """Wait for all rewards: infos with those of unfinished episodes too.
@@ -191,56 +164,73 @@ class RewardDelivery:
         After an exception of scoring, rewards that have arrived are kept for the next call.
         """
         with self._changing():
-            for pending in self._pending:
-                pending.close_chunk()
-            self._collect(keep_newest=0)
-            found = self._look(PendingEpisodes.peek_all) if self._failure is None else {}
+            found = self._score_so_far()
         self.raise_failure()
         with self._changing():
             return self._deliver(found)
 
+    def _score_so_far(self) -> dict[int, Scored]:
+        for books in self._books:
+            books.close_chunk()
+        self._collect(keep_newest=0)
+        return self._pay(EpisodeBooks.scored_so_far) if self._failure is None else {}
+
     def _collect(self, *, keep_newest: int) -> None:
         """Submit all closed chunks, and collect what has been scored of them."""
-        self._queue.submit(*(request for pending in self._pending for request in pending.unsubmitted))
-        for pending in self._pending:
-            pending.unsubmitted.clear()
-        for pending in self._pending:
-            self._failure = pending.collect(keep_newest=keep_newest) or self._failure
+        self._encoding.submit(*(request for books in self._books for request in books.unsubmitted))
+        for books in self._books:
+            books.unsubmitted.clear()
+        for books in self._books:
+            self._failure = books.collect(keep_newest=keep_newest) or self._failure
 
-    def _look(self, peek: Callable[[PendingEpisodes], Scored | None]) -> dict[int, tuple[Scored, Rewards]]:
-        """What `peek` finds of each environment, and its rewards. An exception of the head is kept."""
-        found: dict[int, tuple[Scored, Rewards]] = {}
-        for i, pending in enumerate(self._pending):
-            if (scored := peek(pending)) is not None:
-                try:
-                    made = scored.values if self.head is None else self.head(scored.values, f"environment {i}")
-                except ValueError as error:
-                    self._failure = error
+    def _pay(self, find: Callable[[EpisodeBooks], Scored | None]) -> dict[int, Scored]:
+        """Find what is scored of each environment, and make its rewards. An exception of the head is kept."""
+        found = {i: scored for i, books in enumerate(self._books) if (scored := find(books)) is not None}
+        if len(found) > 1 and not self.head.looks_at_sequences and self._pay_together(found):
+            return found
+        paid = dict[int, Scored]()
+        for i, scored in found.items():
+            of = f"environment {i}"
+            try:
+                if self.head.looks_at_sequences:
+                    scored.advance(self.head, of)
                 else:
-                    found[i] = scored, made + scored.offsets
-        return found
+                    scored.pay(self.head(scored.concatenate("features"), of))
+            except ValueError as error:
+                self._failure = error
+            else:
+                paid[i] = scored
+        return paid
 
-    def _deliver(self, found: Mapping[int, tuple[Scored, Rewards]]) -> dict[str, Any]:
-        """Infos with what `_look` has found, which is then dropped."""
-        num_envs = len(self._pending)
+    def _pay_together(self, found: Mapping[int, Scored]) -> bool:
+        """Make the rewards of all environments in one call of the head; False if it cannot make them all."""
+        features = {i: scored.concatenate("features") for i, scored in found.items()}
+        try:
+            made = self.head(np.concatenate(list(features.values())))
+        except ValueError:
+            return False
+        start = 0
+        for i, scored in found.items():
+            scored.pay(made[start : start + len(features[i])])
+            start += len(features[i])
+        return True
+
+    def _deliver(self, found: Mapping[int, Scored]) -> dict[str, Any]:
+        """Infos with the rewards that `_pay` has made, which are then dropped from the books."""
+        num_envs, version = len(self._books), self.head.version
         arrived = np.zeros(num_envs, dtype=np.bool_)
         rewards, features, offsets, exact = np.full((4, num_envs), None, dtype=object)
-        episodes, start = np.zeros(num_envs, dtype=np.int64), self._num_delivered.copy()
-        for i, (scored, own_rewards) in found.items():
-            arrived[i], episodes[i], rewards[i], exact[i] = True, scored.episode, own_rewards, scored.exact
-            features[i], offsets[i] = scored.values, scored.offsets
-            if self._recorder is not None:
-                self._recorder.add_rewards(i, int(start[i]), own_rewards, self._version)
-            self._pending[i].drop(len(scored))
-            self._num_delivered[i] += len(scored)
+        episodes, start = np.zeros(num_envs, dtype=np.int64), np.array([books.num_delivered for books in self._books])
+        for i, scored in found.items():
+            arrived[i], episodes[i], rewards[i] = True, scored.episode, scored.rewards
+            exact[i], offsets[i] = scored.concatenate("exact"), scored.concatenate("offsets")
+            if self.keeps_features:
+                features[i] = scored.concatenate("features")
+            self._books[i].deliver(scored, version if self.keeps_features else 0)
         infos = {"vlm_rewards": rewards, "vlm_episode_index": episodes, "vlm_reward_start": start}
-        if self._sparse.every > 1 or self._queue.info.clip.every > 1:
+        if self._sparse.every > 1 or self._rules.clip.every > 1:
             infos["vlm_scored"] = exact
-        if self.head is not None:
+        if self.keeps_features:
             infos |= {"vlm_features": features, "vlm_task_rewards": offsets}
-            infos["vlm_reward_version"] = np.full(num_envs, self.head.version)
+            infos["vlm_reward_version"] = np.full(num_envs, version)
         return {**infos, **{f"_{name}": arrived.copy() for name in infos}}
-
-    @property
-    def _version(self) -> int:
-        return 0 if self.head is None else self.head.version

@@ -41,9 +41,9 @@ def start(options: ScorerOptions) -> StartedScorers:
         for number in range(options.num_workers):
             device = devices[number % len(devices)]
             # Pickled first, so that an error starts no process.
-            make_reward = cloudpickle.dumps(partial(options.make_reward, device=device.partition(":")[0]))
+            make_encoder = cloudpickle.dumps(partial(options.make_encoder, device=device.partition(":")[0]))
             environment = {**os.environ, **worker_env(device, threads)}
-            scorers.append(RemoteScorer(partial(ProcessChannel, environment), make_reward, options.timeouts, shown))
+            scorers.append(RemoteScorer(partial(ProcessChannel, environment), make_encoder, options.timeouts, shown))
         return finish_start(scorers, scorers, options.make_renderer)
 
 

@@ -1,4 +1,4 @@
-"""Batches requests of any size for any number of scorers, and returns what was made of them."""
+"""Batches requests of any size for any number of scorers, and returns the features of their states."""
 
 import math
 import os
@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vlmrm_gym.rewards.state_reward import RewardInfo
+from vlmrm_gym.rewards.heads import ViewsHead, apply_head
+from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.scoring.requests import Dispatch, Part, Request
-from vlmrm_gym.scoring.scorer import Drawing, Output, Scorer, Values, WorkerDied
+from vlmrm_gym.scoring.scorer import Scorer, StartedScorers, WorkerDied
 from vlmrm_gym.states import States
+from vlmrm_gym.states.drawing import Drawings
 
 CLOSE_TIMEOUT = 2.0
 """Seconds that `close` waits for batches in progress."""
@@ -26,25 +28,25 @@ class ScoringQueue:
     """Splits requests of any size into batches and distributes them over scorers.
 
     Each scorer has a thread that feeds it. Batches are of equal size, chosen to keep all scorers busy to the end. They
-    depend only on what is submitted, not on the scorers' speed, because a reward's last digits depend on its batch.
+    depend only on what is submitted, not on the scorers' speed, because a feature's last digits depend on its batch.
 
     A batch that a worker had when it died goes to any worker, but alone: the next death over it is its own.
 
     Args:
-        scorers: Closed with the queue.
-        batch_size: Maximum batch size.
+        started: The scorers, which are closed with the queue, and what they know of the reward.
+        head: Makes the rewards of features; None: there is none yet.
         max_pending_bytes: Maximum memory for pending states; `submit` blocks while it is used up.
-        info: What the reward is of.
     """
 
-    def __init__(self, scorers: Sequence[Scorer], *, batch_size: int, max_pending_bytes: int, info: RewardInfo) -> None:
-        self.info = info
-        self._scorers, self.batch_size, self.max_pending_bytes = list(scorers), batch_size, max_pending_bytes
+    def __init__(self, started: StartedScorers, head: ViewsHead | None, *, max_pending_bytes: int) -> None:
+        self.info, self.head, self.batch_size = started.info, head, started.info.batch_size
+        self._scorers, self.max_pending_bytes = list(started.scorers), max_pending_bytes
+        self._drawings = Drawings(started.renderer)
         self._requests: dict[Request, None] = {}
         """Those in progress, oldest first. An exception of a signal's handler in `submit` leaves each in or out."""
         self._returned: deque[Dispatch] = deque()
         """Batches of workers that died; dispatched first, unchanged."""
-        self._size = batch_size
+        self._size = self.batch_size
         """Size of the next batches."""
         self._num_idle = 0
         """Scorers without a batch."""
@@ -63,24 +65,30 @@ class ScoringQueue:
         """Bytes of all states that are not scored yet."""
         return sum(request.nbytes for request in tuple(self._requests))
 
-    @property
-    def output(self) -> Output:
-        """What its rewards are made as."""
-        return "ordered" if self.info.ordered else "rewards"
+    def rewards(self, states: States) -> Rewards:
+        """Score B states, of an episode from its beginning where that matters: float32 (B,). See `features`."""
+        return apply_head(self.head, self.features(states))
 
-    def rewards(self, states: States) -> NDArray[np.float32]:
-        """Score B states, and wait for their rewards: float32 (B,). Blocks and raises like what follows.
+    def features(self, states: States) -> Features:
+        """Encode B states, of an episode from its beginning if the model is ordered, and wait: float32 (B, V, D).
 
-        Of an ordered reward, they are the first states of an episode.
+        Raises:
+            RuntimeError: The environments are closed.
+            Exception: Raised by scoring.
         """
-        return self._make(states, self.output)
+        return self.encode(Request(states, np.arange(len(states)), {0: None} if self.info.ordered else None))
 
-    def features(self, states: States) -> NDArray[np.float32]:
-        """The features of B states of V views: float32 (B, V, D)."""
-        return self._make(states, "features")
+    def encode(self, *requests: Request) -> Features:
+        """Encode the states of requests, and wait: their features, one after the other."""
+        self.submit(*requests)
+        for request in requests:
+            if error := request.error():
+                raise error
+        features = [request.features for request in requests]
+        return features[0] if len(features) == 1 else np.concatenate(features)
 
     def frames(self, states: States, size: tuple[int, int] | None = None, views: Any = None) -> NDArray[np.uint8]:
-        """Draw B states.
+        """Draw B states, in this process.
 
         Args:
             states: The states.
@@ -94,19 +102,9 @@ class ScoringQueue:
             ValueError: As `Drawings.draw`.
             Exception: Raised by the renderer.
         """
-        return self._make(states, Drawing(size, views))
-
-    def _make(self, states: States, output: Output) -> Values:
-        return self.score(Request(states, np.arange(len(states)), output))
-
-    def score(self, *requests: Request) -> Values:
-        """Score requests of one output, and wait: their values, one after the other."""
-        self.submit(*requests)
-        for request in requests:
-            if error := request.error():
-                raise error
-        values = [request.values for request in requests]
-        return values[0] if len(values) == 1 else np.concatenate(values)
+        if self._closed:
+            raise _closed_error()
+        return self._drawings.draw(states.newest, size, views)
 
     def submit(self, *requests: Request) -> None:
         """Score requests, batched together. Requests in progress or scored are skipped. Blocks while memory is full."""
@@ -154,6 +152,7 @@ class ScoringQueue:
             self._changed.notify_all()
         for scorer in self._scorers:
             scorer.abort()
+        self._drawings.close()
         # A scorer in this process cannot be interrupted; its thread frees everything when it finishes.
         until = time.monotonic() + CLOSE_TIMEOUT
         for thread in self._threads:
@@ -164,7 +163,7 @@ class ScoringQueue:
                 self._end(request, _closed_error())
 
     def _feed(self, scorer: Scorer) -> None:
-        """Send batches to a scorer and deliver what it makes of them, until the queue is closed."""
+        """Send batches to a scorer and deliver their features, until the queue is closed."""
         while not self._closed and scorer.wait_until_available():
             unanswered: deque[Dispatch] = deque()
             try:
@@ -181,9 +180,9 @@ class ScoringQueue:
                 unanswered.append(dispatch)
                 scorer.send(dispatch.batch)
             elif unanswered:
-                values, error = self._receive(scorer, len(unanswered[0].batch))
+                features, error = self._receive(scorer, len(unanswered[0].batch))
                 dispatch = unanswered.popleft()
-                self._answer(dispatch, values, error, idle=not unanswered)
+                self._answer(dispatch, features, error, idle=not unanswered)
 
     def _next_dispatch(self, unanswered: Sequence[Dispatch], max_in_flight: int) -> Dispatch | None:
         """The next batch for a scorer; None if there is none, or the scorer has enough to do."""
@@ -205,62 +204,44 @@ class ScoringQueue:
         return max(2, math.ceil(math.ceil(self._num_waiting() / self._size) / len(self._scorers)))
 
     def _cut_batch(self) -> list[Part]:
-        waiting = [request for request in self._requests if request.num_waiting]
-        # An ordered reward's requests are cut again after each batch, whatever has been submitted since.
-        room, parts = self.batch_size if self.info.ordered else self._size, list[Part]()
-        for request in waiting:
+        room, parts = self._size, list[Part]()
+        for request in [one for one in self._requests if one.num_waiting]:
             before = parts[-1].request if parts else request
             if before is not request and (request.isolate or before.isolate or request.kind != before.kind):
                 break
-            assert request.states is not None
-            start = request.num_dispatched
-            stop = min(start + room, len(request))
-            memory = request.after.memory if start == 0 and request.after is not None else request.memory
-            parts.append(Part(request, start, stop, request.states[start:stop], request.attempt, memory))
-            request.num_dispatched = stop
-            room -= stop - start
+            parts.append(request.cut(room))
+            room -= len(parts[-1])
             if not room:
                 break
         return parts
 
-    def _receive(self, scorer: Scorer, count: int) -> tuple[Values | None, BaseException | None]:
-        """Wait for what was made of a batch, or its error."""
+    def _receive(self, scorer: Scorer, count: int) -> tuple[Features | None, BaseException | None]:
+        """Wait for the features of a batch, or its error."""
         try:
-            values = scorer.receive()
-            if len(values) != count:
-                raise RuntimeError(f"A scorer returned values of shape {values.shape} for {count} states.")
+            features = scorer.receive()
+            if len(features) != count:
+                raise RuntimeError(f"A scorer returned features of shape {features.shape} for {count} states.")
         except WorkerDied:
             raise
         except BaseException as raised:  # including SystemExit from a model, because the caller is waiting
             if self._closed:
                 return None, _closed_error()
             return None, raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
-        return values, None
+        return features, None
 
-    def _answer(self, dispatch: Dispatch, values: Values | None, error: BaseException | None, *, idle: bool) -> None:
+    def _answer(self, dispatch: Dispatch, features: Features | None, error: BaseException | None, *, idle: bool) -> None:
         with self._lock:
             start = 0
             for part in dispatch.parts:
                 stop = start + len(part)
-                if part.is_live and values is not None:
-                    self._deliver(part, values[start:stop])
+                if part.is_live and features is not None:
+                    if part.request.deliver(features[start:stop], part.start):
+                        del self._requests[part.request]
                 elif part.is_live:
                     self._end(part.request, error)
                 start = stop
             self._num_idle += idle
             self._changed.notify_all()
-
-    def _deliver(self, part: Part, values: Values) -> None:
-        request = part.request
-        if request.output == "ordered":
-            request.memory, values = values["memory"][-1], values["reward"]
-        if request.num_scored == 0:
-            request.values = np.empty((len(request), *values.shape[1:]), dtype=values.dtype)
-        request.values[part.start : part.stop] = values
-        request.num_scored += len(values)
-        if request.num_scored == len(request):
-            request.states = request.after = None
-            self._end(request)
 
     def _return(self, unanswered: Sequence[Dispatch], died: WorkerDied) -> None:
         """Take back the batches that a worker had when it died; those that have killed too many fail."""
@@ -273,13 +254,10 @@ class ScoringQueue:
                     self._answer(dispatch, None, died, idle=False)
             self._changed.notify_all()
 
-    def _end(self, request: Request, failure: BaseException | None = None) -> None:
-        """End an attempt; states that are not in a batch yet are dropped with it."""
+    def _end(self, request: Request, failure: BaseException | None) -> None:
+        """Fail an attempt; states that are not in a batch yet are dropped with it."""
         del self._requests[request]
         request.end(failure)
-        if failure is not None:  # what comes after it in its episode waits for nothing
-            for later in [one for one in self._requests if one.after is request]:
-                self._end(later, failure)
 
 
 def _closed_error() -> RuntimeError:

@@ -46,13 +46,13 @@ def start(options: ScorerOptions) -> StartedScorers:
         device = choose_device(options.device, actor_options["num_gpus"])
         cluster.check_room(actor_options)
         environment = thread_env(max(1, usable_cores() // options.num_workers)) if cluster.is_local else {}
-        make_reward = cloudpickle.dumps(partial(options.make_reward, device=device))
+        make_encoder = cloudpickle.dumps(partial(options.make_encoder, device=device))
         siblings = set[RayChannel]()
         start_worker = partial(RayChannel, cluster, actor_options, environment, options.timeouts.schedule, siblings)
         scorers, shown = list[RemoteScorer](), dict[str, object]()
         for _ in range(options.num_workers):
             made.insert(0, share := Cluster())
-            scorers.append(RemoteScorer(start_worker, make_reward, options.timeouts, shown, share))
+            scorers.append(RemoteScorer(start_worker, make_encoder, options.timeouts, shown, share))
             made.insert(0, scorers[-1])
             Cluster.scorers.add(scorers[-1])
         started = finish_start(scorers, _wait_for_places(scorers), options.make_renderer)

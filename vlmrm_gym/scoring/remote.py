@@ -6,11 +6,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from vlmrm_gym._util.closing import Closable
-from vlmrm_gym.scoring.scorer import Batch, MakeRenderer, StartedScorers, Timeouts, Values, WorkerDied
-from vlmrm_gym.scoring.worker import WorkerInfo
+from vlmrm_gym.rewards.model import Features
+from vlmrm_gym.scoring.requests import Batch
+from vlmrm_gym.scoring.scorer import MakeRenderer, StartedScorers, Timeouts, WorkerDied
+from vlmrm_gym.scoring.state_encoder import EncoderInfo
 
 TICK = 0.2
 """Seconds between checks that a worker is alive and makes progress."""
@@ -97,19 +100,19 @@ class Watchdog:
 class RemoteScorer:
     """A `Scorer` with one worker at a time.
 
-    The first message to each worker is `make_reward`, a pickled function. `shown` has the warnings of workers that have
+    The first message to each worker is `make_encoder`, a pickled function. `shown` has the warnings of workers that have
     been shown, one mapping for all scorers; `connection` is what workers need, closed with the scorer.
     """
 
     def __init__(
         self,
         start_worker: Callable[[], Channel],
-        make_reward: bytes,
+        make_encoder: bytes,
         timeouts: Timeouts,
         shown: dict[str, object],
         connection: Closable | None = None,
     ) -> None:
-        self._start_worker, self._make_reward, self._timeouts = start_worker, make_reward, timeouts
+        self._start_worker, self._make_encoder, self._timeouts = start_worker, make_encoder, timeouts
         self._shown, self._connection = shown, connection
         self._renderer: bytes | None = None
         self._closed, self._replacing = False, threading.RLock()  # reentrant: garbage collection may close it here
@@ -118,7 +121,7 @@ class RemoteScorer:
     def _connect(self) -> None:
         self._channel = self._start_worker()
         self._watchdog = Watchdog(self._timeouts)
-        self._channel.put(self._make_reward)
+        self._channel.put(self._make_encoder)
 
     @property
     def max_in_flight(self) -> int:
@@ -133,9 +136,9 @@ class RemoteScorer:
         """Block until the worker has a place to run; False if `abort` was called."""
         return self._channel.wait_until_placed(None) and not self._closed
 
-    def wait_until_ready(self) -> WorkerInfo:
+    def wait_until_ready(self) -> EncoderInfo:
         """Wait for the model. An exception of loading has the worker's traceback as a note."""
-        return self._read("ready")
+        return pickle.loads(self._read("ready"))
 
     def set_renderer(self, renderer: bytes) -> None:
         """Send the pickled renderer, now and to every replacement."""
@@ -145,10 +148,10 @@ class RemoteScorer:
     def send(self, batch: Batch) -> None:
         """Submit a batch."""
         self._watchdog.num_sent += 1
-        self._channel.put(pickle.dumps((batch.keys, batch.states, batch.output, batch.runs), protocol=5))
+        self._channel.put(pickle.dumps((batch.keys, batch.states), protocol=5))
 
-    def receive(self) -> Values:
-        """Wait for what was made of the oldest unanswered batch. An exception has the worker's traceback as a note."""
+    def receive(self) -> Features:
+        """Wait for the features of the oldest unanswered batch. An exception has the worker's traceback as a note."""
         try:
             return self._read("answer")
         except WorkerDied:
@@ -222,7 +225,9 @@ def finish_start(
 ) -> StartedScorers:
     """Wait for the models of `placed`, at least one, and send the renderer to all workers."""
     infos = [scorer.wait_until_ready() for scorer in placed]
-    renderer = pickle.dumps(make_renderer(pickle.loads(infos[0].render_size)))
+    if infos[0].ordered:
+        raise ValueError("`num_workers` must be 0 for a reward that sees the states of an episode in order.")
+    renderer = make_renderer(infos[0].render_size)
     for scorer in scorers:
-        scorer.set_renderer(renderer)
-    return StartedScorers(scorers, min(info.batch_size for info in infos), pickle.loads(infos[0].info))
+        scorer.set_renderer(pickle.dumps(renderer))
+    return StartedScorers(scorers, replace(infos[0], batch_size=min(info.batch_size for info in infos)), renderer)

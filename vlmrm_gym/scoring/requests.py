@@ -1,38 +1,72 @@
 """Requests to the scoring queue, and the batches made from them."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from vlmrm_gym.rewards.state_reward import Memory
-from vlmrm_gym.scoring.scorer import Batch, Keys, Output, Values
+from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.states import States
+
+Keys = NDArray[np.int64]
+MAX_STEPS = 2**40
+"""Steps of an environment that have distinct keys."""
+
+EpisodeMemory = dict[int, Any]
+"""What an ordered model remembers of an episode, by the key of the state that comes next; None where it begins.
+
+Requests of the states of one episode share it, so that states that are scored again find what came before them.
+"""
+
+
+def transition_keys(env_index: ArrayLike, step_index: ArrayLike) -> Keys:
+    """Make one key per transition, int64 (N,): of the environment's index in its vector, and `vlm_step_index`."""
+    return np.asarray(env_index, dtype=np.int64) * MAX_STEPS + np.asarray(step_index, dtype=np.int64)
+
+
+@dataclass(eq=False)
+class Batch:
+    """States to encode in one call."""
+
+    keys: Keys
+    """int64 (B,): identify the transitions that led to the states, see `transition_keys`."""
+    states: States
+    """B states."""
+    memories: Sequence[tuple[int, EpisodeMemory]] = ()
+    """Of an ordered model: how many successive states are of each episode, and its memory. Only in this process."""
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    @property
+    def runs(self) -> list[tuple[int, int, EpisodeMemory | None]]:
+        """First state, state after the last and memory of successive states of an episode; else of all states."""
+        if not self.memories:
+            return [(0, len(self), None)]
+        stops = np.cumsum([count for count, _ in self.memories]).tolist()
+        return [(stop - count, stop, memory) for stop, (count, memory) in zip(stops, self.memories, strict=True)]
 
 
 class Request:
-    """N states to score, with the keys (N,) of their transitions; holds what was made of them.
+    """N states to encode, with the keys (N,) of their transitions; holds their features.
 
-    The states are freed once they are scored. A failed request keeps them, and can be submitted again. Of ordered
-    rewards, `after` is the request of the states of the episode before these; None: the episode begins.
+    The states are freed once they are encoded. A failed request keeps them, and can be submitted again.
     """
 
-    def __init__(self, states: States, keys: Keys, output: Output = "rewards", after: "Request | None" = None) -> None:
+    def __init__(self, states: States, keys: Keys, memory: EpisodeMemory | None = None) -> None:
         self.states: States | None = states
-        self.keys = keys
-        self.output: Output = output
-        self.kind = (output, states.rows.shape[1:], states.rows.dtype, states.clips is None)
+        self.keys, self.memory = keys, memory
+        self.kind = (states.rows.shape[1:], states.rows.dtype, states.clips is None)
         """Requests of one kind can share a batch."""
         self.nbytes = states.nbytes
         self.isolate = False
         """Whether it has failed, and goes alone, so that it cannot fail its neighbours."""
-        self.values: Values = np.empty(0, dtype=np.float32)
-        """What was made of the N states, once `done` without an error."""
-        self.after = after
-        """None also once these are scored: the memory of an episode's states is freed."""
-        self.memory: Memory = None
-        """What an ordered reward remembers after the states that are scored."""
+        self.features: Features = np.empty((0, 1, 1), dtype=np.float32)
+        """float32 (N, V, D), once `done` without an error."""
         self.attempt = 0
         self.begin()
 
@@ -43,24 +77,47 @@ class Request:
         """Start a new attempt."""
         self.attempt += 1
         self.num_dispatched = self.num_scored = 0
-        self.memory = None
         self._failure: BaseException | None = None
         self._done = False
         # Not an Event: an exception of a signal's handler could leave it locked for ever.
-        self._gate = threading.Lock()
+        self._gate: threading.Lock | None = threading.Lock()
         self._gate.acquire()
 
     def end(self, failure: BaseException | None = None) -> None:
         """End this attempt, once."""
         self.isolate = failure is not None
         self._failure, self._done = failure, True
-        self._gate.release()
+        gate, self._gate = self._gate, None  # what has ended can be copied
+        assert gate is not None
+        gate.release()
+
+    def deliver(self, features: Features, start: int = 0) -> bool:
+        """Keep the features of successive states, from one on. Returns whether these were the last."""
+        if self.num_scored == 0:
+            self.features = np.empty((len(self), *features.shape[1:]), dtype=np.float32)
+        self.features[start : start + len(features)] = features
+        self.num_scored += len(features)
+        if self.num_scored < len(self):
+            return False
+        self.states = None
+        self.end()
+        return True
+
+    def whole(self) -> Batch:
+        """Make one batch of all states."""
+        return Dispatch([self.cut(len(self))]).batch
+
+    def cut(self, room: int) -> "Part":
+        """Cut the next states, at most `room` of them."""
+        assert self.states is not None
+        start = self.num_dispatched
+        self.num_dispatched = stop = min(start + room, len(self))
+        return Part(self, start, stop, self.states[start:stop], self.attempt)
 
     @property
     def num_waiting(self) -> int:
-        """Number of states that can go into a batch now. Of an ordered reward, one batch comes after the other."""
-        is_blocked = self.num_scored < self.num_dispatched or (self.after is not None and not self.after.done())
-        return 0 if self.output == "ordered" and is_blocked else len(self) - self.num_dispatched
+        """Number of states that are not in a batch yet."""
+        return len(self) - self.num_dispatched
 
     def done(self) -> bool:
         """Whether this attempt has succeeded or failed."""
@@ -68,8 +125,10 @@ class Request:
 
     def error(self) -> BaseException | None:
         """Wait for the end of the attempt; returns its error, or None."""
-        with self._gate:
-            return self._failure
+        if (gate := self._gate) is not None:
+            with gate:
+                pass
+        return self._failure
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +140,13 @@ class Part:
     stop: int
     states: States
     attempt: int
-    memory: Memory
-    """What an ordered reward remembers of the states before them."""
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     @property
     def is_live(self) -> bool:
-        """Whether the request still needs these rewards: no other part has failed."""
+        """Whether the request still needs these features: no other part has failed."""
         return self.request.attempt == self.attempt and not self.request.done()
 
 
@@ -103,9 +160,7 @@ class Dispatch:
 
     @cached_property
     def batch(self) -> Batch:
-        """What a scorer gets; the same each time, because a reward's last digits depend on its batch."""
+        """What a scorer gets; the same each time, because a feature's last digits depend on its batch."""
         keys = np.concatenate([part.request.keys[part.start : part.stop] for part in self.parts])
-        states = States.concatenate([part.states for part in self.parts])
-        output = self.parts[0].request.output
-        runs = [(len(part), part.memory) for part in self.parts] if output == "ordered" else []
-        return Batch(keys, states, output, runs)
+        memories = [(len(part), part.request.memory) for part in self.parts if part.request.memory is not None]
+        return Batch(keys, States.concatenate([part.states for part in self.parts]), memories)

@@ -1,68 +1,19 @@
-"""The protocol of scorer backends: keyed states in, rewards, features or frames out.
+"""The protocol of scorer backends: keyed states in, features out.
 
 A backend is a file with a function `start(ScorerOptions) -> StartedScorers`, and a line in `backends.py`.
-`ScoringQueue` forms batches, bounds memory and delivers what was made; a backend only works on batches, in order.
+`ScoringQueue` forms batches, bounds memory and delivers features; a backend only works on batches, in order.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import Any, Protocol
 
 from vlmrm_gym._util.validation import is_number, short_repr
-from vlmrm_gym.rewards.state_reward import Memory, RewardInfo, StateReward
-from vlmrm_gym.states import Renderer, States
-
-Keys = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Frames that are wanted in place of rewards."""
-
-    size: tuple[int, int] | None = None
-    """(height, width) in pixels; None: the size at which the model looks at them."""
-    camera: Any = None
-    """The cameras that draw them, see `cameras.make_cameras`; None: those of the reward."""
-
-
-Output = Literal["rewards", "features", "ordered"] | Drawing
-"""What is made of states. "ordered": rewards, each of which depends on the states of the episode before it."""
-Values = NDArray[Any]
-"""What was made of B states: rewards, float32 (B,); features, float32 (B, V, D); frames, uint8 (B, V, H, W, 3); or
-ordered rewards, `ORDERED` (B,)."""
-ORDERED = np.dtype([("reward", np.float32), ("memory", object)])
-"""A reward, and what is remembered after the last state of a run of states; None after the others."""
-Run = tuple[int, Memory]
-"""A number of successive states of an episode, and what an ordered reward remembers of those before them."""
-
-MAX_STEPS = 2**40
-"""Steps of an environment that have distinct keys."""
-
-
-def transition_keys(env_index: ArrayLike, step_index: ArrayLike) -> Keys:
-    """One key per transition, int64 (N,): the environment's index in its vector, and `vlm_step_index`."""
-    return np.asarray(env_index, dtype=np.int64) * MAX_STEPS + np.asarray(step_index, dtype=np.int64)
-
-
-@dataclass(eq=False)
-class Batch:
-    """States to score in one call."""
-
-    keys: Keys
-    """int64 (B,): identify the transitions that led to the states, see `transition_keys`."""
-    states: States
-    """B states."""
-    output: Output = "rewards"
-    """What is made of them."""
-    runs: Sequence[Run] = ()
-    """Of ordered rewards: the runs that the states are of, one after the other."""
-
-    def __len__(self) -> int:
-        return len(self.states)
+from vlmrm_gym.rewards.model import Features
+from vlmrm_gym.scoring.requests import Batch
+from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
+from vlmrm_gym.states import Renderer
 
 
 class WorkerDied(RuntimeError):
@@ -70,7 +21,7 @@ class WorkerDied(RuntimeError):
 
 
 class Scorer(Protocol):
-    """Scores batches in the order in which they are sent. One thread calls all methods but `abort`."""
+    """Encodes batches in the order in which they are sent. One thread calls all methods but `abort`."""
 
     @property
     def max_in_flight(self) -> int:
@@ -85,8 +36,8 @@ class Scorer(Protocol):
         """Submit a batch. Never raises: `receive` reports errors."""
         ...
 
-    def receive(self) -> Values:
-        """Wait for what was made of the oldest unanswered batch.
+    def receive(self) -> Features:
+        """Wait for the features of the oldest unanswered batch, float32 (B, V, D).
 
         Raises:
             WorkerDied: The worker is lost, and is being replaced. Send all unanswered batches again, here after
@@ -134,7 +85,7 @@ class Timeouts:
         return cls(**given)
 
 
-MakeReward = Callable[..., StateReward]
+MakeEncoder = Callable[..., StateEncoder]
 MakeRenderer = Callable[[Callable[[int, int], tuple[int, int]]], Renderer]
 
 
@@ -142,8 +93,8 @@ MakeRenderer = Callable[[Callable[[int, int], tuple[int, int]]], Renderer]
 class ScorerOptions:
     """Options of a backend."""
 
-    make_reward: MakeReward
-    """Makes the reward of states from `device`. Can be pickled, if necessary by cloudpickle."""
+    make_encoder: MakeEncoder
+    """Makes the encoder of states from `device`. Can be pickled, if necessary by cloudpickle."""
     make_renderer: MakeRenderer
     """Makes the renderer, which can be pickled, from a model's `render_size`."""
     num_workers: int
@@ -159,7 +110,7 @@ class StartedScorers:
     """Scorers that are ready."""
 
     scorers: Sequence[Scorer]
-    batch_size: int
-    """The largest batch that all scorers accept."""
-    info: RewardInfo
-    """What the reward is of."""
+    info: EncoderInfo
+    """What is known of the reward; the largest batch is one that all scorers accept."""
+    renderer: Renderer
+    """Draws states as the scorers do; it has not drawn any."""

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.rewards.base import ClipShape
-from vlmrm_gym.rewards.state_reward import RewardInfo
-from vlmrm_gym.scoring.scorer import Values
+from vlmrm_gym.rewards.heads import SequenceHead
+from vlmrm_gym.rewards.model import ClipShape
+from vlmrm_gym.scoring.state_encoder import EncoderInfo
 from vlmrm_gym.states import States
 
 Indices = NDArray[np.int64]
@@ -70,9 +70,11 @@ class SparseScoring:
         self.every = int(every)
         self._warned = False
 
-    def check(self, info: RewardInfo) -> None:
+    def check(self, info: EncoderInfo) -> None:
         """Raise a ValueError if a reward cannot be interpolated."""
         reason = None if info.interpolate else "says that it cannot be interpolated"
+        if isinstance(info.head, SequenceHead):
+            reason = "looks at sequences of states"
         if info.clip.length > 1:
             reason = "is of clips, which overlap"
         if info.clip.every > 1:
@@ -95,7 +97,7 @@ class SparseScoring:
         return np.unique(np.append(np.arange(0, count, self.every), count - 1))
 
 
-def interpolate(chosen: Indices, values: Values) -> Values:
+def interpolate(chosen: Indices, values: NDArray[np.float32]) -> NDArray[np.float32]:
     """Values of all states up to the last chosen one: those of the chosen states (N, ...), and linear between.
 
     `chosen` is int64 (N,), increasing from 0. Returns (chosen[-1] + 1, ...), of the same dtype.

@@ -1,19 +1,20 @@
 """Several rewards of the same states, in this process: those of one encoder are heads on one pass of its features."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.closing import close_on_error
-from vlmrm_gym.rewards.base import RewardModel
-from vlmrm_gym.rewards.heads import CombineViews, apply_head
-from vlmrm_gym.rewards.specification import RewardSpec
-from vlmrm_gym.rewards.state_reward import StateReward
+from vlmrm_gym.rewards.heads import CombineViews, advance_head
+from vlmrm_gym.rewards.model import Features, RewardModel
+from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.requests import EpisodeMemory, Request
 from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.scoring.select import EpisodeClips
+from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
 
 
@@ -24,9 +25,7 @@ class SeveralRewards:
         models: dict[object, list[tuple[int, RewardModel]]] = {}
         for number, spec in enumerate(specs):
             model = spec.build(device)
-            fingerprint = getattr(model, "fingerprint", "") if getattr(model, "head", None) is not None else ""
-            key = (fingerprint, getattr(spec, "precision", None)) if fingerprint else number
-            models.setdefault(key, []).append((number, model))
+            models.setdefault(model.encoder_key or number, []).append((number, model))
         self._models = list(models.values())
         self._count = len(specs)
         self._scorers: list[_Scorer] = []
@@ -34,7 +33,7 @@ class SeveralRewards:
     @property
     def microbatch_size(self) -> int:
         """Frames per interruptible call, of the model with the fewest."""
-        return min(model.microbatch_size for own in self._models for _, model in own)
+        return min(model.microbatch_size or model.batch_size for own in self._models for _, model in own)
 
     def open(self, make_renderer: MakeRenderer, num_views: int = 1, combine: CombineViews | None = None) -> None:
         """Begin to score; `close` ends it. `make_renderer` makes the renderer from a model's `render_size`."""
@@ -43,11 +42,11 @@ class SeveralRewards:
                 self._scorers.append(_Scorer(models, make_renderer, num_views, combine))
 
     def __call__(self, states: States) -> NDArray[np.float32]:
-        """The rewards of the next B states of an episode, float32 (B, number of rewards)."""
+        """Score the next B states of an episode: float32 (B, number of rewards)."""
         return self._score([states])
 
     def episodes(self, *episodes: States) -> NDArray[np.float32]:
-        """The rewards of all states of episodes, one after the other: float32 (B, number of rewards)."""
+        """Score all states of episodes, one after the other: float32 (B, number of rewards)."""
         return self._score(episodes, begins=True)
 
     def _score(self, parts: Sequence[States], *, begins: bool = False) -> NDArray[np.float32]:
@@ -63,7 +62,7 @@ class SeveralRewards:
 
 
 class _Scorer:
-    """Scores by the rewards of one encoder, or by one reward of any kind."""
+    """Scores by the rewards of one encoder."""
 
     def __init__(
         self,
@@ -73,24 +72,35 @@ class _Scorer:
         combine: CombineViews | None,
     ) -> None:
         self.numbers = [number for number, _ in models]
-        reward = StateReward(models[0][1], num_views, combine)
-        self._clips = EpisodeClips(reward.info.clip)
-        self.queue = make_scoring_queue(lambda device: reward, make_renderer)
-        self._newest: Request | None = None
-        """The episode's newest request, of an ordered reward."""
-        shared = [model for _, model in models] if len(models) > 1 else []
-        infos = [StateReward(model, num_views, combine, return_features=True).info.features for model in shared]
-        self._heads = [info.head for info in infos if info is not None and info.head is not None]
+        encoders = [StateEncoder(model, num_views) for _, model in models]
+        self._heads = [encoder.info.make_head(combine) for encoder in encoders]
+        if None in self._heads:
+            raise ValueError("`reward` must have a head. Received one that has none yet. Fit it first.")
+        self.queue = make_scoring_queue(lambda device: encoders[0], make_renderer)
+        self._clips = EpisodeClips(self.queue.info.clip)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin an episode."""
+        self._clips.begin_episode()
+        self._count, self._memory = 0, {0: None} if self.queue.info.ordered else None
+        self._carries: list[Any] = [None] * len(self._heads)
 
     def __call__(self, parts: Sequence[States], *, begins: bool) -> NDArray[np.float32]:
-        """The rewards of B states, float32 (B, number of rewards)."""
+        """Score B states: float32 (B, number of rewards)."""
         requests = []
         for part in filter(len, parts):
             if begins:
-                self._clips.begin_episode()
-                self._newest = None
-            output = "features" if self._heads else self.queue.output
-            requests.append(Request(self._clips.extend(part), np.arange(len(part)), output, self._newest))
-            self._newest = requests[-1] if output == "ordered" else None
-        values = self.queue.score(*requests)
-        return np.stack([apply_head(head, values) for head in self._heads], axis=1) if self._heads else values[:, None]
+                self._begin()
+            keys = self._count + np.arange(len(part))
+            requests.append(Request(self._clips.extend(part), keys, self._memory))
+            self._count += len(part)
+        self.queue.encode(*requests)
+        return np.concatenate([self._pay(request.features, begins=begins) for request in requests])
+
+    def _pay(self, features: Features, *, begins: bool) -> NDArray[np.float32]:
+        """Make the rewards of the next states of an episode, float32 (T, number of rewards)."""
+        carries = [None] * len(self._heads) if begins else self._carries
+        made = [advance_head(head, features, own) for head, own in zip(self._heads, carries, strict=True)]
+        self._carries = [carry for _, carry in made]
+        return np.stack([rewards for rewards, _ in made], axis=1)

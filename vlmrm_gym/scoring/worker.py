@@ -1,7 +1,7 @@
 """What a worker does, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
 
-It receives a function that makes the reward, the renderer, then the fields of batches. It replies ("ready",
-`WorkerInfo`), then for each batch ("drawn", None), and ("answer", values) or ("error", exception). In between,
+It receives a function that makes the encoder, the renderer, then the keys and states of batches. It replies ("ready",
+pickled `EncoderInfo`), then for each batch ("drawn", None), and ("answer", features) or ("error", exception). In between,
 ("progress", "draw" or "encode") reports progress, and ("warning", text) what the user is warned of.
 """
 
@@ -16,28 +16,18 @@ import traceback
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
 import cloudpickle
 
-from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.local import LocalScorer
-from vlmrm_gym.scoring.scorer import Batch, Values
+from vlmrm_gym.rewards.model import Features
+from vlmrm_gym.scoring.requests import Batch
+from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 
 Reply = Callable[[str, Any], None]
-
-
-@dataclass(frozen=True)
-class WorkerInfo:
-    """What a worker reports once its model is loaded."""
-
-    render_size: bytes
-    """Pickled by value: a worker knows the user's script under another module name than the process that started it."""
-    batch_size: int
-    info: bytes
-    """The pickled `StateReward.info`."""
 
 
 def main(parent: int) -> None:
@@ -68,34 +58,35 @@ def main(parent: int) -> None:
 
 
 def serve(receive: Callable[[], Any], reply: Reply) -> None:
-    """Make the reward, then answer batches until an exception. `reply` is called from any thread."""
+    """Make the encoder, then answer batches until an exception. `reply` is called from any thread."""
     _send_warnings(reply)
-    reward: StateReward = receive()()
-    render_size = _pickle_part("render_size", reward.render_size)
-    reply("ready", WorkerInfo(render_size, reward.batch_size, _pickle_part("head", reward.info)))
+    encoder: StateEncoder = receive()()
+    reply("ready", _pickle(encoder.info))
 
-    def answer(future: Future[Values]) -> None:
+    def answer(future: Future[Features]) -> None:
         if error := future.exception():
             reply("error", picklable(error))
         else:
             reply("answer", future.result())
 
-    scorer = LocalScorer(reward, receive(), partial(reply, "progress"))
+    scorer = LocalScorer(encoder, receive(), partial(reply, "progress"))
     while True:
         future = scorer.submit(Batch(*receive()))
         reply("drawn", None)
         future.add_done_callback(answer)
 
 
-def _pickle_part(name: str, part: Any) -> bytes:
-    """Pickle a part of the reward for the process of the environments."""
-    try:
-        return cloudpickle.dumps(part)
-    except Exception as error:
-        raise ValueError(
-            f"`reward.{name}` cannot be sent to the process of the environments: {error}. Make it a static method "
-            "or a function of a module."
-        ) from error
+def _pickle(info: EncoderInfo) -> bytes:
+    """Pickle what the process of the environments gets, by value: here the user's script is under another name."""
+    for name in [one.name for one in fields(info)]:
+        try:
+            cloudpickle.dumps(getattr(info, name))
+        except Exception as error:
+            raise ValueError(
+                f"`reward.{name}` cannot be sent to the process of the environments: {error}. Make it a static method "
+                "or a function of a module."
+            ) from error
+    return cloudpickle.dumps(info)
 
 
 def _send_warnings(reply: Reply) -> None:

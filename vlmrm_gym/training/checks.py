@@ -15,7 +15,8 @@ from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.answers import plan_sessions
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.rewards.sources import parse_model_name
-from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
+from vlmrm_gym.rewards.spec import RewardSpec
+from vlmrm_gym.rewards.specification import SERVER, names_code, names_server, resolve_reward
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, find_wrong_arguments
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, constructing, flatten, validate

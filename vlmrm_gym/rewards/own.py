@@ -11,11 +11,12 @@ from typing import Any, Self
 import cloudpickle
 
 from vlmrm_gym._util.validation import short_repr, truncate
-from vlmrm_gym.rewards.base import CheckedReward, RewardModel, is_reward
+from vlmrm_gym.rewards.model import RewardModel, as_model, check_callable
+from vlmrm_gym.rewards.spec import RewardSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportedReward:
+class ImportedReward(RewardSpec):
     """A reward model imported by name, `"package.module:attribute"`, in the process that scores.
 
     A function is called with frames, uint8 (B, H, W, 3), and `kwargs`; it returns numbers (B,). A class is instantiated
@@ -70,8 +71,8 @@ class ByValue:
         vars(self).update(cloudpickle.loads(state))
 
 
-class OwnReward(ByValue):
-    """A callable, a class of such, or a specification of a kind that this package does not know, as a reward.
+class OwnReward(ByValue, RewardSpec):
+    """Wraps a callable, a `RewardModel`, a class of either, or a specification of a user's own kind as a reward.
 
     The keyword arguments are of each call of a function, or of the class.
     """
@@ -80,34 +81,28 @@ class OwnReward(ByValue):
 
     def __init__(self, specification: Any, kwargs: Mapping[str, Any] = MappingProxyType({})) -> None:
         self.specification, self._kwargs = specification, dict(kwargs)
-        if not is_specification(specification):
+        if isinstance(specification, RewardSpec):
+            return
+        if not isinstance(specification, type):
+            check_callable(specification)
+        if not isinstance(specification, RewardModel):
             check_kwargs(specification, kwargs, specification)
+        elif kwargs:
+            raise TypeError("`reward_kwargs` is for a callable or a class. Received a RewardModel: set them there.")
 
     def build(self, device: str = "auto") -> RewardModel:
-        """The reward model, with the attributes that it lacks, and its results checked; see `ImportedReward.build`."""
+        """Return the reward model; see `ImportedReward.build`."""
         return _make_model(self.specification, self._kwargs, device, "reward")
 
 
-def is_specification(reward: Any) -> bool:
-    """Whether a value is a specification: an object with a text `kind` and a method `build`."""
-    return not isinstance(reward, type) and isinstance(getattr(reward, "kind", None), str) and hasattr(reward, "build")
-
-
-def is_specification_class(found: Any) -> bool:
-    """Whether the instances of a class are specifications."""
-    return isinstance(found, type) and hasattr(found, "kind") and hasattr(found, "build")
-
-
 def _make_model(own: Any, kwargs: Mapping[str, Any], device: str, name: str) -> RewardModel:
-    """The reward model of a function, of a class, which is instantiated, or of a specification, which builds it."""
-    made, rule = own, "a callable"
+    """Return the reward model of a function, of a class, which is instantiated, or of a specification."""
+    made: Any = own
     if isinstance(own, type):
-        made, rule, kwargs = own(**_constructor_kwargs(own, kwargs, device)), "a class of callables", {}
-    if is_specification(made):
-        made, rule = made.build(device), "a specification whose build(device) returns a callable"
-    if not is_reward(made):
-        raise ValueError(f"`reward` must be {rule}. Received {short_repr(own)}, which made {short_repr(made)}.")
-    return CheckedReward(made, name, kwargs)
+        made, kwargs = own(**_constructor_kwargs(own, kwargs, device)), {}
+    if isinstance(made, RewardSpec):
+        made = made.build(device)
+    return as_model(made, name, kwargs)
 
 
 def _constructor_kwargs(found: type[Any], kwargs: Mapping[str, Any], device: str) -> dict[str, Any]:

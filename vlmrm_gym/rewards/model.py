@@ -1,0 +1,313 @@
+"""`RewardModel`, the base class of what makes rewards of frames; `CallableModel` makes one of any function.
+
+Imports torch only where a model is called.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym._util.validation import (
+    as_array,
+    as_float32,
+    check_choice,
+    check_flag,
+    check_positive_integer,
+    short_repr,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+Rewards = NDArray[np.float32]
+Features = NDArray[np.float32]
+"""float32 (B, V, D), of B states and V views; or float16, where a buffer keeps them so."""
+Head = Callable[["torch.Tensor"], "torch.Tensor"]
+"""Maps features of states, float32 (B, V, D) of V views, to rewards, float32 (B,), each row for itself."""
+Memory = tuple[Any, ...] | None
+"""What an ordered model remembers of an episode, for each view; None: nothing, as where the episode begins."""
+RenderSize = Callable[[int, int], tuple[int, int]]
+"""Maps (height, width) of an environment's own frames to the (height, width) at which they are rendered, in pixels.
+
+It must be picklable: renderers carry it into worker processes.
+"""
+
+
+def unchanged_size(height: int, width: int) -> tuple[int, int]:
+    """Return the environment's own size: the default `RenderSize`."""
+    return height, width
+
+
+def fixed_size(size: tuple[int, int] | None) -> RenderSize:
+    """Make the `RenderSize` that is always (height, width); the environment's own for None."""
+    return unchanged_size if size is None else partial(_choose_size, size)
+
+
+def _choose_size(size: tuple[int, int], height: int, width: int) -> tuple[int, int]:
+    return size
+
+
+@dataclass(frozen=True)
+class ClipShape:
+    """The clips that a reward model looks at; those of length 1 are single frames."""
+
+    length: int = 1
+    """Frames of a clip, F."""
+    stride: int = 1
+    """Steps of the environment from one frame to the next."""
+    every: int = 1
+    """Steps from one state that is scored to the next. Those in between have its reward."""
+
+    @property
+    def span(self) -> int:
+        """Steps from the first frame to the last."""
+        return (self.length - 1) * self.stride
+
+
+def only_feature(features: Any) -> Any:
+    """Return features of width 1, (B, 1) or (B, 1, 1), as rewards, (B,): the head of models that score by `encode`."""
+    return features.reshape(len(features), -1)[:, 0]
+
+
+class RewardModel:
+    """Base class of reward models: `encode` maps frames to features, `head` maps features to rewards.
+
+    Encoding is expensive and happens anywhere: here, in worker processes, on a cluster. The head is cheap and is
+    applied by the process of the environments. A subclass defines `encode`, and `head` where features are not rewards
+    already. It sees frames only: no actions, no observations, no environment.
+
+    >>> import gymnasium as gym, vlmrm_gym
+    >>> class Brightness(vlmrm_gym.RewardModel):
+    ...     batch_size = 256
+    ...
+    ...     def encode(self, frames):
+    ...         return frames.mean(axis=(1, 2, 3))[:, None] / 255
+    >>> env = gym.make("CartPole-v1", render_mode="rgb_array")
+    >>> env = vlmrm_gym.VLMReward(env, reward=Brightness())
+    >>> observation, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step(0)
+    >>> 0.9 < reward < 1
+    True
+    >>> env.close()
+
+    In YAML files and on the command line, name the class: "my_package.rewards:Brightness". If its constructor has a
+    parameter `device`, it gets the device that scores, such as "cuda:1". Run networks in evaluation mode.
+
+    The features of a frame must not depend on the rest of its batch: batches mix frames of several episodes and
+    environments, and their sizes vary. A subclass that overrides `__call__` is scored by that alone: what it returns is
+    the reward, and its only feature.
+    """
+
+    batch_size: int = 64
+    """Maximum number of frames, or clips, per call."""
+    microbatch_size: int | None = None
+    """Frames per interruptible call, about one second of work on a CPU; None: `batch_size`. It must be a constant, not
+    measured: the last digits of features can depend on it."""
+    encodes: Literal["view", "views", "states"] = "view"
+    """What `encode` gets of B states: "view", frames of single views, uint8 (B, H, W, 3); "views", all views of a state
+    at once, uint8 (B, V, H, W, 3); "states", the numbers that frames are drawn from, float64 (B, S)."""
+    multi_view: bool = False
+    """Whether the head (or an overridden `__call__`) sees all views of a state at once. Otherwise it scores each view,
+    and `combine_views` says how the rewards of the views make one."""
+    num_views: int | None = None
+    """The number of views that the head is made for; None: any."""
+    clip_length: int = 1
+    """Frames of a clip, F. Above 1 `encode` gets clips, uint8 (B, F, H, W, 3) or (B, F, V, H, W, 3): the frames of the
+    last F states of the episode, the newest last. The first state that an action led to is repeated while the episode
+    is younger than a clip."""
+    clip_stride: int = 1
+    """Steps of the environment from one frame of a clip to the next."""
+    every: int = 1
+    """Steps from one state that is scored to the next. Those in between have its reward."""
+    ordered: bool = False
+    """Whether a state's features depend on the states of its episode before it: then `continue_episode` is called, by
+    the process of the environments, in place of `encode`."""
+    interpolate: bool = True
+    """Whether rewards may be interpolated between those of other states: False makes environments refuse
+    `score_every`."""
+    feature_size: int | None = None
+    """Width of the features, D; None: it is known from the first ones."""
+    encoder_key: object = None
+    """Equal for models whose `encode` is the same: they share its work. None: no other model's is."""
+    fingerprint: str = ""
+    """What the features are of: heads of features with another fingerprint are refused. Empty: unknown."""
+    render_size: RenderSize = staticmethod(unchanged_size)
+    """The size at which frames are rendered; the environment's own by default. Stored frames, of environments that
+    cannot be rendered from their states, always have the environment's size."""
+    head: Any = staticmethod(only_feature)
+    """Maps features, a torch tensor, float32 (B, V, D), to rewards, float32 (B,); or a `SequenceHead`. It is copied or
+    pickled to the process of the environments, and must work on a CPU there. None: there is none yet."""
+
+    def encode(self, frames: Any) -> Any:
+        """Encode frames, or what `encodes` says.
+
+        Args:
+            frames: uint8 (B, H, W, 3), RGB, read-only.
+
+        Returns:
+            Features, float32 (B, D), finite: an array, or a torch tensor of any device.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define `encode`.")
+
+    def continue_episode(self, frames: Any, memory: Any) -> tuple[Any, Any]:
+        """Encode the next B states of an episode, for an `ordered` model.
+
+        Returns features, as `encode`, and what to remember of the states so far. `memory` is what the call before
+        returned; None where the episode begins.
+        """
+        return self.encode(frames), None
+
+    def __call__(self, frames: Any) -> Any:
+        """Score frames, or what `encodes` says: `head(encode(frames))`.
+
+        Returns:
+            float32 (B,), of the same kind as `frames`: NumPy, or torch on the frames' device.
+        """
+        import torch
+
+        features = self.encode(frames)
+        if not isinstance(features, torch.Tensor):
+            features = torch.from_numpy(as_float32(as_array(features)))
+        with torch.no_grad():
+            rewards = self.head(features.float()[:, None])
+        return rewards.to(frames.device) if isinstance(frames, torch.Tensor) else rewards.cpu().numpy()
+
+    def close(self) -> None:
+        """End the processes of the model, if it has any. Any thread may call this, also again."""
+
+    @property
+    def clip(self) -> ClipShape:
+        """The clips that it looks at."""
+        return ClipShape(self.clip_length, self.clip_stride, self.every)
+
+
+_SETTINGS = ("batch_size", "microbatch_size", "clip_length", "clip_stride", "multi_view", "interpolate", "render_size")
+"""Settings of a `RewardModel` that would be passed over in silence on any other callable."""
+
+
+class CallableModel(RewardModel):
+    """Makes a reward model of a function of frames: its numbers are the features, of width 1, and the rewards.
+
+    It checks what the function returns. Messages call it by the name; each call gets the keyword arguments. Of a
+    `RewardModel` that overrides `__call__` it takes all other settings.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None):
+        self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
+        self.feature_size = 1
+        if isinstance(function, RewardModel):
+            for own in ("batch_size", "microbatch_size", "clip_length", "clip_stride", "every", "interpolate"):
+                setattr(self, own, getattr(function, own))
+            self.render_size, self.close = function.render_size, function.close
+            self.encodes = "views" if function.multi_view else function.encodes
+
+    def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Score frames, uint8 (B, H, W, 3): float32 (B, 1), all finite."""
+        frames = frames.view()
+        frames.flags.writeable = False
+        rule = f"`{self._name}` must return a number for each frame"
+        rewards = as_numbers(self._function(frames, **self._kwargs), rule)
+        if rewards.shape != (len(frames),):
+            raise ValueError(f"{rule}, of shape ({len(frames)},). Received shape {rewards.shape}.")
+        narrow = as_float32(rewards)
+        if not np.isfinite(narrow).all():
+            bad = int(np.flatnonzero(~np.isfinite(narrow))[0])
+            received = f"{rewards[bad]} for frame {bad} of {len(frames)}, in float32 {narrow[bad]}"
+            raise ValueError(f"{rule}, and finite ones. Received {received}.")
+        return narrow[:, None]
+
+
+def as_model(value: Any, name: str = "reward", kwargs: Mapping[str, Any] | None = None) -> RewardModel:
+    """Return a reward model as it is, or make one of a callable; messages call it by the name.
+
+    Raises:
+        TypeError: The value is neither, or has attributes that only a `RewardModel` may have.
+    """
+    if isinstance(value, RewardModel):
+        check_model(value)
+        return value if type(value).__call__ is RewardModel.__call__ else CallableModel(value, name, kwargs)
+    check_callable(value)
+    return CallableModel(value, name, kwargs)
+
+
+def check_callable(value: object) -> None:
+    """Raise a TypeError unless a value is a `RewardModel`, or a callable without attributes of one."""
+    if isinstance(value, RewardModel):
+        return
+    if found := [name for name in _SETTINGS if name in dir(value)]:
+        raise TypeError(
+            f"`reward` must derive from vlmrm_gym.RewardModel to have `{found[0]}`. Received {short_repr(value)}. "
+            "Write class MyReward(vlmrm_gym.RewardModel)."
+        )
+    if not callable(value):
+        raise TypeError(
+            '`reward` must be a specification such as vlmrm_gym.CLIP(prompt=...), "package.module:attribute", a '
+            f"RewardModel or a callable. Received {short_repr(value)}."
+        )
+
+
+def check_model(model: RewardModel) -> None:
+    """Raise a ValueError if what the class of a model declares is out of range."""
+    for name in ("batch_size", "clip_length", "clip_stride", "every"):
+        check_positive_integer(f"reward.{name}", getattr(model, name))
+    if model.microbatch_size is not None:
+        check_positive_integer("reward.microbatch_size", model.microbatch_size)
+    for name in ("multi_view", "ordered", "interpolate"):
+        check_flag(f"reward.{name}", getattr(model, name))
+    check_choice("reward.encodes", model.encodes, ("view", "views", "states"))
+    if not callable(model.render_size):
+        rule = "`reward.render_size` must be a function from (height, width) to such"
+        raise ValueError(f"{rule}. Received {short_repr(model.render_size)}.")
+    is_scored_by_features = type(model).__call__ is RewardModel.__call__ and model.head is only_feature
+    if model.multi_view and model.encodes == "view" and is_scored_by_features:
+        raise ValueError(
+            '`reward.multi_view` needs a `head` of the features of all views. Set encodes = "views" if `encode` sees '
+            "all views of a state at once."
+        )
+
+
+def encode_frames(model: RewardModel, frames: Any) -> NDArray[np.float32]:
+    """Return the features that a model's `encode` makes of N frames, or clips: float32 (N, D)."""
+    return check_features(model, model.encode(frames), len(frames))
+
+
+def check_features(model: RewardModel, returned: Any, count: int) -> NDArray[np.float32]:
+    """Return features as float32 (count, D). Raise an error if they have another shape, or are not finite."""
+    size = model.feature_size
+    rule = f"`encode` must return features of shape ({count}, {size or 'D'}), a row for each frame"
+    features = as_numbers(returned, rule)
+    if features.ndim != 2 or len(features) != count or features.shape[1] != (size or features.shape[1] or 1):
+        raise ValueError(f"{rule}. Received {features.dtype} of shape {features.shape}.")
+    features = features if features.dtype == np.float32 else as_float32(features)
+    if not np.isfinite(features).all():
+        raise ValueError(f"{rule}, and finite ones. Received a NaN or an infinity.")
+    return features
+
+
+def as_numbers(returned: Any, rule: str) -> NDArray[Any]:
+    """Return what a callable returned as an array. Raise a TypeError unless it is of numbers."""
+    try:
+        numbers = as_array(returned)
+    except ValueError:  # of several shapes
+        numbers = np.array(None)
+    if numbers.dtype.kind not in "fiub":
+        raise TypeError(f"{rule}, and nothing beside them. Received {short_repr(returned)}.")
+    return numbers
+
+
+def checked_size(render_size: RenderSize, height: int, width: int) -> tuple[int, int]:
+    """Return the size that a model asks for. Raise a ValueError unless it is two integers of at least 1."""
+    size: Any = render_size(height, width)
+    try:
+        new_height, new_width = (operator.index(pixels) for pixels in size)
+    except (TypeError, ValueError):
+        new_height = new_width = 0
+    if min(new_height, new_width) < 1:
+        rule = "`reward.render_size` must be a function from (height, width) to such, two integers of at least 1"
+        raise ValueError(f"{rule}. Received {short_repr(size)} for {(height, width)}.")
+    return new_height, new_width

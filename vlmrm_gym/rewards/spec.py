@@ -1,0 +1,45 @@
+"""`RewardSpec`, the base class of specifications: rewards as values. Imports no torch."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from vlmrm_gym.rewards.model import RewardModel
+
+
+class RewardSpec:
+    """Base class of specifications: a kind of reward with its settings, which `build` loads.
+
+    A subclass is a frozen dataclass, validated when it is made, before anything is loaded. `to_mapping` turns it into
+    what JSON can hold; `from_mapping` is the inverse. Environments take it as `reward=`.
+
+    >>> from dataclasses import dataclass
+    >>> import vlmrm_gym
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Brightness(vlmrm_gym.RewardSpec):
+    ...     scale: float = 1.0
+    ...
+    ...     def build(self, device="auto"):
+    ...         return lambda frames: self.scale * frames.mean(axis=(1, 2, 3)) / 255
+    """
+
+    kind: str = "own"
+    """The key in `KINDS` of a kind of this package."""
+    learns: ClassVar[bool] = False
+    """Whether the head is yet to be learned: then environments keep features and episodes."""
+    pinned: Mapping[str, Any] = {}
+    """Fields that a run keeps, so that it is resumed with the same reward."""
+    files: Mapping[str, str] = {}
+    """Texts that a run keeps a copy of, by the names of the copies."""
+
+    @property
+    def in_workers(self) -> bool:
+        """Whether workers may score; otherwise the process of the environments does."""
+        return True
+
+    def with_model(self, model: str) -> "RewardSpec":
+        """Return this specification with a vision-language model, if it is of one and names none."""
+        return self
+
+    def build(self, device: str = "auto") -> RewardModel:
+        """Load the reward model on a device. A kind of a user's own may return any callable."""
+        raise NotImplementedError(f"{type(self).__name__} must define `build`.")

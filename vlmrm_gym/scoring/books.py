@@ -1,0 +1,312 @@
+"""The books of the episodes of one environment: states that wait, their features, their rewards, and the log."""
+
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vlmrm_gym.episode_log import EpisodeLog
+from vlmrm_gym.rewards.heads import CurrentHead
+from vlmrm_gym.rewards.model import ClipShape, Features, Rewards
+from vlmrm_gym.scoring.requests import EpisodeMemory, Request, transition_keys
+from vlmrm_gym.scoring.select import EpisodeClips, Indices, SparseScoring, interpolate
+from vlmrm_gym.states import SceneChange, StateList, States
+from vlmrm_gym.trajectory import Trajectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class BookRules:
+    """How the books of all environments of a vector are kept."""
+
+    max_bytes: int
+    """Memory of the states of a chunk, at most."""
+    chunk_size: int
+    """States of a chunk, at most."""
+    clip: ClipShape
+    sparse: SparseScoring
+    ordered: bool
+    """Whether the model encodes the states of an episode in order."""
+    keep_features: bool
+    """Whether features are delivered: then these are interpolated between the scored states, else the rewards."""
+    log: EpisodeLog | None
+    """Remembers episodes; None: nothing does."""
+
+
+@dataclass(eq=False)
+class Chunk:
+    """T successive transitions of an episode."""
+
+    offsets: Rewards
+    """float32 (T,), to be added to the rewards of the model."""
+    exact: NDArray[np.bool_]
+    """bool (T,): False where an earlier reward is held, or rewards are interpolated."""
+    request: Request
+    """Of the states that are scored."""
+    chosen: Indices | None
+    """The states that are scored, until values are interpolated; None: all are."""
+    rewards: Rewards
+    """float32 (T,): as delivered, NaN before; part of the trajectory once the episode has ended."""
+    versions: NDArray[np.int64]
+    """int64 (T,): of the head that made them."""
+    states: States | None
+    """The T states, for the log until the episode ends; None without a log."""
+    features: Features | None = None
+    """None before the states are scored."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+
+@dataclass(eq=False)
+class Episode:
+    """An episode, or its part so far."""
+
+    number: int
+    start: int
+    """The `vlm_step_index` of its first transition."""
+    memory: EpisodeMemory | None
+    """What an ordered model remembers."""
+    waiting: deque[Chunk] = field(default_factory=deque)
+    """Chunks that are not delivered."""
+    chunks: list[Chunk] = field(default_factory=list)
+    """All chunks until the episode ends, if there is a log."""
+    task_rewards: array[float] = field(default_factory=lambda: array("d"))
+    success: array[float] = field(default_factory=lambda: array("d"))
+    length: int = 0
+    """Transitions in chunks."""
+    nbytes: int = 0
+    """Memory that the log counts."""
+    ended: bool = False
+    carry: Any = None
+    """What a head of sequences carries from the delivered transitions to the next one."""
+
+
+@dataclass(eq=False)
+class Scored:
+    """Successive transitions of an environment whose features have arrived."""
+
+    parts: Sequence[tuple[Episode, Chunk]]
+    rewards: Rewards = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    """float32 (T,), once they are made of the features."""
+    carries: dict[Episode, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return sum(len(chunk) for _, chunk in self.parts)
+
+    @property
+    def episode(self) -> int:
+        """The number of the first transition's episode."""
+        return self.parts[0][0].number
+
+    def concatenate(self, name: str) -> NDArray[Any]:
+        """An attribute of the chunks, one after the other."""
+        return np.concatenate([getattr(chunk, name) for _, chunk in self.parts])
+
+    def pay(self, made: Rewards) -> None:
+        """Take the rewards that a head of single states has made of the features."""
+        rewards, start = [], 0
+        for _, chunk in self.parts:
+            assert chunk.features is not None
+            stop = start + len(chunk.features)
+            rewards.append(made[start:stop] if chunk.chosen is None else interpolate(chunk.chosen, made[start:stop]))
+            start = stop
+        self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
+
+    def advance(self, head: CurrentHead, of: str) -> None:
+        """Make the rewards with a head of sequences, from where it is in each episode."""
+        rewards = []
+        for episode, chunk in self.parts:
+            assert chunk.features is not None
+            made, carry = head.advance(chunk.features, self.carries.get(episode, episode.carry), of)
+            self.carries[episode] = carry
+            rewards.append(made)
+        self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
+
+
+class EpisodeBooks:
+    """Turns the states of one environment into requests, and delivers each reward once, oldest first.
+
+    The environment has had `num_steps` transitions before, and its first episode here has the number `episode`.
+    """
+
+    def __init__(self, env_index: int, rules: BookRules, *, num_steps: int = 0, episode: int = 0) -> None:
+        self._env_index, self._rules = env_index, rules
+        self._clips = EpisodeClips(rules.clip)
+        self.num_steps = self.num_delivered = num_steps
+        """Transitions so far, and how many of them have their rewards."""
+        self.unsubmitted: list[Request] = []
+        """Requests to submit, oldest first, including failed ones. The caller clears it after submitting them."""
+        self._shape: tuple[int, ...] = ()
+        self._episodes: deque[Episode] = deque()
+        self._begin_episode(episode)
+        self._begin_chunk()
+
+    def _begin_chunk(self) -> None:
+        self._states, self._offsets = StateList(), array("f")
+
+    def _begin_episode(self, number: int) -> None:
+        first = int(transition_keys(self._env_index, self.num_steps))
+        self._episodes.append(Episode(number, self.num_steps, {first: None} if self._rules.ordered else None))
+        self._clips.begin_episode()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states that have not been submitted."""
+        return self._states.nbytes + self._offsets.itemsize * len(self._offsets)
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that have begun, with the current one."""
+        return self._episodes[-1].number + 1
+
+    def append(
+        self, state: NDArray[Any], change: SceneChange | None, offset: float, task_reward: float, success: float
+    ) -> None:
+        """Add a transition: its next state and scene change, and what is added to its reward.
+
+        The environment's own reward and success are for the log. A ValueError says that frames have several sizes, or
+        that the log has no room for the episode.
+        """
+        self._shape = self._shape or state.shape
+        if state.shape != self._shape:
+            raise ValueError(f"`env` must render frames of one size. Received {state.shape} after {self._shape}.")
+        before = self._states.nbytes
+        self._states.append(state, change)
+        self._offsets.append(offset)
+        self.num_steps += 1
+        if self._rules.log is not None:
+            episode = self._episodes[-1]
+            episode.task_rewards.append(task_reward)
+            episode.success.append(success)
+            self._grow(self._rules.log, episode, self._states.nbytes - before + 32)
+        another = state.nbytes + self._offsets.itemsize
+        if len(self._offsets) == self._rules.chunk_size or self.nbytes + another > self._rules.max_bytes:
+            self.close_chunk()
+
+    def _grow(self, log: EpisodeLog, episode: Episode, nbytes: int) -> None:
+        episode.nbytes += nbytes
+        log.grow(nbytes)
+        if episode.nbytes > log.max_bytes:
+            raise ValueError(
+                f"`max_bytes` of an episode log must be enough for an episode. Received {log.max_bytes:,}, but after "
+                f"{len(episode.success)} steps an episode of environment {self._env_index} has {episode.nbytes:,}."
+            )
+
+    def end_episode(self) -> None:
+        """End the current episode, unless it is empty."""
+        self.close_chunk()
+        episode = self._episodes[-1]
+        if not episode.length:
+            return
+        self._rules.sparse.end_episode(episode.length)
+        if self._rules.log is not None:
+            self._log(self._rules.log, episode)
+        episode.ended = True
+        if not episode.waiting:  # a flush has delivered everything
+            self._episodes.pop()
+        self._begin_episode(episode.number + 1)
+
+    def _log(self, log: EpisodeLog, episode: Episode) -> None:
+        """Add an episode to the log; rewards that arrive later are filled in."""
+        chunks = episode.chunks
+        trajectory = Trajectory(
+            states=States.concatenate([chunk.states for chunk in chunks if chunk.states is not None]),
+            rewards=np.concatenate([chunk.rewards for chunk in chunks]),
+            versions=np.concatenate([chunk.versions for chunk in chunks]),
+            task_rewards=np.array(episode.task_rewards),
+            success=np.array(episode.success),
+            env_index=self._env_index,
+            episode_index=episode.number,
+            start=episode.start,
+        )
+        start = 0
+        for chunk in chunks:
+            part = trajectory[start : start + len(chunk)]
+            chunk.rewards, chunk.versions, chunk.states = part.rewards, part.versions, None
+            start += len(chunk)
+        log.grow(-episode.nbytes)
+        episode.nbytes = 0
+        log.add(trajectory)
+
+    def forget(self) -> None:
+        """Drop the episode in progress from what the log counts: it will not be added."""
+        if self._rules.log is not None:
+            self._rules.log.grow(-self._episodes[-1].nbytes)
+
+    def close_chunk(self) -> None:
+        """Make a request of the episode's states so far."""
+        count, rules = len(self._offsets), self._rules
+        if not count:
+            return
+        states, offsets, episode = self._states.states(), np.array(self._offsets, dtype=np.float32), self._episodes[-1]
+        self._begin_chunk()
+        keys, chosen = transition_keys(self._env_index, np.arange(self.num_steps - count, self.num_steps)), None
+        exact, scored = (episode.length + np.arange(count)) % rules.clip.every == 0, states
+        if rules.sparse.every > 1:
+            chosen = rules.sparse.choose(count)
+            scored, keys, exact = states[chosen], keys[chosen], np.isin(np.arange(count), chosen)
+        request = Request(self._clips.extend(scored), keys, episode.memory)
+        rewards, versions = np.full(count, np.nan, dtype=np.float32), np.zeros(count, dtype=np.int64)
+        kept = None if rules.log is None else states
+        chunk = Chunk(offsets, exact, request, chosen, rewards, versions, kept)
+        episode.waiting.append(chunk)
+        if rules.log is not None:
+            episode.chunks.append(chunk)
+        episode.length += count
+        self.unsubmitted.append(request)
+
+    def collect(self, *, keep_newest: int) -> BaseException | None:
+        """Collect what has arrived; block on all episodes but the `keep_newest` newest.
+
+        Returns the error of a failed request, which is then in `unsubmitted` again, or None.
+        """
+        for number, episode in enumerate(self._episodes):
+            wait = number < len(self._episodes) - keep_newest
+            for chunk in episode.waiting:
+                request = chunk.request
+                if chunk.features is None and (wait or request.done()) and request not in self.unsubmitted:
+                    if error := request.error():
+                        self.unsubmitted += [request, *self._after(episode, request)]
+                        return error
+                    chunk.features = request.features
+                    if self._rules.keep_features and chunk.chosen is not None:
+                        chunk.features, chunk.chosen = interpolate(chunk.chosen, chunk.features), None
+        return None
+
+    def _after(self, episode: Episode, failed: Request) -> list[Request]:
+        """Requests of the states after those of a failed one, which have failed with it if the model is ordered."""
+        requests = [chunk.request for chunk in episode.waiting]
+        after = requests[requests.index(failed) + 1 :] if self._rules.ordered else []
+        return [request for request in after if request.error()]
+
+    def scored_episode(self) -> Scored | None:
+        """The oldest episode if it has ended and is collected, else None."""
+        episode = self._episodes[0]
+        return _scored([episode]) if episode.ended else None
+
+    def scored_so_far(self) -> Scored | None:
+        """All that has been submitted, oldest first, if it is collected; None if it is not, or nothing has been."""
+        return _scored(self._episodes)
+
+    def deliver(self, scored: Scored, version: int) -> None:
+        """Drop the oldest transitions, those of `scored_episode` or `scored_so_far`, whose rewards are returned."""
+        start = 0
+        for episode, chunk in scored.parts:
+            stop = start + len(chunk)
+            chunk.rewards[:], chunk.versions[:] = scored.rewards[start:stop], version
+            start = stop
+            episode.waiting.popleft()
+            episode.carry = scored.carries.get(episode)
+            if episode.ended and not episode.waiting:
+                self._episodes.popleft()
+        self.num_delivered += start
+
+
+def _scored(episodes: Iterable[Episode]) -> Scored | None:
+    """The chunks of episodes, one after the other; None if one is not collected, or there is none."""
+    parts = [(episode, chunk) for episode in episodes for chunk in episode.waiting]
+    return Scored(parts) if parts and all(chunk.features is not None for _, chunk in parts) else None
