@@ -19,9 +19,9 @@ from vlmrm_gym.rewards.custom import find_callable
 from vlmrm_gym.rewards.default_model import default_model, with_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.specification import RewardSpec
-from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.trajectory import Trajectory
 
 SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 """From states, float64 (N, S), to whether they succeed, bool (N,)."""
@@ -38,7 +38,7 @@ class AuditSettings:
     task: Task | None = None
     success_fn: SuccessFunction | None = None
     """In place of the task's own; for MuJoCo environments that are drawn from their states."""
-    rollouts: Sequence[Rollout] | None = None
+    rollouts: Sequence[Trajectory] | None = None
     """In place of new ones; the headline measures are then of them."""
     labels: NDArray[np.bool_] | None = None
     """bool (N,): which states of these rollouts succeed; None: as the task or `success_fn` says."""

@@ -127,8 +127,9 @@ def _record(command: Dataset) -> Path:
         try:
             for episode in tqdm(missing, unit=" episodes", initial=done, total=command.episodes):
                 seed = command.seed + episode
-                rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, behaviour=name)
-                rewards = None if score is None else score(rollout.initial, rollout.states)
+                rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, source=name)
+                states = rollout.with_initial
+                rewards = None if score is None else score(states[:1], states[1:])
                 folder.add(episode, rollout, env, rewards, view if command.frames else None)
                 done += 1
         except (KeyboardInterrupt, OSError):
