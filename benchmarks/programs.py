@@ -45,8 +45,8 @@ class Args:
 def draw(args: Args) -> NDArray[np.uint8]:
     """uint8 (B, H, W, 3)."""
     size = (args.height, args.width)
-    with gather(args.env_id, size=size, episodes=1, steps=args.batch_size) as episodes:
-        return next(one.frames for one in episodes if one.behaviour == "random")
+    with gather(args.env_id, size=size, episodes=1, steps=args.batch_size) as examples:
+        return examples.draw(next(one.states for one in examples.episodes if one.source == "random"))
 
 
 def main(args: Args) -> None:

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 import vlmrm_gym  # noqa: F401 (registers the IDs)
-from vlmrm_gym.rollouts import Policy, Rollout, constant_actions, make_unscored_env, play, random_actions
+from vlmrm_gym.rollouts import Policy, constant_actions, make_unscored_env, play, random_actions
 from vlmrm_gym.scoring.select import SparseScoring, interpolate
 from vlmrm_gym.states import StateView
 from vlmrm_gym.tasks import TASKS
 from vlmrm_gym.training.evaluation import run_actions
+from vlmrm_gym.trajectory import Trajectory
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import sac_continuous
@@ -67,7 +68,7 @@ def behaviours(
             yield "trained", lambda seed, policy=policy: policy
 
 
-def choose(sparse: SparseScoring, rollout: Rollout, rewards: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
+def choose(sparse: SparseScoring, rollout: Trajectory, rewards: NDArray[np.float32]) -> tuple[NDArray[Any], int]:
     """The rewards of a setting, and how many states it has scored."""
     chosen = sparse.choose(len(rollout))
     return interpolate(chosen, rewards[chosen]), len(chosen)
@@ -84,7 +85,7 @@ def measure(args: Args) -> Iterator[tuple[str, list[tuple[float, float, float]]]
             for name, policy in behaviours(args, task_id, env, envs):
                 played = []
                 for seed in range(args.seed, args.seed + args.episodes):
-                    rollout = play(env, view, policy(seed), seed=seed, steps=1_000, behaviour=name)
+                    rollout = play(env, view, policy(seed), seed=seed, steps=1_000)
                     played.append((rollout, envs.scorer.rewards(rollout.states)))
                 always = np.concatenate([rewards for _, rewards in played])
                 figures = []

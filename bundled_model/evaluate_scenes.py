@@ -109,9 +109,7 @@ def _states(name: str, task: Task, behaviour: str, rng: np.random.Generator) -> 
             if behaviour == "random"
             else constant_actions(env.action_space, rng, 10)
         )
-        rows = play(
-            env, view, act, seed=int(rng.integers(2**31)), steps=task.episode_length, behaviour=behaviour
-        ).states.rows
+        rows = play(env, view, act, seed=int(rng.integers(2**31)), steps=task.episode_length).states.rows
     return np.concatenate([rows[:2], rows[2 :: max(1, len(rows) // 10)]])
 
 

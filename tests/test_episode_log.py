@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reward_models import RecordingReward, TwoFeatures
 
-from vlmrm_gym import VLMRewardVectorEnv
-from vlmrm_gym.episode_log import EpisodeLog, EpisodeRecorder
+from vlmrm_gym import EpisodeLog, Trajectory, VLMRewardVectorEnv
 from vlmrm_gym.states.scene_changes import SceneChange
+from vlmrm_gym.states.states import States
 
 LENGTH = 6
 
@@ -113,59 +113,69 @@ def test_scene_changes_belong_to_the_states_of_the_log():
 def test_captured_frames_are_written_with_the_log():
     """A change may be a frame, of a scene that the renderer cannot draw."""
     log, again = EpisodeLog(10**6), EpisodeLog(10**6)
-    recorder = EpisodeRecorder(log, 1)
     frame = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    recorder.add(0, 0, np.zeros(3), SceneChange(frame=frame), 0.0, np.nan)
-    recorder.add(0, 1, np.ones(3), None, 0.0, 1.0)
-    recorder.end_episode(0)
+    states = States(np.zeros((2, 3)), [SceneChange(frame=frame), None])
+    log.add(Trajectory(states=states, success=np.array([np.nan, 1.0]), env_index=1, episode_index=2, start=7))
     (episode,) = read_again(log, again).episodes
     change, none = episode.states.changes
     np.testing.assert_array_equal(change.frame, frame)
     assert none is None
     np.testing.assert_array_equal(episode.success, [np.nan, 1.0])
+    assert (episode.env_index, episode.episode_index, episode.start) == (1, 2, 7)
 
 
-@settings(deadline=None, max_examples=50)
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), max_bytes=st.integers(600, 3000))
-def test_the_oldest_episodes_go_first_and_memory_stays_within_its_limit(lengths, max_bytes):
-    """The log has the newest episodes, in order, and never more bytes than `max_bytes`."""
-    log = EpisodeLog(max_bytes)
-    recorder = EpisodeRecorder(log, 1)
-    step = 0
-    for length in lengths:
-        for _ in range(length):
-            recorder.add(0, step, np.full(4, step, dtype=np.float64), None, 0.0, np.nan)
-            step += 1
-            assert log.nbytes <= max_bytes
-        recorder.end_episode(0)
-    kept = [len(episode) for episode in log.episodes]
-    assert kept == lengths[len(lengths) - len(kept) :]
-    assert log.nbytes == sum(episode.nbytes for episode in log.episodes)
-    assert len(kept) == len(lengths) or log.nbytes + 64 * lengths[-len(kept) - 1] > max_bytes - 64 * max(lengths)
+def make_trajectory(start, length):
+    """Its states, of one number, are numbered from `start`; 36 bytes a step."""
+    return Trajectory(states=States(np.arange(start, start + length, dtype=np.float64)[:, None]), start=start)
 
 
 def logged(*lengths):
-    log = EpisodeLog(10**6)
-    recorder, step = EpisodeRecorder(log, 1), 0
+    starts = np.cumsum([0, *lengths]).tolist()
+    return EpisodeLog.of([make_trajectory(*one) for one in zip(starts, lengths, strict=False)])
+
+
+def test_a_part_shares_rewards_that_arrive_and_begins_at_its_own_step():
+    whole = make_trajectory(7, 5)
+    part = whole[2:][:2]
+    assert (len(part), part.start, part.states.rows[:, 0].tolist()) == (2, 9, [9, 10])
+    assert np.isnan([part.rewards, part.task_rewards, part.success]).all()
+    assert (whole.nbytes, whole.knows_success, part.versions.tolist()) == (180, False, [0, 0])
+    whole.rewards[:], whole.versions[3] = np.arange(5), 4
+    assert (part.rewards.tolist(), part.versions.tolist()) == ([2, 3], [0, 4])
+    with pytest.raises(ValueError, match=r"must be successive steps\. Received a stride of 2"):
+        whole[::2]
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), max_bytes=st.integers(324, 2000))
+def test_the_oldest_episodes_go_first_and_memory_stays_within_its_limit(lengths, max_bytes):
+    """The log has the newest episodes, in order, and never more bytes than `max_bytes`; what is in progress counts."""
+    log = EpisodeLog(max_bytes)
     for length in lengths:
-        for _ in range(length):
-            recorder.add(0, step, np.array([float(step)]), None, 0.0, np.nan)
-            step += 1
-        recorder.end_episode(0)
-    return log
+        for t in range(length):
+            log.grow(36)
+            assert 36 * (t + 1) <= log.nbytes <= max_bytes
+        log.grow(-36 * length)
+        log.add(make_trajectory(0, length))
+    kept = [len(episode) for episode in log.episodes]
+    assert kept == lengths[len(lengths) - len(kept) :]
+    assert log.nbytes == sum(episode.nbytes for episode in log.episodes) == 36 * len(log)
+    assert len(kept) == len(lengths) or log.nbytes + 36 * lengths[-len(kept) - 1] > max_bytes - 36 * max(lengths)
 
 
 def test_segments_are_uniform_over_all_places_where_one_fits():
     """Of episodes with 2, 5 and 9 steps there are 0, 3 and 7 segments of 3 steps: each has one tenth."""
     segments = logged(2, 5, 9).sample(20_000, 3, seed=0)
-    first = [int(segment.states.rows[0, 0]) for segment in segments]
-    assert all(len(segment.states) == 3 for segment in segments)
+    first = [segment.start for segment in segments]
+    assert all(
+        segment.states.rows[:, 0].tolist() == [t, t + 1, t + 2] for t, segment in zip(first, segments, strict=True)
+    )
     places, counts = np.unique(first, return_counts=True)
     assert places.tolist() == [2, 3, 4, 7, 8, 9, 10, 11, 12, 13]
     np.testing.assert_allclose(counts / 20_000, 0.1, atol=0.01)
     # With a half-life of 8 steps an episode of 8 steps has twice the probability of the one before it.
     newer = logged(8, 8).sample(20_000, 8, seed=0, half_life=8)
-    assert np.mean([segment.episode.episode_index == 1 for segment in newer]) == pytest.approx(2 / 3, abs=0.01)
+    assert np.mean([segment.start == 8 for segment in newer]) == pytest.approx(2 / 3, abs=0.01)
 
 
 def test_what_a_log_cannot_sample_or_hold_is_refused():

@@ -11,6 +11,12 @@ from typing import TYPE_CHECKING, Any
 from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
+    from vlmrm_gym.episode_log import EpisodeLog as EpisodeLog
+    from vlmrm_gym.preferences import EndpointLabeler as EndpointLabeler
+    from vlmrm_gym.preferences import GroundTruthLabeler as GroundTruthLabeler
+    from vlmrm_gym.preferences import HumanLabeler as HumanLabeler
+    from vlmrm_gym.preferences import PreferenceLearner as PreferenceLearner
+    from vlmrm_gym.replay import ReplayBuffer as ReplayBuffer
     from vlmrm_gym.rewards import CLIP as CLIP
     from vlmrm_gym.rewards import CLIPReward as CLIPReward
     from vlmrm_gym.rewards import Endpoint as Endpoint
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from vlmrm_gym.rewards import RewardModel as RewardModel
     from vlmrm_gym.rewards import RewardSpec as RewardSpec
     from vlmrm_gym.states import CaptureState as CaptureState
+    from vlmrm_gym.trajectory import Trajectory as Trajectory
     from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward as VLMReward
 
@@ -28,10 +35,17 @@ __all__ = [
     "CLIPReward",
     "CaptureState",
     "Endpoint",
+    "EndpointLabeler",
+    "EpisodeLog",
+    "GroundTruthLabeler",
+    "HumanLabeler",
     "Preference",
+    "PreferenceLearner",
     "Program",
+    "ReplayBuffer",
     "RewardModel",
     "RewardSpec",
+    "Trajectory",
     "VLMReward",
     "VLMRewardVectorEnv",
     "__version__",
@@ -46,10 +60,17 @@ _LAZY = {
     "CLIPReward": "vlmrm_gym.rewards",
     "CaptureState": "vlmrm_gym.states",
     "Endpoint": "vlmrm_gym.rewards",
+    "EndpointLabeler": "vlmrm_gym.preferences",
+    "EpisodeLog": "vlmrm_gym.episode_log",
+    "GroundTruthLabeler": "vlmrm_gym.preferences",
+    "HumanLabeler": "vlmrm_gym.preferences",
     "Preference": "vlmrm_gym.rewards",
+    "PreferenceLearner": "vlmrm_gym.preferences",
     "Program": "vlmrm_gym.rewards",
     "RewardModel": "vlmrm_gym.rewards",
     "RewardSpec": "vlmrm_gym.rewards",
+    "ReplayBuffer": "vlmrm_gym.replay",
+    "Trajectory": "vlmrm_gym.trajectory",
     "VLMReward": "vlmrm_gym.wrappers",
     "VLMRewardVectorEnv": "vlmrm_gym.vector",
 }

@@ -4,7 +4,6 @@ import json
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,69 +13,22 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.validation import check_positive_integer
 from vlmrm_gym.states.scene_changes import SceneChange, pack_changes, unpack_changes
 from vlmrm_gym.states.states import StateList, States
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LoggedEpisode:
-    """T successive steps of one environment: an episode, or its beginning if a reset or an error cut it off."""
-
-    env_index: int
-    """The environment in its vector, from 0."""
-    episode_index: int
-    """The environment's episodes, counted from 0."""
-    start: int
-    """The `vlm_step_index` of the first step."""
-    states: States
-    """The T states that the steps led to, with scene changes."""
-    rewards: NDArray[np.float32]
-    """float32 (T,): as delivered; NaN where they have not arrived."""
-    versions: NDArray[np.int64]
-    """int64 (T,): the version of the head that made each reward; 0 without one."""
-    task_rewards: NDArray[np.float64]
-    """float64 (T,): the environment's own rewards."""
-    success: NDArray[np.float64]
-    """float64 (T,): 1 where the state succeeds, 0 where it fails, NaN where the environment does not say."""
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory in bytes."""
-        arrays = self.rewards, self.versions, self.task_rewards, self.success
-        return self.states.nbytes + sum(array.nbytes for array in arrays)
-
-
-@dataclass(frozen=True, eq=False)
-class Segment:
-    """Successive steps of an episode in the log."""
-
-    episode: LoggedEpisode
-    start: int
-    """The first step, counted from the episode's beginning."""
-    stop: int
-    """The step after the last."""
-
-    @property
-    def states(self) -> States:
-        """The states of the steps, to be drawn or scored: `envs.scorer.frames(segment.states, size=(240, 320))`."""
-        return self.episode.states[self.start : self.stop]
+from vlmrm_gym.trajectory import COLUMNS, Trajectory
 
 
 class EpisodeLog:
     """The newest episodes of vector environments.
 
     >>> import gymnasium as gym, vlmrm_gym
-    >>> from vlmrm_gym.episode_log import EpisodeLog
-    >>> log = EpisodeLog(max_bytes=10**6)
+    >>> log = vlmrm_gym.EpisodeLog(max_bytes=10**6)
     >>> envs = gym.make_vec("VLMRM/CartPole-v1", num_envs=2, episode_length=5, episode_log=log)
     >>> observations, infos = envs.reset(seed=0)
     >>> for _ in range(5):
     ...     observations, rewards, terminations, truncations, infos = envs.step(envs.action_space.sample())
     >>> [len(episode) for episode in log.episodes]
     [5, 5]
-    >>> (segment,) = log.sample(1, length=3, seed=0)
-    >>> envs.scorer.frames(segment.states, size=(100, 150)).shape
+    >>> (part,) = log.sample(1, length=3, seed=0)
+    >>> envs.scorer.frames(part.states, size=(100, 150)).shape
     (3, 1, 100, 150, 3)
     >>> envs.close()
 
@@ -90,39 +42,50 @@ class EpisodeLog:
     def __init__(self, max_bytes: int) -> None:
         check_positive_integer("max_bytes", max_bytes)
         self.max_bytes = int(max_bytes)
-        self._episodes: deque[LoggedEpisode] = deque()
-        self._nbytes = self._recording_bytes = 0
+        self._episodes: deque[Trajectory] = deque()
+        self._nbytes = self._growing = 0
 
     @classmethod
-    def of(cls, episodes: Sequence[LoggedEpisode]) -> "EpisodeLog":
+    def of(cls, episodes: Sequence[Trajectory]) -> "EpisodeLog":
         """A log of these episodes, without a limit: to save and load them."""
         log = cls(sys.maxsize)
         for episode in episodes:
-            log._add(episode)
+            log.add(episode)
         return log
 
+    def add(self, episode: Trajectory) -> None:
+        """Add an episode that has ended. Rewards that arrive later are written into its own arrays."""
+        self._episodes.append(episode)
+        self._nbytes += episode.nbytes
+        self._make_room()
+
+    def grow(self, nbytes: int) -> None:
+        """Count the memory of episodes in progress, which has changed by so many bytes, and make room for it."""
+        self._growing += nbytes
+        self._make_room()
+
     @property
-    def episodes(self) -> Sequence[LoggedEpisode]:
+    def episodes(self) -> Sequence[Trajectory]:
         """The episodes that have ended, oldest first."""
         return tuple(self._episodes)
 
     @property
     def nbytes(self) -> int:
         """Memory of all episodes, those in progress included, in bytes."""
-        return self._nbytes + self._recording_bytes
+        return self._nbytes + self._growing
 
     def __len__(self) -> int:
         """Number of steps of all episodes that have ended."""
         return sum(map(len, self._episodes))
 
-    def sample(self, count: int, length: int, *, seed: Any = None, half_life: int | None = None) -> list[Segment]:
-        """Sample segments, with replacement.
+    def sample(self, count: int, length: int, *, seed: Any = None, half_life: int | None = None) -> list[Trajectory]:
+        """Sample parts of episodes, with replacement.
 
         Args:
             count: How many.
             length: Steps of each; shorter episodes have none.
             seed: Of `numpy.random.default_rng`, or a generator.
-            half_life: None: all segments have the same probability. Otherwise newer ones have more: an episode's halves
+            half_life: None: all parts have the same probability. Otherwise newer ones have more: an episode's halves
                 with every so many steps that came after it.
 
         Raises:
@@ -142,14 +105,14 @@ class EpisodeLog:
         rng = np.random.default_rng(seed)
         chosen = rng.choice(len(starts), count, p=weights / weights.sum())
         first = rng.integers(starts[chosen].astype(np.int64))
-        return [Segment(self._episodes[i], int(at), int(at) + length) for i, at in zip(chosen, first, strict=True)]
+        return [self._episodes[i][at : at + length] for i, at in zip(chosen, first.tolist(), strict=True)]
 
     def save(self, file: str | Path | IO[bytes]) -> None:
         """Write the episodes that have ended, array by array, as NumPy's ".npz" without pickles."""
         index, arrays = [], {}
         for i, episode in enumerate(self._episodes):
             index.append([episode.env_index, episode.episode_index, episode.start])
-            own: dict[str, NDArray[Any]] = {name: getattr(episode, name) for name in _COLUMNS}
+            own: dict[str, NDArray[Any]] = {name: getattr(episode, name) for name in COLUMNS}
             own |= {"rows": episode.states.rows}
             if episode.states.changes is not None:
                 own |= {f"changes.{name}": value for name, value in pack_changes(episode.states.changes).items()}
@@ -172,11 +135,6 @@ class EpisodeLog:
         self._episodes, self._nbytes = deque(loaded), sum(episode.nbytes for episode in loaded)
         self._make_room()
 
-    def _add(self, episode: LoggedEpisode) -> None:
-        self._episodes.append(episode)
-        self._nbytes += episode.nbytes
-        self._make_room()
-
     def _make_room(self) -> None:
         while self._episodes and self.nbytes > self.max_bytes:
             self._nbytes -= self._episodes.popleft().nbytes
@@ -185,17 +143,14 @@ class EpisodeLog:
         return self  # as Gymnasium copies constructor arguments: environments write to the log that was passed
 
 
-_COLUMNS = {"rewards": np.float32, "versions": np.int64, "task_rewards": np.float64, "success": np.float64}
-
-
-def _unpack(numbers: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> LoggedEpisode:
+def _unpack(numbers: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> Trajectory:
     changes = {name.removeprefix("changes."): value for name, value in arrays.items() if name.startswith("changes.")}
     states = States(arrays["rows"], unpack_changes(changes) if changes else None)
-    columns = {name: arrays[name] for name in _COLUMNS}
+    columns: dict[str, Any] = {name: arrays[name] for name in COLUMNS}
     if {len(states), *map(len, columns.values())} != {len(states)}:
         raise ValueError("The file of an episode log is damaged: the columns of an episode have different lengths.")
     env_index, episode_index, start = numbers
-    return LoggedEpisode(env_index=env_index, episode_index=episode_index, start=start, states=states, **columns)
+    return Trajectory(env_index=env_index, episode_index=episode_index, start=start, states=states, **columns)
 
 
 class _Recording:
@@ -204,16 +159,16 @@ class _Recording:
     def __init__(self, env_index: int, episode_index: int, start: int) -> None:
         self._numbers = {"env_index": env_index, "episode_index": episode_index, "start": start}
         self.start, self.states = start, StateList()
-        self.columns: dict[str, list[float]] = {name: [] for name in _COLUMNS}
+        self.columns: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self.rewards, self.versions = self.columns["rewards"], self.columns["versions"]
 
     @property
     def nbytes(self) -> int:
         return self.states.nbytes + 32 * len(self.rewards)
 
-    def finish(self) -> LoggedEpisode:
-        columns: Any = {name: np.array(self.columns[name], dtype=dtype) for name, dtype in _COLUMNS.items()}
-        return LoggedEpisode(states=self.states.states(), **(columns | self._numbers))
+    def finish(self) -> Trajectory:
+        columns: Any = {name: np.array(self.columns[name], dtype=dtype) for name, dtype in COLUMNS.items()}
+        return Trajectory(states=self.states.states(), **(columns | self._numbers))
 
 
 class EpisodeRecorder:
@@ -223,7 +178,7 @@ class EpisodeRecorder:
         self._log = log
         self._recordings: list[_Recording | None] = [None] * num_envs
         self._num_episodes = [0] * num_envs
-        self._waiting: list[list[LoggedEpisode]] = [[] for _ in range(num_envs)]
+        self._waiting: list[list[Trajectory]] = [[] for _ in range(num_envs)]
         """Episodes that have ended, some of whose rewards have not arrived."""
 
     def add(
@@ -248,8 +203,7 @@ class EpisodeRecorder:
         recording.states.append(row, change)
         for column, value in zip(recording.columns.values(), step, strict=True):
             column.append(value)
-        self._log._recording_bytes += recording.nbytes - before
-        self._log._make_room()
+        self._log.grow(recording.nbytes - before)
         if recording.nbytes > self._log.max_bytes:
             self._forget(env_index)
             raise ValueError(
@@ -261,7 +215,7 @@ class EpisodeRecorder:
         """End an environment's episode, if one is in progress."""
         if (recording := self._forget(env_index)) is not None:
             episode = recording.finish()
-            self._log._add(episode)
+            self._log.add(episode)
             if np.isnan(episode.rewards).any():
                 self._waiting[env_index].append(episode)
 
@@ -280,5 +234,5 @@ class EpisodeRecorder:
     def _forget(self, env_index: int) -> _Recording | None:
         recording, self._recordings[env_index] = self._recordings[env_index], None
         if recording is not None:
-            self._log._recording_bytes -= recording.nbytes
+            self._log.grow(-recording.nbytes)
         return recording

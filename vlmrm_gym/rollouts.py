@@ -3,7 +3,6 @@
 import copy
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -20,39 +19,15 @@ from vlmrm_gym.states.scene_changes import SceneChange
 from vlmrm_gym.states.states import States
 from vlmrm_gym.states.view import check_renders
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.trajectory import Trajectory
 
 Policy = Callable[[Any], Any]
 """From an observation to an action."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rollout:
-    """One episode of T steps, T at least 1."""
-
-    behaviour: str
-    """What chose the actions: "random", "constant" or the name of a run."""
-    states: States
-    """The T states that the steps led to."""
-    initial: States
-    """The state after the reset: one."""
-    observations: Any
-    """(T + 1, ...): the reset's and those of the steps, stacked; see `stack_values`."""
-    actions: Any
-    """(T, ...), stacked in the same way."""
-    task_rewards: NDArray[np.float64]
-    """float64 (T,): the environment's own rewards."""
-    terminated: NDArray[np.bool_]
-    """bool (T,)."""
-    truncated: NDArray[np.bool_]
-    """bool (T,). The last one is true if the number of steps ended the episode."""
-    success: NDArray[np.bool_] | None
-    """bool (T,): `info["success"]` of each step; None unless every step has it."""
-
-    def __len__(self) -> int:
-        return len(self.states)
-
-
-def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, steps: int, behaviour: str) -> Rollout:
+def play(
+    env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, steps: int, source: str = ""
+) -> Trajectory:
     """Play one episode and capture its states.
 
     Args:
@@ -60,8 +35,8 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         view: The environment's view.
         act: Chooses the actions.
         seed: Seed of the reset.
-        steps: Maximum number of steps, at least 1. The rollout is shorter if the environment ends the episode.
-        behaviour: What chooses the actions.
+        steps: Maximum number of steps, at least 1. There are fewer if the environment ends the episode.
+        source: The name of what chooses the actions.
 
     Raises:
         InputError: The environment changed to a model or an appearance that its states cannot describe, its frames are
@@ -87,10 +62,8 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
     task_rewards, terminations, truncations = (np.array(column) for column in zip(*results, strict=True))
     truncations[-1] |= not terminations[-1]
     states = _stack_states(captured)
-    says_success = all("success" in info for info in infos)
-    success = np.array([bool(info["success"]) for info in infos]) if says_success else None
-    return Rollout(
-        behaviour=behaviour,
+    return Trajectory(
+        source=source,
         states=states[1:],
         initial=states[:1],
         observations=stack_values(env.observation_space, observations),
@@ -98,11 +71,11 @@ def play(env: gym.Env[Any, Any], view: StateView, act: Policy, *, seed: int, ste
         task_rewards=task_rewards,
         terminated=terminations,
         truncated=truncations,
-        success=success,
+        success=np.array([float(bool(info["success"])) if "success" in info else np.nan for info in infos]),
     )
 
 
-def check_states(rollouts: Sequence[Rollout], env: gym.Env[Any, Any], view: StateView, seed: int = 0) -> None:
+def check_states(rollouts: Sequence[Trajectory], env: gym.Env[Any, Any], view: StateView, seed: int = 0) -> None:
     """Raise an InputError unless rollouts that were read are of this kind of environment, which is reset."""
     env.reset(seed=seed)
     view.reset()

@@ -60,7 +60,7 @@ def test_the_views_that_a_reward_combines():
 
 def play_randomly(env, scene, steps, seed=0):
     act = random_actions(env.action_space, np.random.default_rng(0))
-    return play(env, scene.view, act, seed=seed, steps=steps, behaviour="random")
+    return play(env, scene.view, act, seed=seed, steps=steps)
 
 
 def test_states_are_scored_as_the_environment_is_rewarded():

@@ -28,7 +28,7 @@ def cartpole():
 
 
 def play_held(env, view, action, steps=30):
-    return play(env, view, lambda observation: action, seed=3, steps=steps, behaviour="constant")
+    return play(env, view, lambda observation: action, seed=3, steps=steps)
 
 
 def test_a_rollout_records_what_a_loop_over_the_environment_sees(cartpole):
@@ -93,7 +93,7 @@ def test_seeds_decide_the_episode_and_the_actions(cartpole):
 
     def observe(seed, make=random_actions):
         act = make(env.action_space, np.random.default_rng(seed))
-        return play(env, view, act, seed=seed, steps=20, behaviour="random").observations
+        return play(env, view, act, seed=seed, steps=20).observations
 
     first = observe(1)
     assert not np.array_equal(first, observe(2))
@@ -133,7 +133,7 @@ def test_a_run_plays_its_deterministic_policy_in_its_own_environment_and_chooses
 ):
     env, view = cartpole
     act = run_actions(cart_pole_run, env, "VLMRM/CartPole-v1")
-    first, second = (play(env, view, act, seed=0, steps=20, behaviour=cart_pole_run.name) for _ in range(2))
+    first, second = (play(env, view, act, seed=0, steps=20) for _ in range(2))
     np.testing.assert_array_equal(first.actions, second.actions)
     assert all(env.action_space.contains(action) for action in first.actions)
     with pytest.raises(InputError, match=r"must be of CartPole-v1. Received one of 'VLMRM/CartPole-v1'"):

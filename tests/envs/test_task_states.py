@@ -106,7 +106,7 @@ def test_classic_control_at_its_limits():
 def played(env, act, steps):
     """The captured states of a rollout, float64 (T, S), and the success that the environment said, bool (T,)."""
     with closing(env), closing(StateView(env)) as view:
-        rollout = play(env, view, act, seed=0, steps=steps, behaviour="test")
+        rollout = play(env, view, act, seed=0, steps=steps)
     return rollout.states.rows, rollout.success
 
 
@@ -175,7 +175,7 @@ def seen(request):
     with closing(env), closing(StateView(env)) as view:
         for seed in range(6):
             act = random_actions(env.action_space, np.random.default_rng(seed))
-            rows.append(play(env, view, act, seed=seed, steps=10, behaviour="random").states.rows)
+            rows.append(play(env, view, act, seed=seed, steps=10).states.rows)
         return env.unwrapped.model, np.concatenate(rows)
 
 

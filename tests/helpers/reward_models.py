@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from vlmrm_gym.rewards.model import RewardModel
 from vlmrm_gym.states.stored import FrameStore
 
 
@@ -17,7 +18,7 @@ def same_size(height, width):
     return height, width
 
 
-class PixelReward:
+class PixelReward(RewardModel):
     """The number that the top left pixel encodes: its red, plus 256 times its green, plus 65,536 times its blue."""
 
     render_size = staticmethod(same_size)
@@ -26,15 +27,15 @@ class PixelReward:
     def __init__(self, model="tiny", *, prompt="", batch_size=None, device="cpu", **_):
         self.prompt, self.batch_size = prompt, batch_size or 64
 
-    def __call__(self, frames):
-        return (frames[:, 0, 0].astype(np.int64) @ (1, 256, 65536)).astype(np.float32)
+    def encode(self, frames):
+        return (frames[:, 0, 0].astype(np.int64) @ (1, 256, 65536)).astype(np.float32)[:, None]
 
 
 class ChecksumReward(PixelReward):
     """A checksum of all pixels of a frame: frames that differ in one have different rewards."""
 
-    def __call__(self, frames):
-        return np.array([checksum(frame) for frame in frames], dtype=np.float32)
+    def encode(self, frames):
+        return np.array([[checksum(frame)] for frame in frames], dtype=np.float32)
 
 
 class RecordingReward(ChecksumReward):
@@ -42,9 +43,9 @@ class RecordingReward(ChecksumReward):
 
     seen: ClassVar[list[np.ndarray]] = []
 
-    def __call__(self, frames):
+    def encode(self, frames):
         self.seen.extend(frames.copy())
-        return super().__call__(frames)
+        return super().encode(frames)
 
 
 def checksum(frame):
@@ -59,29 +60,26 @@ class TwoFeatures(PixelReward):
     fingerprint = "two features"
 
     def encode(self, frames):
-        numbers = super().__call__(frames)
-        return np.stack([numbers, np.ones_like(numbers)], axis=1)
+        numbers = super().encode(frames)
+        return np.concatenate([numbers, np.ones_like(numbers)], axis=1)
 
     def head(self, features):
         return (features * features.new_tensor([2.0, 1.0])).sum((1, 2))
-
-    def __call__(self, frames):
-        return 2 * super().__call__(frames) + 1
 
 
 class SlowReward(PixelReward):
     """Takes 20 ms a frame."""
 
-    def __call__(self, frames):
+    def encode(self, frames):
         time.sleep(0.02 * len(frames))
-        return super().__call__(frames)
+        return super().encode(frames)
 
 
 class MortalReward(PixelReward):
     """Dies of a frame that encodes 7, saying so, unless the file that the prompt names is there."""
 
-    def __call__(self, frames):
-        rewards = super().__call__(frames)
+    def encode(self, frames):
+        rewards = super().encode(frames)
         if 7 in rewards and not Path(self.prompt).exists():
             print("seven is too much for me", file=sys.stderr, flush=True)
             with open(f"{self.prompt}.deaths", "a") as deaths:
@@ -93,8 +91,8 @@ class MortalReward(PixelReward):
 class FaultyReward(PixelReward):
     """Raises at a frame that encodes 7, unless the file that the prompt names is there."""
 
-    def __call__(self, frames):
-        rewards = super().__call__(frames)
+    def encode(self, frames):
+        rewards = super().encode(frames)
         if 7 in rewards and not Path(self.prompt).exists():
             raise ArithmeticError("seven cannot be scored")
         return rewards
@@ -107,8 +105,8 @@ class WarningReward(PixelReward):
         super().__init__(*args, **kwargs)
         warnings.warn("made with care", stacklevel=2)
 
-    def __call__(self, frames):
-        rewards = super().__call__(frames)
+    def encode(self, frames):
+        rewards = super().encode(frames)
         if 7 in rewards:
             warnings.warn("seven is odd", stacklevel=2)
         return rewards
@@ -117,20 +115,20 @@ class WarningReward(PixelReward):
 class ExitingReward(PixelReward):
     """Leaves."""
 
-    def __call__(self, frames):
+    def encode(self, frames):
         sys.exit("goodbye")
 
 
 class TorchReward(PixelReward):
     """Takes some 20 ms of torch for a frame."""
 
-    def __call__(self, frames):
+    def encode(self, frames):
         import torch
 
         until = time.monotonic() + 0.02 * len(frames)
         while time.monotonic() < until:
             torch.nn.functional.conv2d(torch.ones(8, 16, 96, 96), torch.ones(16, 16, 3, 3))
-        return super().__call__(frames)
+        return super().encode(frames)
 
 
 class HangingFrames(FrameStore):
@@ -150,8 +148,8 @@ class HangingFrames(FrameStore):
 class HangingReward(PixelReward):
     """Hangs at a frame that encodes 7, saying so."""
 
-    def __call__(self, frames):
-        rewards = super().__call__(frames)
+    def encode(self, frames):
+        rewards = super().encode(frames)
         if 7 in rewards:
             print("seven takes for ever", file=sys.stderr, flush=True)
             time.sleep(600)

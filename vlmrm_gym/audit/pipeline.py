@@ -22,9 +22,9 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.metrics import auc
 from vlmrm_gym.rewards.model import Features
 from vlmrm_gym.rewards.models import unload
-from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import States
 from vlmrm_gym.states.states import side_by_side
+from vlmrm_gym.trajectory import Trajectory
 
 SHEET = 12
 """Frames of a contact sheet."""
@@ -140,16 +140,15 @@ def _audit_scene(
     return reports
 
 
-def _changes_scene(rollouts: Sequence[Rollout]) -> bool:
+def _changes_scene(rollouts: Sequence[Trajectory]) -> bool:
     """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
-    parts = [states for rollout in rollouts for states in (rollout.initial, rollout.states)]
-    return any(change is not None for states in parts for change in states.changes or ())
+    return any(change is not None for rollout in rollouts for change in rollout.with_initial.changes or ())
 
 
-def _check_camera(scene: Scene, rollouts: Sequence[Rollout]) -> None:
+def _check_camera(scene: Scene, rollouts: Sequence[Trajectory]) -> None:
     """Raise an `InputError` if all frames of every camera are alike."""
-    ends = [(rollout.initial, rollout.states[len(rollout) - 1 :]) for rollout in rollouts]
-    frames = scene.draw(States.concatenate([state for both in ends for state in both])).astype(np.int16)
+    ends = [rollout.with_initial[np.array([0, -1])] for rollout in rollouts]
+    frames = scene.draw(States.concatenate(ends)).astype(np.int16)
     if np.abs(frames - frames[:1]).max() <= 2:
         raise InputError(
             f"All frames are alike: the first and last ones of {len(rollouts)} rollouts do not differ. The camera "
@@ -212,10 +211,10 @@ def landscapes(
         plots[path.title] = Landscape(
             title=path.title, axis=path.axis, positions=path.positions, curves=lines, goal=goal
         )
-    behaviours = [rollout.behaviour for rollout in samples.rollouts]
-    for behaviour in [] if plots else dict.fromkeys(behaviours):
-        own = samples.visited[np.flatnonzero(samples.groups == behaviours.index(behaviour))]
-        title, positions = f"Along a rollout: {behaviour} actions", np.arange(1.0, len(own) + 1)
+    sources = [rollout.source for rollout in samples.rollouts]
+    for source in [] if plots else dict.fromkeys(sources):
+        own = samples.visited[np.flatnonzero(samples.groups == sources.index(source))]
+        title, positions = f"Along a rollout: {source} actions", np.arange(1.0, len(own) + 1)
         lines = {label: curve(own.features) for label, curve in curves.items()}
         plots[title] = Landscape(title=title, axis="step", positions=positions, curves=lines, goal=own.success)
     return list(plots.values())

@@ -1,10 +1,8 @@
 """The rewards that an audit compares, and the scene whose states they are of.
 
-States are drawn and encoded once for all rewards that share an encoder; each is a head. A reward without features is
-measured by its values, which take the place of features.
+States are drawn and encoded once for all rewards that share an encoder; each is a head.
 """
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,13 +17,13 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.terminal import said_warnings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.rewards import RewardModel
-from vlmrm_gym.rewards.model import Rewards
 from vlmrm_gym.rewards.clip import CLIP
-from vlmrm_gym.rewards.heads import CombineViews, Features, Head, ViewsHead, apply_head
+from vlmrm_gym.rewards.heads import CombineViews, SequenceHead, apply_head, make_head
+from vlmrm_gym.rewards.model import Features, Rewards
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.state_encoder import StateEncoder, head_on_cpu
 from vlmrm_gym.states import States, StateView
 
 Reward = Callable[[Features], Rewards]
@@ -54,29 +52,29 @@ class EncodedRewards:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 models += [spec.build(device) for spec in more]
-        if getattr(models[0], "clip_length", 1) > 1:
-            raise InputError("`reward` must be of single frames to be checked. Received one of clips.")
-        if hasattr(models[0], "encode") and getattr(models[0], "head", None) is None:
+        if models[0].clip_length > 1 or isinstance(models[0].head, SequenceHead):
+            raise InputError("`reward` must be of single frames to be checked. Received one of several.")
+        if models[0].head is None:
             raise InputError("`reward` must have a head to be checked. Received one that has none yet. Fit it first.")
         self.encoder = models[0]
-        self.is_ordered = bool(getattr(models[0], "ordered", False))
+        self.is_ordered = models[0].ordered
         """Whether the reward of a state depends on those of its episode before it."""
-        self._heads = list(zip([*specs, *more], map(_copy_head, models), strict=True))
+        self._heads = list(zip([*specs, *more], map(head_on_cpu, models), strict=True))
 
     @property
     def weights(self) -> str:
         """The model's name and the digest of its weights, where they are known."""
-        model: Any = getattr(self.encoder, "model", None)
-        return f"{model.name}, SHA-256 {model.digest}" if hasattr(model, "digest") else "not known"
+        return self.encoder.weights
 
     def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
         """One of the rewards, with its combination of views; None for one view.
 
         A reward that sees all views at once combines them itself.
         """
-        joint = combine_views is None or getattr(self.encoder, "multi_view", False)
+        joint = combine_views is None or self.encoder.multi_view or self.encoder.encodes != "view"
         combine = None if joint else CombineViews(str(combine_views), num_views)
-        return partial(apply_head, ViewsHead(next(head for own, head in self._heads if own == spec), combine))
+        head = next(head for own, head in self._heads if own == spec)
+        return partial(apply_head, make_head(head, combine, self.encoder.fingerprint))
 
 
 def encoder_key(spec: RewardSpec) -> object:
@@ -101,28 +99,6 @@ def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
     }
 
 
-def _has_features(model: RewardModel) -> bool:
-    """Whether a model has features of single views, and a head of them."""
-    return getattr(model, "head", None) is not None and not getattr(model, "multi_view", False)
-
-
-def _copy_head(model: RewardModel) -> Head:
-    if not _has_features(model):
-        return lambda features: features.flatten()
-    head: Any = copy.deepcopy(getattr(model, "head"))  # noqa: B009
-    return head.cpu() if hasattr(head, "cpu") else head
-
-
-class _Values(StateReward):
-    """A reward without features of single views: its values, float32 (B, V, 1), or (B, 1, 1) of all views at once."""
-
-    def features(self, frames: NDArray[np.uint8]) -> Features:
-        if self._is_joint or self.info.sees_states:
-            return self(frames)[:, None, None]
-        views, single = self._split(frames)
-        return np.asarray(self._model(single), dtype=np.float32).reshape(len(frames), views, 1)
-
-
 class Scene:
     """An environment, its cameras and the model that encodes what they see: each state is drawn and encoded once.
 
@@ -140,30 +116,26 @@ class Scene:
         self.env, self._progress = env, progress
         self.view = StateView(env, camera)
         self.num_views = self.view.num_views
-        kind = StateReward if _has_features(encoder) else _Values
-        self._reward = kind(encoder, self.num_views, return_features=kind is StateReward)
-        self._queue = make_scoring_queue(lambda device: self._reward, self.view.make_renderer)
+        self._encoder = StateEncoder(encoder, self.num_views)
+        self._queue = make_scoring_queue(lambda device: self._encoder, self.view.make_renderer)
         self._queue.batch_size = min(BATCH, self._queue.batch_size)
 
     def features(self, states: States | NDArray[np.float64], lengths: Sequence[int] = ()) -> Features:
         """The features of N states from every camera, float32 (N, V, D).
 
-        An ordered reward needs the `lengths` of the episodes that the states are of, one after the other; its values
-        are made, float32 (N, 1, 1).
+        An ordered model needs the `lengths` of the episodes that the states are of, one after the other.
         """
         every, size, ordered = _as_states(states), self._queue.batch_size, self._queue.info.ordered
         if not ordered:
             lengths = [size] * -(-len(every) // size)
         parts = [every[end - length : end] for end, length in zip(np.cumsum(lengths), lengths, strict=True)]
-        output = self._queue.output if ordered else "features"
-        requests = [Request(part, np.arange(len(part)), output) for part in parts]
+        requests = [Request(part, np.arange(len(part)), {0: None} if ordered else None) for part in parts]
         self._queue.submit(*requests)
         for request in requests:
             if error := request.error():
                 raise error
             self._progress(len(request))
-        made = np.concatenate([request.values for request in requests])
-        return made[:, None, None] if ordered else made
+        return np.concatenate([request.features for request in requests])
 
     def black(self, states: States) -> Features | None:
         """The features of frames of N states if they were black, float32 (N, V, D); None if no frame is seen."""
@@ -172,9 +144,7 @@ class Scene:
         frames = np.zeros_like(self._queue.frames(states))
         with warnings.catch_warnings():  # of a scene that the model does not know
             warnings.simplefilter("ignore", UserWarning)
-            if self._queue.info.ordered:
-                return self._reward.continue_episode(frames, None)[0][:, None, None]
-            return self._reward.features(frames)
+            return self._encoder.features(frames)
 
     def draw(self, states: States | NDArray[np.float64]) -> NDArray[np.uint8]:
         """Draw states from every camera at the environment's own size: uint8 (N, V, H, W, 3)."""

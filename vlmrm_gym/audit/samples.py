@@ -11,8 +11,9 @@ from vlmrm_gym.audit.rewards import Scene
 from vlmrm_gym.audit.settings import AuditSettings
 from vlmrm_gym.envs.states import TaskStates
 from vlmrm_gym.rewards.model import Features
-from vlmrm_gym.rollouts import Rollout, check_states, constant_actions, play, random_actions
+from vlmrm_gym.rollouts import check_states, constant_actions, play, random_actions
 from vlmrm_gym.states import States
+from vlmrm_gym.trajectory import Trajectory
 
 ROLLOUTS = 8
 """Rollouts of random actions, and as many of constant actions."""
@@ -50,7 +51,7 @@ class Sample:
 class Samples:
     """All states of a scene that are encoded once, for all choices of prompt, alpha and combination."""
 
-    rollouts: Sequence[Rollout]
+    rollouts: Sequence[Trajectory]
     visited: Sample
     """The states of all rollouts, one after the other."""
     around: Sample | None
@@ -86,7 +87,7 @@ def count_states() -> int:
     return 2 * ROLLOUTS * STEPS + AROUND + GOALS
 
 
-def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, rollouts: Sequence[Rollout]) -> Samples:
+def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, rollouts: Sequence[Trajectory]) -> Samples:
     """Encode the states that a check looks at: those of the rollouts, and of the task if states can be made."""
     visited = States.concatenate([rollout.states for rollout in rollouts])
     success = _find_success(settings, task, rollouts, visited.rows)
@@ -103,7 +104,7 @@ def collect(settings: AuditSettings, scene: Scene, task: TaskStates | None, roll
     return Samples(rollouts=rollouts, visited=seen, around=around, goals=goals, passed=settings.rollouts is not None)
 
 
-def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
+def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Trajectory]:
     """The rollouts that were passed; else of random and of constant actions."""
     env, seed = scene.env, settings.seed
     if settings.rollouts is not None:
@@ -111,14 +112,14 @@ def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
         return settings.rollouts
     played = []
     for i in range(2 * ROLLOUTS):
-        behaviour, policy = ("constant", constant_actions) if i % 2 else ("random", random_actions)
+        source, policy = ("constant", constant_actions) if i % 2 else ("random", random_actions)
         act = policy(env.action_space, np.random.default_rng((seed, i)))
-        played.append(play(env, scene.view, act, seed=seed + i, steps=STEPS, behaviour=behaviour))
+        played.append(play(env, scene.view, act, seed=seed + i, steps=STEPS, source=source))
     return played
 
 
 def _find_success(
-    settings: AuditSettings, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
+    settings: AuditSettings, task: TaskStates | None, rollouts: Sequence[Trajectory], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
     """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
     if settings.labels is not None:
@@ -129,5 +130,5 @@ def _find_success(
         return settings.success_fn(seen)
     if settings.task is not None and settings.task.success_threshold is None:
         return None  # such as the humanoid without a task, which never succeeds
-    parts = [rollout.success for rollout in rollouts if rollout.success is not None]
-    return np.concatenate(parts) if len(parts) == len(rollouts) else None
+    success = np.concatenate([rollout.success for rollout in rollouts])
+    return None if np.isnan(success).any() else success == 1

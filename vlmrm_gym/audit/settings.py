@@ -15,13 +15,13 @@ from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.audit.results import Candidate
 from vlmrm_gym.envs.states import Rows, TaskStates
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.rewards.own import find_callable
-from vlmrm_gym.rewards.default_model import default_model, with_model
+from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.heads import CombineViews
+from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.rewards.spec import RewardSpec
-from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.trajectory import Trajectory
 
 SuccessFunction = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
 """From states, float64 (N, S), to whether they succeed, bool (N,)."""
@@ -38,7 +38,7 @@ class AuditSettings:
     task: Task | None = None
     success_fn: SuccessFunction | None = None
     """In place of the task's own; for MuJoCo environments that are drawn from their states."""
-    rollouts: Sequence[Rollout] | None = None
+    rollouts: Sequence[Trajectory] | None = None
     """In place of new ones; the headline measures are then of them."""
     labels: NDArray[np.bool_] | None = None
     """bool (N,): which states of these rollouts succeed; None: as the task or `success_fn` says."""
@@ -81,7 +81,7 @@ def find_candidates(
                 view.reset()
                 settings.success_fn(np.stack([view.capture()[0]] * 2))
         num_views = {name: _count_views(env, camera) for name, camera in cameras.items()}
-        rewards = {label: with_model(reward, default_model(env)) for label, reward in rewards.items()}
+        rewards = {label: reward.with_model(default_model(env)) for label, reward in rewards.items()}
     if max(num_views.values()) == 1 and tuple(combine_views) != ("min",):
         raise InputError(
             f"`combine_views` is for several views. Received {', '.join(map(repr, combine_views))} for one. "

@@ -22,7 +22,7 @@ from vlmrm_gym.cli.settings import YAML, RewardFlags, load_rewards, parse, read_
 from vlmrm_gym.datasets.folder import DatasetFolder, check_spaces
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.registration import find_task
-from vlmrm_gym.rewards.default_model import default_model, with_model
+from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.rewards.specification import to_mapping
@@ -102,7 +102,7 @@ def _record(command: Dataset) -> Path:
     with ExitStack() as opened:
         env = opened.enter_context(closing(make_unscored_env(command.id, command.env, command.steps)))
         check_spaces(env)
-        specs = {label: with_model(spec, default_model(env)) for label, spec in specs.items()}
+        specs = {label: spec.with_model(default_model(env)) for label, spec in specs.items()}
         if (steps := command.steps or find_time_limit(env)) is None:
             raise InputError(
                 "`steps` must be given: this environment has no time limit. Pass --steps 200, for example."
@@ -128,8 +128,9 @@ def _record(command: Dataset) -> Path:
         try:
             for episode in tqdm(missing, unit=" episodes", initial=done, total=command.episodes):
                 seed = command.seed + episode
-                rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, behaviour=name)
-                rewards = None if score is None else score(rollout.initial, rollout.states)
+                rollout = play(env, view, make_policy(seed), seed=seed, steps=steps, source=name)
+                states = rollout.with_initial
+                rewards = None if score is None else score(states[:1], states[1:])
                 folder.add(episode, rollout, env, rewards, view if command.frames else None)
                 done += 1
         except (KeyboardInterrupt, OSError):

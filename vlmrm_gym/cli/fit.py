@@ -27,7 +27,7 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record
 from vlmrm_gym.preferences.answers import Asked
 from vlmrm_gym.preferences.pairs import grade_differences
-from vlmrm_gym.rewards.default_model import default_model, with_model
+from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import check_names, to_mapping
 from vlmrm_gym.states.states import States
@@ -103,8 +103,8 @@ def _fit(command: Fit) -> Preference:
 
     from vlmrm_gym.audit.provenance import read_provenance
     from vlmrm_gym.preferences.fitting import FitOptions, fit_answers
-    from vlmrm_gym.rewards.state_reward import StateReward
     from vlmrm_gym.scoring.backends import make_scoring_queue
+    from vlmrm_gym.scoring.state_encoder import StateEncoder
 
     kwargs, options = (read_yaml(name, getattr(command, name)) or {} for name in ("reward_kwargs", "options"))
     with as_input_error(TypeError):
@@ -118,13 +118,13 @@ def _fit(command: Fit) -> Preference:
         output_folder(command.out.resolve(), overwrite=command.overwrite) as folder,
         DatasetSegments(command.dataset, camera, trust_code=command.trust_code) as segments,
     ):
-        spec, view = with_model(spec, default_model(segments.env)), segments.view
+        spec, view = spec.with_model(default_model(segments.env)), segments.view
         pairs = [segments.find(one, prompt) for one in asked]
         failures = (DependencyNotInstalled, OSError, RuntimeError)
         with as_input_error(*failures), said_warnings():
-            model: Any = spec.build(command.device)
-            reward = StateReward(model, view.num_views, return_features=True)
-            queue = make_scoring_queue(lambda device: reward, view.make_renderer)
+            model = spec.build(command.device)
+            encoder = StateEncoder(model, view.num_views)
+            queue = make_scoring_queue(lambda device: encoder, view.make_renderer)
         with closing(queue), tqdm(unit=" states", file=sys.stderr) as progress:
 
             def encode(states: States) -> NDArray[np.float32]:
@@ -139,9 +139,7 @@ def _fit(command: Fit) -> Preference:
         figures |= {
             "labelers": Counter(record.labeler for record in records),
             "command": asdict(command),
-            "provenance": read_provenance(
-                weights=f"{model.model.name}, SHA-256 {model.model.digest}", seed=command.seed
-            ),
+            "provenance": read_provenance(weights=model.weights, seed=command.seed),
         }
         _write(figures_file, figures)
         if not verdict.accepted:

@@ -26,7 +26,7 @@ from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.media.frames import Pictures, open_frames
-from vlmrm_gym.programs.episodes import Episodes, gather
+from vlmrm_gym.programs.episodes import Examples, gather
 from vlmrm_gym.programs.results import Limits, Verification
 from vlmrm_gym.programs.verify import verify as verify_program
 from vlmrm_gym.programs.writing import Conversation, write_program
@@ -85,7 +85,7 @@ class VerificationFlags:
             return Limits(**shares, threshold=self.threshold)
 
     @contextmanager
-    def gather(self, id: str | None) -> Iterator[tuple[Episodes, "tqdm[Any]"]]:
+    def gather(self, id: str | None) -> Iterator[tuple[Examples, "tqdm[Any]"]]:
         """The episodes of an ID, and the bar that shows which of them are done."""
         with (
             tqdm(unit=" episodes", desc="play", file=sys.stderr, dynamic_ncols=True) as progress,
@@ -100,11 +100,11 @@ class VerificationFlags:
                 steps=self.steps,
                 seed=self.seed,
                 progress=progress.update,
-            ) as episodes,
+            ) as examples,
         ):
-            progress.reset(len(episodes))
+            progress.reset(len(examples))
             progress.set_description("score")
-            yield episodes, progress
+            yield examples, progress
 
     def _play_run(self, run: Path, id: str | None, env: Any) -> Policy:
         from vlmrm_gym.training.evaluation import run_actions  # deferred: loads torch
@@ -146,8 +146,8 @@ class Verify(VerificationFlags):
         with as_input_error():
             program = Program(path=str(self.file), inputs=self.inputs, size=size, isolate=self.isolate)
         folder = self.out or Path(f"{self.file.stem}_verification")
-        with output_folder(folder, overwrite=self.overwrite), self.gather(self.id) as (episodes, progress):
-            found = verify_program(program, episodes, limits, progress.update)
+        with output_folder(folder, overwrite=self.overwrite), self.gather(self.id) as (examples, progress):
+            found = verify_program(program, examples, limits, progress.update)
             found.write(folder)
         _show(found, f"Report: {folder / 'report.html'}")
         return found
@@ -216,12 +216,12 @@ class Write(VerificationFlags):
         with output_folder(folder, overwrite=self.overwrite):
             with as_input_error(DependencyNotInstalled, OSError):
                 conversation = Conversation(settings, folder / "answers.db")
-            with closing(conversation), self.gather(self.id) as (episodes, progress):
-                progress.reset(len(episodes) * self.rounds)
+            with closing(conversation), self.gather(self.id) as (examples, progress):
+                progress.reset(len(examples) * self.rounds)
                 found = write_program(
                     conversation,
                     prompt,
-                    episodes,
+                    examples,
                     folder,
                     goals=goals,
                     limits=limits,

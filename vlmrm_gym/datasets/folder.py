@@ -31,10 +31,9 @@ from vlmrm_gym._util.folders import check_folder, make_folder
 from vlmrm_gym._util.untrusted import read_json
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.scene_changes import save_changes
-from vlmrm_gym.states.states import States
+from vlmrm_gym.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from minari.data_collector import EpisodeBuffer
@@ -116,7 +115,7 @@ class DatasetFolder:
     def add(
         self,
         episode: int,
-        rollout: Rollout,
+        rollout: Trajectory,
         env: gym.Env[Any, Any],
         prompt_rewards: NDArray[np.float32] | None = None,
         video_of: StateView | None = None,
@@ -127,7 +126,7 @@ class DatasetFolder:
         """
         from minari.dataset.minari_storage import MinariStorage
 
-        changes = States.concatenate([rollout.initial, rollout.states]).changes
+        changes = rollout.with_initial.changes
         if changes is not None:
             _write(self.scene_changes(episode), lambda path: save_changes(path, changes))
         if video_of is not None:
@@ -178,15 +177,15 @@ class DatasetFolder:
         return self.path / "episodes" / f"{episode:08d}"
 
 
-def _to_buffer(rollout: Rollout, prompt_rewards: NDArray[np.float32] | None) -> "EpisodeBuffer":
+def _to_buffer(rollout: Trajectory, prompt_rewards: NDArray[np.float32] | None) -> "EpisodeBuffer":
     """An episode in Minari's format, see docs/guides/datasets.md. Its infos have a row for each state."""
     from minari.data_collector import EpisodeBuffer
 
     infos: dict[str, Any] = {
-        "state": np.concatenate([rollout.initial.rows, rollout.states.rows]),
+        "state": rollout.with_initial.rows,
         "task_reward": np.concatenate([[np.nan], rollout.task_rewards]),
     }
-    if rollout.success is not None:
+    if rollout.knows_success:
         infos["success"] = np.concatenate([[-1], rollout.success]).astype(np.int8)
     rewards = rollout.task_rewards
     if prompt_rewards is not None:

@@ -15,9 +15,9 @@ from vlmrm_gym._util.untrusted import check_hdf5, parse_json, read_json, read_te
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.datasets.folder import LABELS, DatasetFolder
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.rollouts import Rollout
 from vlmrm_gym.states.scene_changes import check_read, load_changes
 from vlmrm_gym.states.states import States
+from vlmrm_gym.trajectory import Trajectory
 
 _MAX_LABELS = 2**28
 """Bytes of a table."""
@@ -53,7 +53,7 @@ def check_environment(folder: Path, id: str | None, function: str | None) -> Non
         raise InputError(f"The dataset {folder} must be of {ours}. Received one of {theirs}. Pass another dataset.")
 
 
-def read_dataset(folder: Path) -> list[Rollout]:
+def read_dataset(folder: Path) -> list[Trajectory]:
     """Read all episodes of a dataset.
 
     Raises:
@@ -91,7 +91,7 @@ def _check_data(data: Path) -> int:
     return number
 
 
-def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Rollout:
+def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Trajectory:
     infos, steps = episode["infos"], len(episode["rewards"])
 
     def column(name: str, values: Any, extra: int, kinds: str) -> NDArray[Any]:
@@ -112,9 +112,13 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Ro
         check_read(changes)
         if len(changes) != len(rows):
             raise ValueError(f"{scene_changes} has {len(changes)} scenes of {len(rows)} states")
-    states, success = States(rows, changes), infos.get("success")
-    return Rollout(
-        behaviour=policy,
+    states, known = States(rows, changes), {}
+    if "success" in infos:
+        said = column("success", infos["success"], 1, "i")[1:]
+        known["success"] = np.where(said < 0, np.nan, said == 1)
+    return Trajectory(
+        source=policy,
+        episode_index=episode["id"],
         states=states[1:],
         initial=states[:1],
         observations=episode["observations"],
@@ -122,11 +126,11 @@ def _to_rollout(episode: dict[str, Any], policy: str, scene_changes: Path) -> Ro
         task_rewards=column("task_reward", infos["task_reward"], 1, "f")[1:],
         terminated=column("terminations", episode["terminations"], 0, "b"),
         truncated=column("truncations", episode["truncations"], 0, "b"),
-        success=None if success is None else column("success", success, 1, "i")[1:] == 1,
+        **known,
     )
 
 
-def read_labels(path: Path, rollouts: Sequence[Rollout]) -> list[NDArray[np.bool_]]:
+def read_labels(path: Path, rollouts: Sequence[Trajectory]) -> list[NDArray[np.bool_]]:
     """Read whether each state of a dataset is a success.
 
     Args:

@@ -13,11 +13,12 @@ from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.datasets.labels import read_dataset, read_settings
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences.answers import Asked
-from vlmrm_gym.preferences.pairs import Pair, Side, grade_of_task, make_side
+from vlmrm_gym.preferences.pairs import Pair, grade_of_task
 from vlmrm_gym.rollouts import check_states, find_named_task, make_unscored_env
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.drawing import Drawings
 from vlmrm_gym.states.states import States
+from vlmrm_gym.trajectory import Trajectory
 
 
 class DatasetSegments:
@@ -56,7 +57,7 @@ class DatasetSegments:
         return self._opened.enter_context(closing(Drawings(renderer)))
 
     def _draw(self, states: States, size: Any = None, views: Any = None) -> NDArray[np.uint8]:
-        """Draw states at the environment's own size, or another: see `Side`."""
+        """Draw states at the environment's own size, or another: see `Pair`."""
         return self._drawings.draw(states, size, views)
 
     def sample(self, count: int, length: int, prompt: str, seed: int) -> list[Pair]:
@@ -70,17 +71,16 @@ class DatasetSegments:
         chosen = np.random.default_rng(seed).permutation(ends[-1])[: 2 * count]
         episodes = np.searchsorted(ends, chosen, side="right")
         starts = chosen - np.concatenate([[0], ends])[episodes]
-        places = list(zip(episodes.tolist(), starts.tolist(), strict=True))
-        sides, views = [self._side(*place, length) for place in places], f"{self.name} camera={self.camera!r}"
-        pairs = zip(sides[::2], sides[1::2], strict=True)
-        return [Pair(first=first, second=second, prompt=prompt, views=views) for first, second in pairs]
+        sides = [self._rollouts[i][at : at + length] for i, at in zip(episodes.tolist(), starts.tolist(), strict=True)]
+        views = f"{self.name} camera={self.camera!r}"
+        return [self._pair(one, other, prompt, views) for one, other in zip(sides[::2], sides[1::2], strict=True)]
 
     def find(self, asked: Asked, prompt: str) -> Pair:
         """The pair that was asked. An InputError if it is not of this dataset."""
         places, lengths = [place[1:] for place in (asked.first, asked.second)], [len(one) for one in self._rollouts]
         if all(0 <= i < len(lengths) and 0 <= start < start + size <= lengths[i] for i, start, size in places):
-            first, second = (self._side(*place) for place in places)
-            pair = Pair(first=first, second=second, prompt=prompt, views=asked.views)
+            first, second = (self._rollouts[i][start : start + size] for i, start, size in places)
+            pair = self._pair(first, second, prompt, asked.views)
             if pair.key == asked.pair:
                 return pair
         raise InputError(
@@ -88,6 +88,6 @@ class DatasetSegments:
             "that was labelled."
         )
 
-    def _side(self, episode: int, start: int, length: int) -> Side:
-        rollout, steps, where = self._rollouts[episode], slice(start, start + length), (0, episode, start)
-        return make_side(self._draw, self._grade, rollout.states[steps], rollout.task_rewards[steps], where)
+    def _pair(self, first: Trajectory, second: Trajectory, prompt: str, views: str) -> Pair:
+        how: Any = {"draw": self._draw, "grade": self._grade, "views": views}
+        return Pair(first=first, second=second, prompt=prompt, **how)

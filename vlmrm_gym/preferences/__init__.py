@@ -10,7 +10,7 @@ from vlmrm_gym.preferences.answers import AnswersFile, Record, ask
 from vlmrm_gym.preferences.endpoint import EndpointLabeler
 from vlmrm_gym.preferences.human import HumanLabeler
 from vlmrm_gym.preferences.labelers import CallableLabeler, GroundTruthLabeler, Labeler, resolve_labeler
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.preferences.pairs import Answer, Pair
 
 if TYPE_CHECKING:
     from vlmrm_gym.preferences.fitting import FitOptions
@@ -29,7 +29,6 @@ __all__ = [
     "PreferenceLearner",
     "Record",
     "Session",
-    "Side",
     "ask",
     "resolve_labeler",
 ]

@@ -33,7 +33,7 @@ _ANSWER = (float | None, float, str)
 COUNTS = ("calls", "tokens", "output_tokens", "seconds")
 """Details that are numbers, and are added up."""
 Place = tuple[int, int, int, int]
-"""Where a segment was cut from: `Side.where`, and the number of its states."""
+"""Where a segment was cut from: numbers of the environment, the episode and the first step; and its length."""
 Schedule = str | Callable[[float], float]
 """A function from the part of the sessions that is over, 0 to 1, to a relative number of questions; its
 "package.module:name"; or "constant"."""
@@ -135,7 +135,8 @@ class AnswersFile(Database):
     def write(self, labeler: str, pair: Pair, answer: Answer) -> None:
         """Write an answer; it replaces an earlier one of this labeler."""
         date, details = datetime.now(UTC).isoformat(), json.dumps(answer.details)
-        first, second = (json.dumps([*side.where, len(side)]) for side in (pair.first, pair.second))
+        places = ((one.env_index, one.episode_index, one.start, len(one)) for one in (pair.first, pair.second))
+        first, second = map(json.dumps, places)
         given = (pair.key, labeler, date, answer.preference, answer.confidence, details, __version__)
         with self._transaction():
             asked = (pair.key, pair.views, first, second)

@@ -15,8 +15,9 @@ from vlmrm_gym.endpoint.options import Options
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.preferences.labelers import LabelerSpec
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.preferences.pictures import montage, spread
+from vlmrm_gym.trajectory import Trajectory
 
 INTRODUCTION = (
     "You compare two images of a scene, Image 1 and Image 2, with respect to a goal. The goal is: {prompt}\n"
@@ -116,17 +117,16 @@ class EndpointLabeler(EndpointSettings, LabelerSpec):
         if (session := vars(self).pop("_session", None)) is not None:
             session.close()
 
-    def _draw(self, side: Side) -> np.ndarray:
-        wanted = np.zeros(len(side), bool)
-        wanted[spread(len(side), self.num_frames)] = True
-        return montage(side.draw(side.states[wanted], size=self.size, views=self.views))
+    def _draw(self, pair: Pair, side: Trajectory) -> np.ndarray:
+        wanted = spread(len(side), self.num_frames)
+        return montage(pair.draw(side.states[wanted], size=self.size, views=self.views))
 
     @cached_property
     def _session(self) -> Session:
         return Session(self, logprobs=self.stages == 1)
 
     def _prepare(self, pair: Pair) -> Callable[[Asked], Answer]:
-        images = self._draw(pair.first), self._draw(pair.second)  # here: renderers are for one thread
+        images = self._draw(pair, pair.first), self._draw(pair, pair.second)  # here: renderers are for one thread
         return lambda asked: self._ask(pair.prompt, images, asked)
 
     def _ask(self, prompt: str, images: Sequence[np.ndarray], asked: Asked) -> Answer:

@@ -49,7 +49,9 @@ class HumanLabeler(LabelerSpec):
     def answers(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Answer | None]]:
         """Show pairs until all are answered. None takes the pair's answer back. Raises as `address` and `Page.ask`."""
         say(f"{len(pairs)} pairs wait for your answers: {self.address}")
-        yield from self._page.ask(pairs, lambda side: encode_clip(side.draw(side.states, size=self.size), self.fps))
+        yield from self._page.ask(
+            pairs, lambda pair, side: encode_clip(pair.draw(side.states, size=self.size), self.fps)
+        )
 
     def close(self) -> None:
         """Close the page."""

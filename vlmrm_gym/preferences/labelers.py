@@ -12,7 +12,7 @@ import numpy as np
 
 from vlmrm_gym._util.identity import deciding_fields
 from vlmrm_gym._util.validation import check_fraction, check_integer, is_number
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.preferences.pairs import Answer, Pair
 from vlmrm_gym.rewards.own import find_callable
 from vlmrm_gym.rewards.specification import check_names
 
@@ -107,8 +107,9 @@ class GroundTruthLabeler(LabelerSpec):
             yield number, self._answer(pair)
 
     def _answer(self, pair: Pair) -> Answer:
-        graded = pair.first.grades is not None and pair.second.grades is not None
-        difference = self._sum(pair.second, graded) - self._sum(pair.first, graded)
+        values = pair.grades or (pair.first.task_rewards, pair.second.task_rewards)
+        first, second = (float(one @ self.myopia ** np.arange(len(one))[::-1]) for one in values)
+        difference = second - first
         skip, choice, mistake = np.random.default_rng([self.seed, int(pair.key, 16)]).random(3)
         if skip < self.skips or np.isnan(difference):
             return Answer(preference=None)
@@ -118,10 +119,6 @@ class GroundTruthLabeler(LabelerSpec):
         if self.temperature:
             prefers_second = choice < 0.5 * (1 + np.tanh(0.5 * difference / self.temperature))  # the sigmoid
         return Answer(preference=float(prefers_second != (mistake < self.mistakes)))
-
-    def _sum(self, side: Side, graded: bool) -> float:
-        values = side.grades if graded and side.grades is not None else side.task_rewards
-        return float(values @ self.myopia ** np.arange(len(values))[::-1])
 
 
 class CallableLabeler:

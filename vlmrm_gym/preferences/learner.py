@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym._util.validation import check_choice, check_integer, check_positive_integer
-from vlmrm_gym.episode_log import EpisodeLog, Segment
+from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.preferences import fitting
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.fitting import Comparisons, FitOptions, Verdict, judge
@@ -22,12 +22,11 @@ from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.preferences.pairs import (
     Answer,
     Pair,
-    Side,
     agreement,
     answer_differences,
+    digest_states,
     grade_differences,
     grade_of_task,
-    make_side,
 )
 from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.rewards.learned import Preference
@@ -127,9 +126,9 @@ class PreferenceLearner:
         task = None if spec is None else REGISTERED.get(spec.id)
         look = {} if task is None or spec is None else {name: spec.kwargs.get(name) for name in task.kwargs}
         assert self.specification.prompt is not None
-        self._make_side = partial(make_side, self._scorer.frames, grade or grade_of_task(task))
         views = f"{'' if spec is None else spec.id} {look or ''} {featured.views}"
-        self._make_pair = partial(Pair, prompt=self.specification.prompt, views=views)
+        drawn = {"draw": self._scorer.frames, "grade": grade or grade_of_task(task), "views": views}
+        self._make_pair = partial(Pair, prompt=self.specification.prompt, **drawn)
         self.comparisons: Comparisons | None = None
         self.num_sessions = self.num_questions = 0
 
@@ -184,27 +183,22 @@ class PreferenceLearner:
                 f"Received {count} pairs. Ask about fewer, or later."
             )
         pool = self.log.sample(POOL * count, length, seed=self._rng, half_life=self._half_life)
+        keys = [digest_states(segment.states) for segment in pool]
         features = self._scorer.features(States.concatenate([segment.states for segment in pool]))
         features = features.reshape(len(pool), length, *features.shape[1:])
         sides = np.arange(2 * count).reshape(count, 2)
         if self._sampling == "disagreement" and self.head is not None:
             first = self._rng.integers(len(pool), size=self._candidates * count)
             second = (first + self._rng.integers(1, len(pool), size=len(first))) % len(pool)
-            known: dict[tuple[int, int], int] = {}  # a segment may have been drawn twice
-            where = np.array([known.setdefault((id(one.episode), one.start), i) for i, one in enumerate(pool)])
+            known: dict[str, int] = {}  # a segment may have been drawn twice
+            where = np.array([known.setdefault(key, i) for i, key in enumerate(keys)])
             candidates = np.unique(np.sort(where[np.stack([first, second], axis=1)]), axis=0)
             order = np.argsort(-fitting.disagreement(self.head, features[candidates]), kind="stable")
             sides = candidates[order[:count]]
-        drawn = {i: self._side(pool[i]) for i in np.unique(sides).tolist()}
         # One order of every two sides: a pair that comes again the other way round is not asked again.
-        sides = np.array([sorted(two, key=lambda i: drawn[i].key) for two in sides.tolist()])
-        pairs = [self._make_pair(first=drawn[i], second=drawn[k]) for i, k in sides.tolist()]
+        sides = np.array([sorted(two, key=keys.__getitem__) for two in sides.tolist()])
+        pairs = [self._make_pair(first=pool[i], second=pool[k]) for i, k in sides.tolist()]
         return pairs, features[sides], features.reshape(-1, *features.shape[2:])
-
-    def _side(self, segment: Segment) -> Side:
-        episode = segment.episode
-        where = (episode.env_index, episode.episode_index, segment.start)
-        return self._make_side(segment.states, episode.task_rewards[segment.start : segment.stop], where)
 
     def _add(self, features: NDArray[np.float32], answers: Sequence[Answer | None]) -> None:
         """Add what was answered to the comparisons. A part of it is held out."""

@@ -12,47 +12,64 @@ from xxhash import xxh3_128
 from vlmrm_gym._util.validation import check_fraction
 from vlmrm_gym.states.states import States
 from vlmrm_gym.tasks import Task
+from vlmrm_gym.trajectory import Trajectory
 
+Draw = Callable[..., NDArray[np.uint8]]
+"""Called as `draw(states, size=None, views=None)`, such as `envs.scorer.frames`: uint8 (T, V, H, W, 3)."""
 Grade = Callable[[NDArray[np.float64]], Any]
 """How near states are to the goal: from float64 (N, S) to (N,), or None where that is not known."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Side:
-    """One of the two segments of a pair: T successive states of an episode. T is 1 for a single state."""
+class Pair:
+    """Two segments, parts of episodes of T steps each, of which one may be closer to the goal."""
 
-    states: States
-    """The T states."""
-    draw: Callable[..., NDArray[np.uint8]]
-    """Called as `draw(states, size=None, views=None)`, such as `envs.scorer.frames`: uint8 (T, V, H, W, 3)."""
-    grades: NDArray[np.float64] | None
-    """float64 (T,): how near each state is to the goal by the task's record; None if the record has no grade."""
-    task_rewards: NDArray[np.float64]
-    """float64 (T,): the environment's own reward of the transition that led to each state."""
-    where: tuple[int, int, int] = (0, 0, 0)
-    """Number of the environment, of its episode, and of the step in the episode: for people who look for it."""
-
-    def __len__(self) -> int:
-        return len(self.states)
+    first: Trajectory
+    second: Trajectory
+    prompt: str
+    """The goal."""
+    draw: Draw
+    """Draws their states."""
+    grade: Grade | None = None
+    """How near states are to the goal, such as by the task's record; None if that is not known."""
+    views: str = ""
+    """Describes the cameras: part of the key."""
 
     @property
-    def frames(self) -> NDArray[np.uint8]:
-        """Every view of every state, uint8 (T, V, H, W, 3). Drawn anew whenever it is read."""
-        return self.draw(self.states)
+    def frames(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """Every view of every state of both, uint8 (T, V, H, W, 3). Drawn anew whenever they are read."""
+        return self.draw(self.first.states), self.draw(self.second.states)
+
+    @cached_property
+    def grades(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """The grade of every state of both, float64 (T,); None if it is not known."""
+        rows = self.first.states.rows, self.second.states.rows
+        if self.grade is None or rows[0].ndim != 2:
+            return None
+        first, second = map(self.grade, rows)
+        return None if first is None or second is None else (np.asarray(first, float), np.asarray(second, float))
 
     @cached_property
     def key(self) -> str:
-        """Digest of the states, hexadecimal: of their rows and scene changes."""
-        states, digest = self.states, xxh3_128()
-        for array in (states.rows, states.clips):
-            _update(digest, array)
-        for change in states.changes or ():
-            fields = {} if change is None else change.fields
-            for name in sorted(fields):
-                digest.update(name.encode())
-                _update(digest, np.asarray(fields[name]))
-            _update(digest, None if change is None else change.frame)
+        """Digest of the states of both in this order, views and prompt, hexadecimal."""
+        digest = xxh3_128()
+        for text in (digest_states(self.first.states), digest_states(self.second.states), self.views, self.prompt):
+            digest.update(f"{len(text)} {text}".encode())
         return digest.hexdigest()
+
+
+def digest_states(states: States) -> str:
+    """Digest of states, hexadecimal: of their rows and scene changes."""
+    digest = xxh3_128()
+    for array in (states.rows, states.clips):
+        _update(digest, array)
+    for change in states.changes or ():
+        fields = {} if change is None else change.fields
+        for name in sorted(fields):
+            digest.update(name.encode())
+            _update(digest, np.asarray(fields[name]))
+        _update(digest, None if change is None else change.frame)
+    return digest.hexdigest()
 
 
 def _update(digest: xxh3_128, array: NDArray[Any] | None) -> None:
@@ -61,26 +78,6 @@ def _update(digest: xxh3_128, array: NDArray[Any] | None) -> None:
     else:
         digest.update(f"{array.dtype.str} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.ndim else array.tobytes())
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Pair:
-    """Two segments, of which one may be closer to the goal."""
-
-    first: Side
-    second: Side
-    prompt: str
-    """The goal."""
-    views: str = ""
-    """Describes the cameras: part of the key."""
-
-    @cached_property
-    def key(self) -> str:
-        """Digest of both sides' keys in this order, views and prompt, hexadecimal."""
-        digest = xxh3_128()
-        for text in (self.first.key, self.second.key, self.views, self.prompt):
-            digest.update(f"{len(text)} {text}".encode())
-        return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,19 +104,6 @@ class Answer:
         object.__setattr__(self, "confidence", float(self.confidence))
 
 
-def make_side(
-    draw: Callable[..., NDArray[np.uint8]],
-    grade: Grade | None,
-    states: States,
-    task_rewards: NDArray[np.float64],
-    where: tuple[int, int, int],
-) -> Side:
-    """A segment of T states with their grades, if these are known; the rest is as in `Side`."""
-    grades = None if grade is None or states.rows.ndim != 2 else grade(states.rows)
-    grades = None if grades is None else np.asarray(grades, dtype=np.float64)
-    return Side(states=states, draw=draw, grades=grades, task_rewards=task_rewards, where=where)
-
-
 def grade_of_task(task: Task | None) -> Grade | None:
     """The grade of a task's record; None without a record."""
     states = None if task is None else task.make_states()
@@ -128,11 +112,8 @@ def grade_of_task(task: Task | None) -> Grade | None:
 
 def grade_differences(pairs: Sequence[Pair]) -> NDArray[np.float64]:
     """By how much the grades of the second segments add up to more, float64 (N,); NaN where there are none."""
-    return np.array([_sum(pair.second.grades) - _sum(pair.first.grades) for pair in pairs], dtype=np.float64)
-
-
-def _sum(grades: NDArray[np.float64] | None) -> float:
-    return np.nan if grades is None else float(grades.sum())
+    grades = [(np.nan, np.nan) if pair.grades is None else map(np.sum, pair.grades) for pair in pairs]
+    return np.array([second - first for first, second in grades], dtype=np.float64)
 
 
 def answer_differences(answers: Sequence[Answer | None]) -> NDArray[np.float64]:

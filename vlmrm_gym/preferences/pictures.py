@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym._util.files import atomic_write
 from vlmrm_gym.endpoint.messages import encode
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.preferences.pairs import Answer, Pair, grade_differences
 
 if TYPE_CHECKING:
     from vlmrm_gym.preferences.learner import Session
@@ -76,23 +76,18 @@ def write_session(session: "Session", path: Path) -> None:
 
 
 def _draw(pair: Pair, answer: Answer | None) -> NDArray[np.uint8]:
-    """A pair, uint8 (H, W, 3)."""
+    """A few states of both segments, each in a frame of a colour: uint8 (H, W, 3)."""
     said = None if answer is None else answer.preference
     colors = [_EQUAL, _EQUAL] if said == 0.5 else [_NOT, _NOT]
     if said is not None and said != 0.5:
-        first, second = pair.first.grades, pair.second.grades
-        better = 0.0 if first is None or second is None else np.sum(second) - np.sum(first)
+        (better,) = grade_differences([pair])
         colors[said > 0.5] = _MISTAKEN if better * (said - 0.5) < 0 else _CHOSEN
-    sides = (_framed(side, color) for side, color in zip((pair.first, pair.second), colors, strict=True))
-    return np.concatenate(list(sides), axis=1)
-
-
-def _framed(side: Side, color: tuple[int, int, int]) -> NDArray[np.uint8]:
-    """A few states of a segment in a frame of a colour."""
-    chosen = np.isin(np.arange(len(side)), spread(len(side), MAX_MOMENTS))
-    frames = side.draw(side.states[chosen])
-    inner = shrink(montage(frames), HEIGHT * frames.shape[1])
-    framed = np.empty((inner.shape[0] + 2 * BORDER, inner.shape[1] + 2 * BORDER, 3), dtype=np.uint8)
-    framed[:] = color
-    framed[BORDER:-BORDER, BORDER:-BORDER] = inner
-    return framed
+    framed = []
+    for side, color in zip((pair.first, pair.second), colors, strict=True):
+        frames = pair.draw(side.states[spread(len(side), MAX_MOMENTS)])
+        inner = shrink(montage(frames), HEIGHT * frames.shape[1])
+        height, width, _ = inner.shape
+        picture = np.full((height + 2 * BORDER, width + 2 * BORDER, 3), color, dtype=np.uint8)
+        picture[BORDER:-BORDER, BORDER:-BORDER] = inner
+        framed.append(picture)
+    return np.concatenate(framed, axis=1)

@@ -20,7 +20,8 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from vlmrm_gym._util.untrusted import parse_json
-from vlmrm_gym.preferences.pairs import Answer, Pair, Side
+from vlmrm_gym.preferences.pairs import Answer, Pair
+from vlmrm_gym.trajectory import Trajectory
 
 LEASE = 60.0
 """Seconds after which a tab that has nothing else may show the pair of another, and that a clip may take."""
@@ -63,7 +64,9 @@ class Page:
         self._thread = threading.Thread(target=self._server.run, args=([listening],), name="page", daemon=True)
         self._thread.start()
 
-    def ask(self, pairs: Sequence[Pair], draw: Callable[[Side], bytes]) -> Iterator[tuple[int, Answer | None]]:
+    def ask(
+        self, pairs: Sequence[Pair], draw: Callable[[Pair, Trajectory], bytes]
+    ) -> Iterator[tuple[int, Answer | None]]:
         """Show pairs until all are answered, and draw their clips in this thread: renderers are for one.
 
         Yields (number of the pair, answer, or None if that was undone). A RuntimeError says that the page was closed.
@@ -77,11 +80,11 @@ class Page:
                 if (event := events.get()) is None:
                     raise RuntimeError(f"The page was closed: {len(missing)} of {len(pairs)} pairs have no answer.")
                 what, answer = event
-                if not isinstance(what, Side):
+                if not isinstance(answer, Future):
                     (missing.add if answer is None else missing.discard)(what)
                     yield what, answer
                 elif answer.set_running_or_notify_cancel():  # else nobody waits for the clip any more
-                    answer.set_result(draw(what))
+                    answer.set_result(draw(*what))
         finally:
             self._is_asking = self._is_asking and self._events is not events
             while not events.empty():  # nobody draws any more: the page need not wait
@@ -106,7 +109,8 @@ class Page:
         item = next((item for item in self._items if item.id == id), None)
         if item is None or side not in ("left", "right") or not self._is_asking:
             raise HTTPException(404)
-        self._events.put((item.pair.first if side == "left" else item.pair.second, clip := Future[bytes]()))
+        shown = item.pair.first if side == "left" else item.pair.second
+        self._events.put(((item.pair, shown), clip := Future[bytes]()))
         picture = await asyncio.wait_for(asyncio.wrap_future(clip), LEASE)
         return Response(picture, headers=NO_STORE)  # browsers see whether it is WebP or PNG
 

@@ -29,60 +29,12 @@ from vlmrm_gym.rollouts import (
 )
 from vlmrm_gym.states import StateView, is_drawn_from_states
 from vlmrm_gym.states.states import States
+from vlmrm_gym.trajectory import Trajectory
 
 STEPS = 200
 """Of an episode, if neither the caller nor the environment says how many."""
 WAY = "the way to the goal"
 UNTRAINED = {"random": random_actions, "constant": constant_actions}
-Played = tuple[str, States, NDArray[np.bool_] | None, bool | None]
-"""Behaviour, states, success as the environment said it, and whether it is trained; None: never an expert."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Episode:
-    """T successive states, as a program sees them in a training: those that the steps led to."""
-
-    behaviour: str
-    """"random", "constant", `WAY`, or the name of a run or of a dataset."""
-    is_expert: bool
-    """Whether a program must be completed by it."""
-    states: States
-    draw: Callable[[States], NDArray[np.uint8]]
-    """Draws states: uint8 (T, H, W, 3). It works in the context of `gather` only."""
-    success: NDArray[np.bool_] | None = None
-    """bool (T,); None if it is not known."""
-    needed: float = 0.0
-    """The share of an episode's steps that must succeed for the episode to be a success. 0: one step is enough."""
-    first: int = 0
-    stride: int = 1
-    """State i is that of step `first` + `stride` * i."""
-
-    @property
-    def frames(self) -> NDArray[np.uint8]:
-        """Its frames, uint8 (T, H, W, 3), drawn anew."""
-        return self.draw(self.states)
-
-    @property
-    def succeeded(self) -> bool | None:
-        """Whether the episode is a success; None if that is not known."""
-        return None if self.success is None else is_enough(self.success, self.needed)
-
-    def thin(self, count: int) -> "Episode":
-        """Every k-th of its states: at most `count`, which are a success if the episode is one, and only then.
-
-        If success is not known, the last state is among them: it may be the goal.
-        """
-        stride, success = -(-len(self) // count), self.success
-        if success is None:
-            first = (len(self) - 1) % stride
-        else:
-            first = (max if self.succeeded else min)(range(stride), key=lambda step: success[step::stride].mean())
-        part = slice(first, None, stride)
-        thinned = None if success is None else success[part]
-        return replace(self, states=self.states[part], success=thinned, first=first, stride=stride)
-
-    def __len__(self) -> int:
-        return len(self.states)
 
 
 def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
@@ -90,13 +42,43 @@ def is_enough(steps: NDArray[np.bool_], needed: float) -> bool:
     return bool(steps.any()) and float(steps.mean()) >= needed
 
 
-class Episodes(list[Episode]):
-    """Episodes whose frames are drawn when they are looked at."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examples:
+    """The episodes that programs are verified on. Their frames are drawn when they are looked at."""
 
-    size: tuple[int, int] | None
+    episodes: Sequence[Trajectory]
+    """Their `source` is "random", "constant", `WAY`, or the name of a run or of a dataset."""
+    experts: Sequence[bool]
+    """Whether a program must be completed by each of them."""
+    draw: Callable[[States], NDArray[np.uint8]]
+    """Draws states: uint8 (T, H, W, 3). It works in the context of `gather` only."""
+    needed: float = 0.0
+    """The share of an episode's steps that must succeed for the episode to be a success. 0: one step is enough."""
+    size: tuple[int, int] | None = None
     """Height and width of the frames; None: the environment's own."""
-    environment: str
+    environment: str = ""
     """The environment's ID, or the path of the function that makes it."""
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def succeeded(self, number: int) -> bool | None:
+        """Whether an episode is a success; None if that is not known of every step."""
+        episode = self.episodes[number]
+        return is_enough(episode.success == 1, self.needed) if episode.knows_success else None
+
+    def thin(self, number: int, count: int) -> NDArray[np.int64]:
+        """Every k-th step of an episode: at most `count`, which are a success if the episode is one, and only then.
+
+        If success is not known, the last one is among them: its state may be the goal.
+        """
+        episode, succeeded = self.episodes[number], self.succeeded(number)
+        stride = -(-len(episode) // count)
+        if succeeded is None:
+            first = (len(episode) - 1) % stride
+        else:
+            first = (max if succeeded else min)(range(stride), key=lambda step: episode.success[step::stride].mean())
+        return np.arange(first, len(episode), stride)
 
 
 @contextmanager
@@ -112,7 +94,7 @@ def gather(
     steps: int | None = None,
     seed: int = 0,
     progress: Callable[[], object] = lambda: None,
-) -> Iterator[Episodes]:
+) -> Iterator[Examples]:
     """Play and read the episodes that programs for an environment are verified on: a context manager.
 
     Experts are the episodes of trained policies and of datasets; where it is known which states succeed, those that are
@@ -152,47 +134,47 @@ def gather(
         knows = task is not None and task.states is not None and is_drawn_from_states(made)
         states = task.make_states() if task is not None and knows else None
         threshold = 0.0 if task is None else task.success_threshold
-        found = Episodes()
-        found.size, found.environment = size, id or str(env)
+        needed = threshold or 0.0
 
-        def play_all() -> Iterator[Played]:
+        def play_all() -> Iterator[tuple[Trajectory, bool | None]]:
+            """Episodes, and whether what chose their actions is trained; None: they are never of an expert."""
             for i in range(episodes):
                 for number, (name, policy) in enumerate(UNTRAINED.items()):
                     act = policy(made.action_space, np.random.default_rng((seed, i, number)))
-                    one = play(made, view, act, seed=seed + i, steps=steps, behaviour=name)
-                    yield name, one.states, one.success, None
+                    yield play(made, view, act, seed=seed + i, steps=steps, source=name), None
             for name, make_policy in policies.items():
                 act = make_policy(made)
                 for i in range(episodes):
-                    one = play(made, view, act, seed=seed + 10_000 + i, steps=steps, behaviour=name)
-                    yield name, one.states, one.success, True
+                    yield play(made, view, act, seed=seed + 10_000 + i, steps=steps, source=name), True
             for folder in rollouts:
                 check_environment(folder, id, env)
                 is_trained = read_settings(folder)["policy"] not in UNTRAINED
                 recorded = read_dataset(folder)
                 check_states(recorded, made, view)
-                yield from ((folder.name, one.states, one.success, is_trained) for one in recorded)
+                yield from ((replace(one, source=folder.name), is_trained) for one in recorded)
             if states is not None and not policies and not rollouts:
-                for way in _ways(made, view, states, episodes, steps, seed):
-                    yield WAY, way, None, True
+                ways = _ways(made, view, states, episodes, steps, seed)
+                yield from ((Trajectory(source=WAY, states=way), True) for way in ways)
 
-        for name, rows, success, is_trained in play_all():
+        found, experts = list[Trajectory](), list[bool]()
+        for episode, is_trained in play_all():
+            success = episode.success
             if states is not None and states.has_success_fn:
-                success = states.succeeds(rows.rows)
+                success = states.succeeds(episode.states.rows).astype(np.float64)
             elif threshold is None:  # what the environment says is no success
-                success = None
-            is_success = is_trained if success is None else is_enough(success, threshold or 0.0)
-            episode = Episode(
-                behaviour=name,
-                is_expert=is_trained is not None and bool(is_success),
-                states=rows,
-                draw=lambda drawn: drawn.draw(renderer),
-                success=success,
-                needed=threshold or 0.0,
-            )
-            found.append(episode)
+                success = np.full(len(episode), np.nan)
+            found.append(replace(episode, success=success))
+            is_success = is_enough(success == 1, needed) if found[-1].knows_success else is_trained
+            experts.append(is_trained is not None and bool(is_success))
             progress()
-        yield found
+        yield Examples(
+            episodes=found,
+            experts=experts,
+            draw=lambda drawn: drawn.draw(renderer),
+            needed=needed,
+            size=size,
+            environment=id or str(env),
+        )
 
 
 def _ways(

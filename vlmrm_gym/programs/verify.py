@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.metrics import auc
-from vlmrm_gym.programs.episodes import UNTRAINED, Episode, Episodes, is_enough
+from vlmrm_gym.programs.episodes import UNTRAINED, Examples, is_enough
 from vlmrm_gym.programs.execution import ProgramReward
 from vlmrm_gym.programs.results import Accuracy, Failure, Limits, Row, Verification
 from vlmrm_gym.rewards.program import Program
@@ -48,7 +48,7 @@ Change = Callable[[NDArray[Any]], NDArray[Any]]
 
 def verify(
     program: Program,
-    episodes: Sequence[Episode],
+    examples: Examples,
     limits: Limits | None = None,
     progress: Callable[[], object] = lambda: None,
 ) -> Verification:
@@ -60,7 +60,7 @@ def verify(
 
     Args:
         program: The program. No warning says that it was not verified.
-        episodes: What `gather` returned.
+        examples: What `gather` made.
         limits: None: the defaults.
         progress: Called after each episode.
 
@@ -68,25 +68,25 @@ def verify(
         ProgramError: The program cannot be executed at all.
         InputError: It sees states, and those of the environment are frames; or frames of another size.
     """
-    if program.inputs == "states" and any(one.states.rows.ndim != 2 for one in episodes):
+    if program.inputs == "states" and any(one.states.rows.ndim != 2 for one in examples.episodes):
         rule = "`inputs` must be 'frames' for an environment whose frames are stored. Received 'states'."
         raise InputError(f"{rule} Write the program for frames.")
-    if isinstance(episodes, Episodes) and program.inputs == "frames" and program.size != episodes.size:
-        raise InputError(f"`size` must be that of the episodes, {episodes.size}. Received a program of {program.size}.")
+    if program.inputs == "frames" and program.size != examples.size:
+        raise InputError(f"`size` must be that of the episodes, {examples.size}. Received a program of {program.size}.")
     with closing(ProgramReward(program)) as reward, closing(ProgramReward(program)) as other:
-        session = _Session(reward, other, limits or Limits())
-        for number, episode in enumerate(episodes):
-            session.look_at(number, episode)
+        session = _Session(reward, other, examples, limits or Limits())
+        for number in range(len(examples)):
+            session.look_at(number)
             progress()
         return Verification(
             program=program,
-            environment=episodes.environment if isinstance(episodes, Episodes) else "",
+            environment=examples.environment,
             limits=session.limits,
             subtasks=reward.subtasks,
             rows=[tally.row() for tally in session.tallies.values()],
             failures=session.all_failures(),
             accuracy=_measure_accuracy(session.shown),
-            verified=any(episode.is_expert for episode in episodes),
+            verified=any(examples.experts),
         )
 
 
@@ -97,15 +97,24 @@ class Shown:
     name: str
     """What it is, in the table."""
     number: int
-    episode: Episode
+    """Of the episode."""
+    examples: Examples
+    steps: NDArray[np.int64]
+    """int64 (T,): the steps of the episode that are looked at."""
     order: NDArray[np.int64]
-    """int64 (T,): the steps of the episode, in the order in which they are shown."""
+    """int64 (T,): which of them are shown, in this order."""
     change: Change = np.asarray
     """What is made of the frames; nothing."""
     values: NDArray[np.float64]
     """float64 (T,); NaN: none yet."""
     subtasks: int
     threshold: float
+
+    @property
+    def success(self) -> NDArray[np.bool_] | None:
+        """Bool (T,): which of the steps succeed; None if that is not known."""
+        episode = self.examples.episodes[self.number]
+        return episode.success[self.steps] == 1 if episode.knows_success else None
 
     @property
     def levels(self) -> NDArray[np.int64]:
@@ -119,7 +128,7 @@ class Shown:
         """Whether the episode completes the program."""
         if self.subtasks:
             return bool(self.levels.max() >= self.subtasks)
-        return is_enough(self.levels > 0, self.episode.needed)
+        return is_enough(self.levels > 0, self.examples.needed)
 
     @property
     def shares(self) -> list[float]:
@@ -135,12 +144,13 @@ class Shown:
             completions = [np.argmax(levels >= level) for level in range(1, levels.max() + 1)]
             steps = np.unique(np.array([*completions, *ends], dtype=np.int64))
         steps = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_SHOWN).round().astype(int))]
+        states = self.examples.episodes[self.number].states[self.steps[self.order[steps]]]
         return Failure(
             rule=rule,
             behaviour=self.name,
             episode=self.number,
-            steps=self.episode.first + steps * self.episode.stride,
-            frames=self.change(self.episode.draw(self.episode.states[self.order[steps]])),
+            steps=self.steps[steps],
+            frames=self.change(self.examples.draw(states)),
             values=self.values[steps],
         )
 
@@ -183,8 +193,8 @@ class Tally:
 class _Session:
     """Scores episodes one after the other, by a program that is executed in two processes."""
 
-    def __init__(self, reward: ProgramReward, other: ProgramReward, limits: Limits) -> None:
-        self._reward, self._other, self.limits = reward, other, limits
+    def __init__(self, reward: ProgramReward, other: ProgramReward, examples: Examples, limits: Limits) -> None:
+        self._reward, self._other, self._examples, self.limits = reward, other, examples, limits
         self.tallies: dict[str, Tally] = {}
         self.shown: list[Shown] = []
         self._failures: list[Failure] = []
@@ -192,22 +202,26 @@ class _Session:
 
     def all_failures(self) -> list[Failure]:
         """What breaks the rules, at most `MAX_FAILURES` for each."""
-        experts = [one for one in self.shown if one.episode.is_expert]
+        experts = [one for one in self.shown if self._examples.experts[one.number]]
         is_alike = bool(experts) and np.ptp(np.concatenate([one.values for one in self.shown])) == 0
         alike = [experts[0].failure(ALIKE)] if is_alike else []
         return [*self._failures, *alike, *(one for tally in self.tallies.values() for one in tally.failures())]
 
-    def look_at(self, number: int, episode: Episode) -> None:
+    def look_at(self, number: int) -> None:
         """Score an episode, and count it."""
-        episode = episode if self._reward.ordered else episode.thin(FRAMES)
-        inputs = episode.frames if self._reward.inputs == "frames" else episode.states.rows
-        name = f"expert: {episode.behaviour}" if episode.is_expert else episode.behaviour
+        examples, is_expert = self._examples, self._examples.experts[number]
+        episode = examples.episodes[number]
+        steps = np.arange(len(episode)) if self._reward.ordered else examples.thin(number, FRAMES)
+        states = episode.states[steps]
+        inputs = examples.draw(states) if self._reward.encodes == "view" else states.rows
+        name = f"expert: {episode.source}" if is_expert else episode.source
         shown = Shown(
             name=name,
             number=number,
-            episode=episode,
-            order=np.arange(len(episode)),
-            values=np.full(len(episode), np.nan),
+            examples=examples,
+            steps=steps,
+            order=np.arange(len(steps)),
+            values=np.full(len(steps), np.nan),
             subtasks=len(self._reward.subtasks),
             threshold=self.limits.threshold,
         )
@@ -215,19 +229,19 @@ class _Session:
             return
         self._repeat(scored, inputs)
         self.shown.append(scored)
-        is_untrained = not episode.is_expert and episode.behaviour in UNTRAINED
-        least, most = self.limits.experts if episode.is_expert else 0.0, self.limits.random if is_untrained else 1.0
+        is_untrained = not is_expert and episode.source in UNTRAINED
+        least, most = self.limits.experts if is_expert else 0.0, self.limits.random if is_untrained else 1.0
         tally = self.tallies.setdefault(name, Tally(name, least, most))
-        if is_untrained and episode.succeeded:
+        if is_untrained and examples.succeeded(number):
             tally.notes["they succeed"] += 1
         else:
             tally.shown.append(scored)
-        if episode.is_expert:
+        if is_expert:
             self._vary(shown, scored.completed, inputs)
 
     def _vary(self, expert: Shown, completed: bool, inputs: NDArray[Any]) -> None:
         """Score what is made of an expert's episode."""
-        steps, success = expert.order, expert.episode.success
+        steps, success = expert.order, expert.success
 
         def count(name: str, order: NDArray[np.int64], change: Change = np.asarray, why: str = "") -> Shown | None:
             """Score what is made of it, and count it; None if it does not count, because of `why`."""
@@ -242,7 +256,7 @@ class _Session:
 
         is_success = success is not None and bool(success[0])
         count("frozen", np.zeros_like(steps), why="their first frame is a success" if is_success else "")
-        if self._reward.inputs == "frames":
+        if self._reward.encodes == "view":
             count("black", steps, np.zeros_like)
             count("experts, frames moved by a pixel", steps, move)
         why = "a function gets the same frames as from the expert"
@@ -263,7 +277,7 @@ class _Session:
             for start in range(0, len(shown.order), BATCH):
                 frames = shown.change(inputs[shown.order[start : start + BATCH]])
                 made, memory = self._reward.continue_episode(frames, memory)
-                values.append(made.astype(np.float64))
+                values.append(made[:, 0].astype(np.float64))
         except ProgramError as error:
             step = np.array([sum(map(len, values)) + (error.frame or 0)])
             self._fail(ANSWERS, shown, step, f" {error}")
@@ -280,7 +294,7 @@ class _Session:
         try:
             for start in range(0, len(order), CHUNK):
                 made, memory = score(inputs[order[start : start + CHUNK]], memory)
-                values.append(made)
+                values.append(made[:, 0])
                 score(inputs[len(inputs) - 1 - start :][:1], None)
         except ProgramError:  # it did not fail on these frames before
             differ = shown.order[:1]
@@ -301,13 +315,13 @@ def move(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _measure_accuracy(shown: Sequence[Shown]) -> Accuracy | None:
     """Compare a program with the success of episodes; None if no success is known."""
-    known = [(one, one.episode.success) for one in shown if one.episode.success is not None]
+    known = [(one, one.success) for one in shown if one.success is not None]
     if not known:
         return None
     values, success = (np.concatenate(each) for each in zip(*((one.values, own) for one, own in known), strict=True))
     said, true = np.concatenate([one.levels > 0 for one, _ in known]), success
     if is_stateful := known[0][0].subtasks > 0:
-        said, true = np.array([(one.completed, bool(one.episode.succeeded)) for one, _ in known]).T
+        said, true = np.array([(one.completed, bool(one.examples.succeeded(one.number))) for one, _ in known]).T
     return Accuracy(
         unit="episodes" if is_stateful else "frames",
         true_positives=int((said & true).sum()),

@@ -18,11 +18,12 @@ from vlmrm_gym.endpoint.scores import ScoresFile
 from vlmrm_gym.endpoint.session import Asked, Session
 from vlmrm_gym.endpoint.settings import EndpointSettings
 from vlmrm_gym.errors import InputError, as_input_error
-from vlmrm_gym.programs.episodes import Episode, Episodes
+from vlmrm_gym.programs.episodes import Examples
 from vlmrm_gym.programs.results import Failure, Limits, Verification
 from vlmrm_gym.programs.verify import verify
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.program_error import ProgramError
+from vlmrm_gym.trajectory import Trajectory
 
 NUM_IMAGES, MAX_SHOWN = 3, 4
 """Images of initial states, and of goal states, that the model is shown; failures that are fed back at a time."""
@@ -126,7 +127,7 @@ class Conversation:
 def write_program(
     conversation: Conversation,
     prompt: str,
-    episodes: Episodes,
+    examples: Examples,
     folder: Path,
     *,
     goals: Sequence[NDArray[np.uint8]] = (),
@@ -143,11 +144,12 @@ def write_program(
     so many rounds has a program that can be executed.
     """
     limits, found, problem = limits or Limits(), None, ""
-    options: dict[str, Any] = {"size": episodes.size, "isolate": isolate}
-    others = [one for one in episodes if not one.is_expert] or episodes
-    initial = [one.draw(one.states[:1])[0] for one in others[:NUM_IMAGES]]
-    experts = [] if goals else [one for one in episodes if one.is_expert][:NUM_IMAGES]
-    goals = [*goals, *(one.draw(one.states[_find_goal(one) :][:1])[0] for one in experts)]
+    options: dict[str, Any] = {"size": examples.size, "isolate": isolate}
+    kinds = list(zip(examples.episodes, examples.experts, strict=True))
+    others = [one for one, is_expert in kinds if not is_expert] or examples.episodes
+    initial = [examples.draw(one.states[:1])[0] for one in others[:NUM_IMAGES]]
+    experts = [] if goals else [one for one, is_expert in kinds if is_expert][:NUM_IMAGES]
+    goals = [*goals, *(examples.draw(one.states[_find_goal(one) :][:1])[0] for one in experts)]
     images = [(f"Beginning {number}:", encode(image)) for number, image in enumerate(initial, 1)]
     images += [(f"Goal {number}:", encode(image)) for number, image in enumerate(goals, 1)]
     introduction = INTRODUCTION.format(prompt=prompt, goals=", and as the goal is reached" if goals else "")
@@ -162,7 +164,7 @@ def write_program(
         if source is not None and not truncated:
             atomic_write_text(path, source)
             try:
-                found, problem = verify(Program(source=source, **options), episodes, limits, progress), ""
+                found, problem = verify(Program(source=source, **options), examples, limits, progress), ""
             except (ProgramError, ValueError) as error:
                 problem = f"The program cannot be executed: {error}"
         if found is None or problem:
@@ -182,9 +184,9 @@ def write_program(
     return replace(found, program=replace(found.program, path=str(path)))
 
 
-def _find_goal(expert: Episode) -> int:
+def _find_goal(expert: Trajectory) -> int:
     """The last state of an expert that is a success."""
-    return len(expert) - 1 if expert.success is None else int(np.flatnonzero(expert.success)[-1])
+    return int(np.flatnonzero(expert.success == 1)[-1]) if expert.knows_success else len(expert) - 1
 
 
 def _say(text: str) -> list[Message]:

@@ -31,6 +31,7 @@ class FrameEncoder(RewardModel):
         # On a CPU 64 frames take as long as 32, and 60 MB more.
         self.batch_size = int(batch_size or (32 if self.model.device.type == "cpu" else 256))
         self._preprocess = self.model.preprocessing(resize_mode)
+        self.weights = f"{self.model.name}, SHA-256 {self.model.digest}"
         self.render_size = self._preprocess.render_size
         self.fingerprint = f"{self.model.name}, {self._preprocess.resize_mode}"
         if type(self).encode is FrameEncoder.encode:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vlmrm_gym._util.validation import as_array, as_float32, short_repr
-from vlmrm_gym.rewards.model import Features, Head, Rewards, only_feature
+from vlmrm_gym.rewards.model import Features, Rewards, only_feature
 from vlmrm_gym.rewards.own import ByValue, find_callable
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class ViewsHead:
     With `combine` the head scores each view for itself; without, it sees all views.
     """
 
-    def __init__(self, head: Head, combine: CombineViews | None = None, fingerprint: str = "") -> None:
+    def __init__(self, head: Any, combine: CombineViews | None = None, fingerprint: str = "") -> None:
         self.head, self._combine, self.fingerprint = head, combine, fingerprint
 
     def __call__(self, features: "torch.Tensor") -> "torch.Tensor":

@@ -136,6 +136,8 @@ class RewardModel:
     """Equal for models whose `encode` is the same: they share its work. None: no other model's is."""
     fingerprint: str = ""
     """What the features are of: heads of features with another fingerprint are refused. Empty: unknown."""
+    weights: str = "not known"
+    """The name of a network and the digest of its weights, for reports."""
     render_size: RenderSize = staticmethod(unchanged_size)
     """The size at which frames are rendered; the environment's own by default. Stored frames, of environments that
     cannot be rendered from their states, always have the environment's size."""
@@ -197,7 +199,9 @@ class CallableModel(RewardModel):
     `RewardModel` that overrides `__call__` it takes all other settings.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None):
+    def __init__(
+        self, function: Callable[..., Any], name: str = "reward", kwargs: Mapping[str, Any] | None = None
+    ) -> None:
         self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
         self.feature_size = 1
         if isinstance(function, RewardModel):

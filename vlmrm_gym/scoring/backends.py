@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlmrm_gym._util.closing import close_on_error
-from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym._util.validation import check_choice, check_integer, short_repr
+from vlmrm_gym.rewards.heads import CombineViews
 from vlmrm_gym.scoring.queue import ScoringQueue
 from vlmrm_gym.scoring.scorer import MakeEncoder, MakeRenderer, ScorerOptions, Timeouts
 
@@ -40,8 +40,9 @@ def make_scoring_queue(
     """Load models in this process or in workers, and wait until they are ready.
 
     `make_encoder` makes the encoder of states from `device`, see `build_encoder`, and `make_renderer` the renderer from
-    a model's `render_size`; `combine` says how the rewards of views make one. 0 workers, or `in_workers=False`, score in this process, whatever the backend. The defaults
-    are those of a model that the caller has loaded, and of states that all are in memory.
+    a model's `render_size`; `combine` says how the rewards of views make one. 0 workers, or `in_workers=False`, score
+    in this process, whatever the backend. The defaults are those of a model that the caller has loaded, and of states
+    that all are in memory.
     """
     check_backend(backend, ray_options)
     check_integer("num_workers", num_workers, minimum=0)

@@ -36,9 +36,7 @@ class LocalScorer:
     max_in_flight = 2
     """One batch is drawn while the one before it is encoded."""
 
-    def __init__(
-        self, encoder: StateEncoder, renderer: Renderer, progress: Progress = lambda stage: None
-    ) -> None:
+    def __init__(self, encoder: StateEncoder, renderer: Renderer, progress: Progress = lambda stage: None) -> None:
         self._encoder, self._renderer, self._progress = encoder, renderer, progress
         self._unanswered: deque[Future[Features]] = deque()
         self._aborted = False

@@ -229,7 +229,9 @@ class ScoringQueue:
             return None, raised if isinstance(raised, Exception) else RuntimeError(f"A reward model raised {raised!r}.")
         return features, None
 
-    def _answer(self, dispatch: Dispatch, features: Features | None, error: BaseException | None, *, idle: bool) -> None:
+    def _answer(
+        self, dispatch: Dispatch, features: Features | None, error: BaseException | None, *, idle: bool
+    ) -> None:
         with self._lock:
             start = 0
             for part in dispatch.parts:

@@ -100,8 +100,8 @@ class Watchdog:
 class RemoteScorer:
     """A `Scorer` with one worker at a time.
 
-    The first message to each worker is `make_encoder`, a pickled function. `shown` has the warnings of workers that have
-    been shown, one mapping for all scorers; `connection` is what workers need, closed with the scorer.
+    The first message to each worker is `make_encoder`, a pickled function. `shown` has the warnings of workers that
+    have been shown, one mapping for all scorers; `connection` is what workers need, closed with the scorer.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from vlmrm_gym.rewards.heads import CombineViews, advance_head
 from vlmrm_gym.rewards.model import Features, RewardModel
 from vlmrm_gym.rewards.spec import RewardSpec
 from vlmrm_gym.scoring.backends import make_scoring_queue
-from vlmrm_gym.scoring.requests import EpisodeMemory, Request
+from vlmrm_gym.scoring.requests import Request
 from vlmrm_gym.scoring.scorer import MakeRenderer
 from vlmrm_gym.scoring.select import EpisodeClips
 from vlmrm_gym.scoring.state_encoder import StateEncoder

@@ -24,7 +24,7 @@ from vlmrm_gym.rewards.model import (
 )
 from vlmrm_gym.rewards.program_error import ProgramError
 from vlmrm_gym.scoring.requests import MAX_STEPS, Batch, Keys
-from vlmrm_gym.states import Renderer, States
+from vlmrm_gym.states import Renderer
 
 FRAMES_PER_DRAW = 64
 """Frames drawn between two progress reports."""
@@ -98,7 +98,7 @@ class StateEncoder:
             ordered=model.ordered,
             interpolate=model.interpolate,
             num_views=views,
-            head=_on_cpu(model),
+            head=head_on_cpu(model),
             multi_view=model.multi_view or not self._is_single,
             fingerprint=model.fingerprint,
             feature_shape=None if model.feature_size is None else (views, int(model.feature_size)),
@@ -182,8 +182,8 @@ class StateEncoder:
         self.model.close()
 
 
-def _on_cpu(model: RewardModel) -> Any:
-    """A copy of the head of a model on the CPU; a method of the model is its head as it is."""
+def head_on_cpu(model: RewardModel) -> Any:
+    """Copy the head of a model to the CPU; a function, or a method of the model, is its head as it is."""
     head = model.head
     if head is None or inspect.ismethod(head) or inspect.isfunction(head):
         return head
@@ -231,5 +231,3 @@ class DirectScorer:
         """Free the renderer and the model's processes."""
         self._renderer.close()
         self._encoder.close()
-
-

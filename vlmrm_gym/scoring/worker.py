@@ -1,8 +1,8 @@
 """What a worker does, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
 
 It receives a function that makes the encoder, the renderer, then the keys and states of batches. It replies ("ready",
-pickled `EncoderInfo`), then for each batch ("drawn", None), and ("answer", features) or ("error", exception). In between,
-("progress", "draw" or "encode") reports progress, and ("warning", text) what the user is warned of.
+pickled `EncoderInfo`), then for each batch ("drawn", None), and ("answer", features) or ("error", exception). In
+between, ("progress", "draw" or "encode") reports progress, and ("warning", text) what the user is warned of.
 """
 
 import faulthandler
@@ -22,8 +22,8 @@ from typing import Any
 
 import cloudpickle
 
-from vlmrm_gym.scoring.local import LocalScorer
 from vlmrm_gym.rewards.model import Features
+from vlmrm_gym.scoring.local import LocalScorer
 from vlmrm_gym.scoring.requests import Batch
 from vlmrm_gym.scoring.state_encoder import EncoderInfo, StateEncoder
 

@@ -93,11 +93,11 @@ def complete(config: Config) -> Config:
         received = f"Received {short_repr(config.env_name)}: {truncate(str(error) or repr(error), 1_000)}{meant}"
         raise ConfigError([Problem.of("env_name", f"{rule}. {received}")]) from error
     with constructing(config, "reward.name"):
-        specification: Any = find_specification(config)
-        if pinned := getattr(specification, "pinned", None):
-            kwargs = {**(config.reward.kwargs or {}), **pinned}
+        specification = find_specification(config)
+        if specification is not None and specification.pinned:
+            kwargs = {**(config.reward.kwargs or {}), **specification.pinned}
             config = replace(config, reward=replace(config.reward, kwargs=kwargs))
-    _check_labeler(config, learns=getattr(specification, "learns", False))
+    _check_labeler(config, learns=specification is not None and specification.learns)
     usual = "DQN" if isinstance(traits.action_space, gym.spaces.Discrete) else "SAC"
     if config.task is not None:
         training, wrong = validate({"rl": {"algorithm": usual, **config.task.training}})

@@ -26,7 +26,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
     prompts = ", ".join(f'"{prompt}"' for prompt in reward.prompt or [])
     if reward.name != "ground_truth":
         specification: Any = find_specification(config)
-        in_workers = reward.num_workers and getattr(specification, "in_workers", True)
+        in_workers = reward.num_workers and specification.in_workers
         where = f"{reward.num_workers} {reward.backend} workers" if in_workers else "the process that trains"
         share = f", every {reward.score_every}th state" if reward.score_every > 1 else ""
         what = reward.name if reward.is_own else f"{prompts} by {reward.model}"

@@ -56,7 +56,8 @@ def start(config: Config, folder: RunFolder) -> None:
             try:
                 learning = _make_learning(config, folder, envs, running)
                 atomic_write_text(folder.config_file, to_yaml(config))
-                for name, text in getattr(find_specification(config), "files", {}).items():
+                specification = find_specification(config)
+                for name, text in ({} if specification is None else specification.files).items():
                     (folder.path / name).write_text(text, encoding="utf-8")
                 running.enter_context(_tracked(config, folder))
             except BaseException:
