@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vlmrm_gym._util.validation import check_positive_integer
-from vlmrm_gym.states.scene_changes import SceneChange, pack_changes, unpack_changes
-from vlmrm_gym.states.states import StateList, States
+from vlmrm_gym.states.scene_changes import pack_changes, unpack_changes
+from vlmrm_gym.states.states import States
 from vlmrm_gym.trajectory import COLUMNS, Trajectory
 
 
@@ -151,88 +151,3 @@ def _unpack(numbers: Sequence[int], arrays: Mapping[str, NDArray[Any]]) -> Traje
         raise ValueError("The file of an episode log is damaged: the columns of an episode have different lengths.")
     env_index, episode_index, start = numbers
     return Trajectory(env_index=env_index, episode_index=episode_index, start=start, states=states, **columns)
-
-
-class _Recording:
-    """An episode in progress."""
-
-    def __init__(self, env_index: int, episode_index: int, start: int) -> None:
-        self._numbers = {"env_index": env_index, "episode_index": episode_index, "start": start}
-        self.start, self.states = start, StateList()
-        self.columns: dict[str, list[float]] = {name: [] for name in COLUMNS}
-        self.rewards, self.versions = self.columns["rewards"], self.columns["versions"]
-
-    @property
-    def nbytes(self) -> int:
-        return self.states.nbytes + 32 * len(self.rewards)
-
-    def finish(self) -> Trajectory:
-        columns: Any = {name: np.array(self.columns[name], dtype=dtype) for name, dtype in COLUMNS.items()}
-        return Trajectory(states=self.states.states(), **(columns | self._numbers))
-
-
-class EpisodeRecorder:
-    """Writes the steps of one vector environment to a log."""
-
-    def __init__(self, log: EpisodeLog, num_envs: int) -> None:
-        self._log = log
-        self._recordings: list[_Recording | None] = [None] * num_envs
-        self._num_episodes = [0] * num_envs
-        self._waiting: list[list[Trajectory]] = [[] for _ in range(num_envs)]
-        """Episodes that have ended, some of whose rewards have not arrived."""
-
-    def add(
-        self,
-        env_index: int,
-        step_index: int,
-        row: NDArray[Any],
-        change: SceneChange | None,
-        task_reward: float,
-        success: float,
-    ) -> None:
-        """Add a step: the state that it led to, and what the environment said.
-
-        Raises:
-            ValueError: The episode is larger than the log.
-        """
-        recording = self._recordings[env_index]
-        if recording is None:
-            recording = _Recording(env_index, self._num_episodes[env_index], step_index)
-            self._recordings[env_index], self._num_episodes[env_index] = recording, self._num_episodes[env_index] + 1
-        before, step = recording.nbytes, (np.nan, 0, task_reward, success)
-        recording.states.append(row, change)
-        for column, value in zip(recording.columns.values(), step, strict=True):
-            column.append(value)
-        self._log.grow(recording.nbytes - before)
-        if recording.nbytes > self._log.max_bytes:
-            self._forget(env_index)
-            raise ValueError(
-                f"`max_bytes` of an episode log must be enough for an episode. Received {self._log.max_bytes:,}, but "
-                f"after {len(recording.rewards)} steps an episode of environment {env_index} has {recording.nbytes:,}."
-            )
-
-    def end_episode(self, env_index: int) -> None:
-        """End an environment's episode, if one is in progress."""
-        if (recording := self._forget(env_index)) is not None:
-            episode = recording.finish()
-            self._log.add(episode)
-            if np.isnan(episode.rewards).any():
-                self._waiting[env_index].append(episode)
-
-    def add_rewards(self, env_index: int, start: int, rewards: NDArray[np.float32], version: int = 0) -> None:
-        """Fill in rewards that have arrived, of the steps from `start` on."""
-        recording = self._recordings[env_index]
-        for episode in (*self._waiting[env_index], *([] if recording is None else [recording])):
-            low, high = max(start, episode.start), min(start + len(rewards), episode.start + len(episode.rewards))
-            if low < high:
-                own = slice(low - episode.start, high - episode.start)
-                arrived: Any = rewards[low - start : high - start]
-                versions: Any = [version] * (high - low)
-                episode.rewards[own], episode.versions[own] = arrived, versions
-        self._waiting[env_index] = [one for one in self._waiting[env_index] if np.isnan(one.rewards).any()]
-
-    def _forget(self, env_index: int) -> _Recording | None:
-        recording, self._recordings[env_index] = self._recordings[env_index], None
-        if recording is not None:
-            self._log.grow(-recording.nbytes)
-        return recording

@@ -74,8 +74,8 @@ class Episode:
     """Chunks that are not delivered."""
     chunks: list[Chunk] = field(default_factory=list)
     """All chunks until the episode ends, if there is a log."""
-    task_rewards: array[float] = field(default_factory=lambda: array("d"))
-    success: array[float] = field(default_factory=lambda: array("d"))
+    task_rewards: "array[float]" = field(default_factory=lambda: array("d"))
+    success: "array[float]" = field(default_factory=lambda: array("d"))
     length: int = 0
     """Transitions in chunks."""
     nbytes: int = 0
