@@ -138,9 +138,9 @@ def test_the_sum_of_grades_decides_and_without_them_that_of_task_rewards():
 
 def test_a_pair_with_a_sum_that_is_nan_is_skipped():
     """Neither segment is known to be better, whatever the teacher's faults."""
-    pair = make_pair(1, 60)
-    unknown = replace(pair, first=replace(pair.first, task_rewards=np.array([np.nan])))
-    for pair in (unknown, replace(pair, grade=lambda rows: np.where(rows[:, 1] == 60, np.nan, 1))):
+    known = make_pair(1, 60)
+    unknown = replace(known, first=replace(known.first, task_rewards=np.array([np.nan])))
+    for pair in (unknown, replace(known, grade=lambda rows: np.where(rows[:, 1] == 60, np.nan, 1))):
         for labeler in (GroundTruthLabeler(), GroundTruthLabeler(equal=100, temperature=1.0, mistakes=1.0)):
             assert preferences(labeler, [pair]) == [None]
 
