@@ -8,6 +8,7 @@ Importing this package only registers the IDs. torch and the models are imported
 
 from typing import TYPE_CHECKING, Any
 
+from vlmrm_gym._util import __version__
 from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from vlmrm_gym.vector import VLMRewardVectorEnv
     from vlmrm_gym.wrappers import VLMReward
 
-__version__ = "0.2.0"
 __all__ = [
     "CLIP",
     "CLIPReward",
