@@ -54,6 +54,8 @@ class Args:
     """the other checkout"""
     all: bool = False
     """score each kind by workers for each task"""
+    only: str = ""
+    """only cases with this in their names: CartPole, or "2 workers", or sub-tasks"""
 
 
 def sine(frames: NDArray[np.uint8]) -> NDArray[np.float64]:
@@ -139,7 +141,7 @@ def play(id: str, num_envs: int, options: dict[str, Any]) -> dict[str, NDArray[A
     return {name: np.concatenate([*chain(*own)]) for name, own in found.items() if own[0]}
 
 
-def play_all(file: str, everything: bool) -> None:
+def play_all(file: str, everything: bool, only: str) -> None:
     """Play all cases with the package in the working directory, and save what it returned."""
     import vlmrm_gym
 
@@ -147,6 +149,8 @@ def play_all(file: str, everything: bool) -> None:
     warnings.simplefilter("ignore")  # prompts and programs that are only examples
     made = {}
     for name, case in cases(everything).items():
+        if only not in name:
+            continue
         try:
             made |= {f"{name}: {what}": array for what, array in play(*case).items()}
         except Exception:
@@ -166,17 +170,20 @@ def main(args: Args) -> None:
     with TemporaryDirectory() as folder:
         files = [Path(folder) / f"{name}.npz" for name in ("own", "other")]
         trees = Path(__file__).parents[1], args.other
-        started = [
-            start_in_checkout(tree, f"import compare_rewards as c; c.play_all({str(file)!r}, {args.all})")
-            for tree, file in zip(trees, files, strict=True)
-        ]
-        if sum(one.wait() != 0 for one in started):
+        started = []
+        for tree, file in zip(trees, files, strict=True):
+            code = f"import compare_rewards as c; c.play_all({str(file)!r}, {args.all}, {args.only!r})"
+            started.append(start_in_checkout(tree, code))
+        codes = [one.wait() for one in started]
+        if any(codes):
             sys.exit("A checkout failed; see above.")
         own, other = (dict(np.load(file)) for file in files)
     empty = np.zeros(0)
     found = {name: difference(own.get(name, empty), other.get(name, empty)) for name in own | other}
     for name, largest in found.items():
         print(f"{largest:.1e}  {name}")
+    if not found:
+        sys.exit(f"`only` must be part of a case's name. Received {args.only!r}.")
     worst = max(found, key=lambda name: found[name])
     count = sum(array.size for name, array in own.items() if name.endswith("rewards"))
     print(f"\nLargest of {len(found)} cases, {count:,} rewards: {found[worst]:.1e} ({worst})")
