@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
+    from vlmrm_gym.late import Late as Late
+    from vlmrm_gym.late import read_late as read_late
+    from vlmrm_gym.replay import ReplayBuffer as ReplayBuffer
     from vlmrm_gym.rewards import CLIP as CLIP
     from vlmrm_gym.rewards import CLIPReward as CLIPReward
     from vlmrm_gym.rewards import Endpoint as Endpoint
@@ -26,11 +29,14 @@ __all__ = [
     "CLIPReward",
     "CaptureState",
     "Endpoint",
+    "Late",
     "Preference",
     "Program",
+    "ReplayBuffer",
     "VLMReward",
     "VLMRewardVectorEnv",
     "__version__",
+    "read_late",
 ]
 
 for _task in TASKS:
@@ -42,10 +48,13 @@ _LAZY = {
     "CLIPReward": "vlmrm_gym.rewards",
     "CaptureState": "vlmrm_gym.states",
     "Endpoint": "vlmrm_gym.rewards",
+    "Late": "vlmrm_gym.late",
     "Preference": "vlmrm_gym.rewards",
     "Program": "vlmrm_gym.rewards",
+    "ReplayBuffer": "vlmrm_gym.replay",
     "VLMReward": "vlmrm_gym.wrappers",
     "VLMRewardVectorEnv": "vlmrm_gym.vector",
+    "read_late": "vlmrm_gym.late",
 }
 
 
