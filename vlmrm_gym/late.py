@@ -34,11 +34,6 @@ class Late(NamedTuple):
         """The `vlm_step_index` after the last of these transitions."""
         return self.start + len(self.rewards)
 
-    def since(self, index: int) -> "Late":
-        """Those of the transitions from a `vlm_step_index` on."""
-        first = max(0, index - self.start)
-        return Late._make([self.env, self.start + first, *(None if own is None else own[first:] for own in self[2:])])
-
     def as_info(self) -> dict[str, Any]:
         """The entries that the info of this environment has in `vlmrm_gym.sb3`; see `vlmrm_gym.infos`."""
         columns = {key: own for key, own in zip(_KEYS, self[2:], strict=True) if own is not None}

@@ -36,7 +36,18 @@ ALLOWED = {
     "replay": BASE | {"steps", "rewards", "store"},
     "preferences": BASE | {"vlmrm_gym", "states", "episode_log", "endpoint", "rewards", "store"},
     "sb3": BASE
-    | {"steps", "states", "rewards", "wrappers", "vector", "registration", "store", "replay", "preferences"},
+    | {
+        "steps",
+        "episodes",
+        "states",
+        "rewards",
+        "wrappers",
+        "vector",
+        "registration",
+        "store",
+        "replay",
+        "preferences",
+    },
     "rollouts": BASE | {"states", "rewards", "registration"},
     "training": BASE
     | {
