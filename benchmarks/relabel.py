@@ -69,16 +69,16 @@ def fill(late: Any, count: int, size: int) -> None:
         rows = late.columns["features"][start : min(count, start + 10_000)]
         rows[:] = rng.standard_normal(rows.shape, dtype=np.float32)
     late.columns["task_rewards"][:count] = rng.standard_normal(count, dtype=np.float32)
+    late.num_stored = count
 
 
 def plain_buffer(count: int, size: int, dtype: FeaturesDtype) -> ReplayBuffer:
     envs = gym.make_vec("CartPole-v1", 1)
     buffer = ReplayBuffer(count, envs, features_dtype=dtype)
     buffer._late.expected = None  # its environments have no features
-    fill(buffer._late, count, size)
-    for column in buffer._storage.values():
+    for column in buffer._columns.values():
         column.zero_()
-    buffer._late.num_stored = count
+    fill(buffer._late, count, size)
     return buffer
 
 

@@ -1,5 +1,9 @@
 """read_late: one reader for what any call returns."""
 
+import re
+from pathlib import Path
+
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -46,3 +50,21 @@ def test_all_columns_are_read_and_joined():
         for column, expected in zip(again[2:], late[2:], strict=True):
             np.testing.assert_array_equal(column, expected)
             assert column.dtype == expected.dtype
+
+
+@pytest.mark.filterwarnings("ignore:The bundled model does not know")
+def test_the_loop_of_the_guide_is_the_same_in_both_modes():
+    """And completes the same transitions, with the same rewards."""
+    guide = (Path(__file__).parents[1] / "docs" / "guides" / "deferred_scoring.md").read_text()
+    (loop,) = (
+        code for code in re.findall(r"^```python\n(.*?)^```", guide, re.M | re.S) if "complete_transitions" in code
+    )
+    found = []
+    for scoring in ("episode", "step"):
+        code = loop.replace("episode_length=10)", f"episode_length=10, scoring={scoring!r})")
+        code = code.replace("envs.reset(seed=0)", "(envs.action_space.seed(0), envs.reset(seed=0))[1]")
+        exec(code, namespace := {"gym": gym, "np": np, "vlmrm_gym": vlmrm_gym})
+        found.append(sorted(namespace["complete"], key=lambda row: (*row[0], row[1])))
+    for first, second in zip(*found, strict=True):
+        for value, other in zip(first, second, strict=True):
+            np.testing.assert_allclose(value, other, atol=1e-5)
