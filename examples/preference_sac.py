@@ -236,8 +236,8 @@ def play_features(envs: gym.vector.VectorEnv, agent: Agent, seed: int) -> list[t
     features: dict[int, torch.Tensor] = {}
     while len(features) < envs.num_envs:
         observations, _, _, _, infos = envs.step(agent.act(observations, deterministic=True))
-        for i in np.flatnonzero(infos.get("_vlm_features", ())).tolist():
-            features.setdefault(i, torch.as_tensor(infos["vlm_features"][i]))
+        for late in vlmrm_gym.read_late(infos):
+            features.setdefault(late.env, torch.as_tensor(late.features))
     return list(features.values())
 
 

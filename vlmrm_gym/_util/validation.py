@@ -169,15 +169,13 @@ def check_unscored(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any]) -> None:
 
 
 def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
-    """Raise a ValueError if a wrapper changes rewards that come later: it would change the NaN in their place."""
-    changing: VectorEnv[Any, Any, Any] | None = None
+    """Raise a ValueError if a wrapper changes rewards of scored environments: it does not change those in the infos."""
+    changing = VectorRewardWrapper | gym.wrappers.vector.NormalizeReward
     for one in layers(envs):
-        if isinstance(one, VectorRewardWrapper | gym.wrappers.vector.NormalizeReward):
-            changing = one
-        if changing is not None and getattr(one, "defers_rewards", False):
+        if isinstance(one, changing) and find_metadata(one, SCORED_KEY):
             raise ValueError(
-                "`envs` must have no wrapper that changes rewards: they arrive later, in the infos. Received "
-                f'{changing}. Change them in `reward=`, or make the environments with scoring="step".'
+                f"`envs` must have no wrapper that changes rewards: they are read in the infos. Received {one}. Change "
+                "them in `reward=`."
             )
 
 

@@ -14,13 +14,26 @@ from vlmrm_gym.training.config_file import constructing
 
 
 class TaskRewardVectorEnv(VectorWrapper):
-    """Environments with their own rewards, and with the infos that `VLMVecEnv` expects."""
+    """Environments with same-step autoreset and their own rewards, in the infos too, as `VLMVecEnv` expects."""
+
+    _num_steps = 0
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step; `infos["task_reward"]` is the reward."""
+        """Step; `infos["task_reward"]` and `infos["vlm_rewards"]` are the reward."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        own = {"task_reward": np.array(rewards), "_task_reward": np.full(self.num_envs, True)}
-        return observations, rewards, terminations, truncations, {**infos, **own}
+        late = np.empty(self.num_envs, dtype=object)
+        for i, reward in enumerate(rewards):
+            late[i] = np.array([reward], dtype=np.float32)
+        index = np.full(self.num_envs, self._num_steps)
+        self._num_steps += 1
+        own = {
+            "task_reward": np.array(rewards),
+            "vlm_rewards": late,
+            "vlm_reward_start": index,
+            "vlm_step_index": index,
+        }
+        masks = {f"_{name}": np.full(self.num_envs, True) for name in own}
+        return observations, rewards, terminations, truncations, {**infos, **own, **masks}
 
 
 _SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")

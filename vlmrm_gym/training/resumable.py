@@ -61,7 +61,7 @@ class ResumableVecEnv(VLMVecEnv):
     @property
     def is_between_episodes(self) -> bool:
         """Whether the next step begins an episode in every environment."""
-        return not any(tracker.num_steps_in_episode for tracker in self._trackers)
+        return self._books.is_between_episodes
 
     def restart(self, seed: int) -> tuple[Any, list[list[dict[str, Any]]]]:
         """Begin new episodes, and wait for the rewards of all steps before.
@@ -76,7 +76,7 @@ class ResumableVecEnv(VLMVecEnv):
         if isinstance(self.envs, VLMRewardVectorEnv):
             self._add_rewards(self.envs.flush())
         arrived = []
-        while any(own := [self._pop_late(tracker) for tracker in self._trackers]):
+        while any(own := [self._pop_late(i) for i in range(self.num_envs)]):
             arrived.append(own)
         return observations, arrived
 
