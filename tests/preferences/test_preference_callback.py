@@ -66,7 +66,7 @@ def test_on_policy_algorithms_explore_until_there_is_a_head():
 
 
 def test_learning_waits_where_the_first_session_makes_no_head():
-    """The first answers are all alike; random exploration goes on until the second session."""
+    """The first answers are all alike; random exploration goes on until the second round."""
     envs, updates, acting = make_envs(), [], []
     model = off_policy(DQN, envs, learning_starts=40)
     predict = model.predict
@@ -80,17 +80,17 @@ def test_learning_waits_where_the_first_session_makes_no_head():
     callback = PreferenceCallback(answer, every=32, pairs=15, total=30, fit=QUICK)
     model.learn(88, callback=callback)
     assert updates == [0, 0]
-    assert model.learning_starts == 72  # the second session is after step 72
+    assert model.learning_starts == 72  # the second round is after step 72
     assert min(acting) == 72
     assert model._n_updates > 0
     envs.close()
 
 
 def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
-    """Questions that a budget ended are not counted; sessions that do not fit into the training are warned of."""
+    """Questions that a budget ended are not counted; rounds that do not fit into the training are warned of."""
 
     class Poor:
-        identity = "poor"
+        answer_key = "poor"
 
         def answers(self, pairs):
             yield from ((i, Answer(preference=0.5)) for i in range(4))
@@ -106,7 +106,7 @@ def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
         envs.close()
     envs = make_envs()
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=15, total=75, fit=QUICK)
-    with pytest.warns(UserWarning, match="room for 2 of 5 sessions in 70 steps"):
+    with pytest.warns(UserWarning, match="room for 2 of 5 rounds in 70 steps"):
         off_policy(DQN, envs, learning_starts=40).learn(70, callback=callback)
     envs.close()
 
@@ -116,7 +116,7 @@ def test_a_first_session_waits_for_the_first_episode():
     model = off_policy(DQN, envs, learning_starts=4)
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(min_answers=5))
     model.learn(30, callback=callback)
-    assert callback.learner.num_sessions == 1
+    assert callback.learner.num_rounds == 1
     assert model.learning_starts == 24  # episodes of 10 steps end with step 20, rollouts with 16 and 24
     envs.close()
 

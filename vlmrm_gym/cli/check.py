@@ -186,7 +186,7 @@ def _say_calls(candidates: "Sequence[Candidate]") -> None:
             states = estimate_states([one for one in candidates if one.reward is spec])
             say(
                 f"The check will ask {spec.model} about some {states:,} states: a call each, or {spec.votes} if there "
-                f"are no log probabilities. call_budget: {spec.call_budget or 'none'}.",
+                f"are no log probabilities. max_calls: {spec.max_calls or 'none'}.",
                 error=True,
             )
 

@@ -27,7 +27,7 @@ from vlmrm_gym.preferences.pairs import agreement, answer_differences, grade_dif
 class Label:
     """Ask a labeler which of two segments of a dataset is closer to the goal.
 
-        vlmrm-gym label poles --labeler '{kind: ground_truth, mistakes: 0.1}' --out answers.db
+        vlmrm-gym label poles --labeler '{kind: ground_truth, mistake_rate: 0.1}' --out answers.db
         vlmrm-gym label poles --labeler human --pairs 50 --segment-length 25 --out answers.db
         vlmrm-gym label ants --labeler my_package.labelers:higher --prompt "an ant on its back" --out answers.db
 
@@ -40,7 +40,7 @@ class Label:
     """the folder of a dataset"""
     labeler: YAML
     """what answers: ground_truth, endpoint or human; one with settings, such as
-    '{kind: endpoint, model: gpt-4o-mini, call_budget: 2000}'; or your own "package.module:attribute" """
+    '{kind: endpoint, model: gpt-4o-mini, max_calls: 2000}'; or your own "package.module:attribute" """
     out: Path
     """the file of answers; it may exist"""
     prompt: str | None = None
@@ -101,7 +101,7 @@ def _label(command: Label) -> None:
                 count = len(file.records())
                 say(f"{command.out} has {count} answers. The same command asks about the others.", error=True)
                 raise
-            answered, records = file.answered(labeler.identity), file.records()
+            answered, records = file.answered(labeler.answer_key), file.records()
     say_answers(records, dict(zip([pair.key for pair in pairs], grade_differences(pairs).tolist(), strict=True)))
     if missing := sum(pair.key not in answered for pair in pairs):
         budget = ", with a higher budget" if hasattr(labeler, "used_up") else ""

@@ -159,7 +159,7 @@ class Write(VerificationFlags):
 
         vlmrm-gym program write VLMRM/CartPole-v1 --model gpt-5
         vlmrm-gym program write Pusher-v5 --prompt "puck on the disc" --goal-image goal.png --rollouts pushes --model x
-        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint URL --key-variable None --model llava
+        vlmrm-gym program write VLMRM/CartPole-v1 --endpoint URL --api-key-env None --model llava
 
     The model sees initial states and goal states, splits the goal into sub-tasks, and writes a program. The program is
     verified as by `vlmrm-gym program verify`. What is against the rules goes back to the model, with the frames that
@@ -184,11 +184,11 @@ class Write(VerificationFlags):
     """the most programs that are asked for"""
     endpoint: str | None = None
     """an OpenAI-compatible server (None: the environment's OPENAI_BASE_URL, else OpenAI's)"""
-    key_variable: str | None = "OPENAI_API_KEY"
+    api_key_env: str | None = "OPENAI_API_KEY"
     """environment variable that has the key (None: the server needs none)"""
-    call_budget: int | None = None
+    max_calls: int | None = None
     """the most requests"""
-    token_budget: int | None = None
+    max_total_tokens: int | None = None
     """the most tokens, in and out"""
     request: YAML = None
     """other fields of each request, such as '{temperature: 0, max_completion_tokens: 4000}'"""
@@ -208,9 +208,9 @@ class Write(VerificationFlags):
             settings = EndpointSettings(
                 model=self.model,
                 base_url=self.endpoint,
-                key_variable=self.key_variable,
-                call_budget=self.call_budget,
-                token_budget=self.token_budget,
+                api_key_env=self.api_key_env,
+                max_calls=self.max_calls,
+                max_total_tokens=self.max_total_tokens,
                 request=read_yaml("request", self.request) or {},
             )
         with output_folder(folder, overwrite=self.overwrite):

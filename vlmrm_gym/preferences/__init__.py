@@ -14,7 +14,7 @@ from vlmrm_gym.preferences.pairs import Answer, Pair, Side
 
 if TYPE_CHECKING:
     from vlmrm_gym.preferences.fitting import FitOptions
-    from vlmrm_gym.preferences.learner import PreferenceLearner, Session
+    from vlmrm_gym.preferences.learner import PreferenceLearner, Round
 
 __all__ = [
     "Answer",
@@ -28,7 +28,7 @@ __all__ = [
     "Pair",
     "PreferenceLearner",
     "Record",
-    "Session",
+    "Round",
     "Side",
     "ask",
     "resolve_labeler",
@@ -37,7 +37,7 @@ __all__ = [
 _LAZY = {
     "FitOptions": "vlmrm_gym.preferences.fitting",
     "PreferenceLearner": "vlmrm_gym.preferences.learner",
-    "Session": "vlmrm_gym.preferences.learner",
+    "Round": "vlmrm_gym.preferences.learner",
 }
 
 

@@ -12,7 +12,7 @@ import gymnasium as gym
 from vlmrm_gym._util.validation import short_repr, truncate
 from vlmrm_gym.endpoint.client import read_key
 from vlmrm_gym.endpoint.settings import EndpointSettings
-from vlmrm_gym.preferences.answers import plan_sessions
+from vlmrm_gym.preferences.answers import plan_rounds
 from vlmrm_gym.preferences.labelers import resolve_labeler
 from vlmrm_gym.rewards.sources import parse_model_name
 from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, names_server, resolve_reward
@@ -142,7 +142,7 @@ def _check_labeler(config: Config, *, learns: bool) -> None:
     with constructing(config, "preferences.fit"):
         FitOptions(**(own.fit or {}))
     with constructing(config, "preferences.schedule"):
-        plan_sessions(own.total, own.pairs, own.schedule)
+        plan_rounds(own.total, own.pairs, own.schedule)
 
 
 def check_key(config: Config) -> None:
@@ -152,11 +152,11 @@ def check_key(config: Config) -> None:
     labeler = resolve_labeler(config.reward.labeler)
     if isinstance(labeler, EndpointSettings):
         with constructing(config, "reward.labeler"):
-            read_key(labeler.key_variable)
+            read_key(labeler.api_key_env)
 
 
 def _find_wrong_session(config: Config) -> Problem | None:
-    """Check that sessions, and what comes before them, have the steps that they need."""
+    """Check that rounds, and what comes before them, have the steps that they need."""
     own, rl = config.preferences, config.rl
     if config.reward.labeler is None:
         return None
@@ -166,19 +166,19 @@ def _find_wrong_session(config: Config) -> Problem | None:
     first = first_session(config)
     if first >= rl.n_steps:
         return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
-    last = first + (own.num_sessions - 1) * own.every
+    last = first + (own.num_rounds - 1) * own.every
     if last >= rl.n_steps:
-        rule = f"must be lower, or `preferences.pairs` higher: the last of {own.num_sessions} sessions would be at step"
+        rule = f"must be lower, or `preferences.pairs` higher: the last of {own.num_rounds} rounds would be at step"
         return Problem.of("preferences.every", f"{rule} {last:,} of {rl.n_steps:,}. Received {own.every}.")
     if own.segment_length > rl.episode_length:
         rule = f"must be at most the length of an episode, {rl.episode_length}. Received {own.segment_length}."
         return Problem.of("preferences.segment_length", rule)
-    # In the log, at most: off-policy sessions are at the end of a rollout.
+    # In the log, at most: off-policy rounds are at the end of a rollout.
     states = max(first, config.num_envs * rl.episode_length) + config.num_envs * (rl.train_freq or 1)
     segments = states * (rl.episode_length - own.segment_length + 1) // rl.episode_length
-    pairs = plan_sessions(own.total, own.pairs, own.schedule)[0]
+    pairs = plan_rounds(own.total, own.pairs, own.schedule)[0]
     if 2 * pairs > segments:
-        rule = f"must be lower, or `preferences.first` higher: the first session asks about {pairs} pairs of {segments}"
+        rule = f"must be lower, or `preferences.first` higher: the first round asks about {pairs} pairs of {segments}"
         return Problem.of("preferences.pairs", f"{rule} segments, and needs two for each. Received {own.pairs}.")
     return None
 

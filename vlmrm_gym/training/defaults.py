@@ -95,7 +95,7 @@ def with_defaults(config: Config) -> Config:
         config = replace(config, rl=replace(rl, learning_starts=starts))
     if config.preferences.every is None and config.reward.labeler is not None:
         first = config.preferences.first or find_setting(config.rl, "learning_starts") or 0
-        every = max(1, (rl.n_steps - first) // 2 // config.preferences.num_sessions)
+        every = max(1, (rl.n_steps - first) // 2 // config.preferences.num_rounds)
         config = replace(config, preferences=replace(config.preferences, every=every))
     logging = {key: getattr(config.logging, key) for key in _LOGGED}
     logging = {key: rl.n_steps // _LOGGED[key] or 1 if value is None else value for key, value in logging.items()}
@@ -103,7 +103,7 @@ def with_defaults(config: Config) -> Config:
 
 
 def first_session(config: Config) -> int:
-    """Steps before the first session about pairs."""
+    """Steps before the first round about pairs."""
     own = config.preferences
     return own.first or find_setting(config.rl, "learning_starts") or own.every or 1
 

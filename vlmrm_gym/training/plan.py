@@ -37,8 +37,8 @@ def plan_training(config: Config) -> Mapping[str, str]:
     if reward.labeler is not None:
         own, first = config.preferences, first_session(config)
         labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
-        sessions = f"{own.num_sessions} sessions, the first after {first:,} steps, one every {own.every:,}"
-        plan["comparisons"] = f"{own.total:,} pairs in {sessions}; answered by {labeler}"
+        rounds = f"{own.num_rounds} rounds, the first after {first:,} steps, one every {own.every:,}"
+        plan["comparisons"] = f"{own.total:,} pairs in {rounds}; answered by {labeler}"
     if not ALGORITHMS[rl.algorithm].on_policy:
         traits = read_traits(config.id, config.env_kwargs)
         # The observations before and after, the action, the reward, the end and the time limit of all transitions.

@@ -1,4 +1,4 @@
-"""Trainings whose reward is learned from comparisons: sessions, checkpoints, and the reward as it is so far."""
+"""Trainings whose reward is learned from comparisons: rounds, checkpoints, and the reward as it is so far."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym.episode_log import EpisodeLog
 from vlmrm_gym.preferences.fitting import FitOptions
-from vlmrm_gym.preferences.pictures import write_session
+from vlmrm_gym.preferences.pictures import write_round
 from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 from vlmrm_gym.sb3 import PreferenceCallback, VLMVecEnv
 from vlmrm_gym.states.states import States
@@ -31,7 +31,7 @@ def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
 
 
 class Learning:
-    """What a run with a reward that is learned has beside others; `callback` holds the sessions.
+    """What a run with a reward that is learned has beside others; `callback` holds the rounds.
 
     Raises a ConfigError if the file of answers is damaged, or of another prompt.
     """
@@ -61,7 +61,7 @@ class Learning:
         return frozen(self._config.reward, self._folder) if self._folder.head.exists() else None
 
     def save(self, path: Path) -> None:
-        """Write what the next sessions depend on, for a checkpoint."""
+        """Write what the next rounds depend on, for a checkpoint."""
         self.callback.learner.save(path)
 
     def restore(self, path: Path, model: BaseAlgorithm) -> None:
@@ -82,14 +82,14 @@ class Learning:
             atomic_write_text(self._folder.path / HEAD[1], text)
             self._kept_version = self.version
 
-    def log_sessions(self, say: Callable[[str], None]) -> bool:
-        """Say what came of the sessions since the last call, and draw them. Returns whether there were any."""
-        new = self.callback.sessions[self._num_logged :]
+    def log_rounds(self, say: Callable[[str], None]) -> bool:
+        """Say what came of the rounds since the last call, and draw them. Returns whether there were any."""
+        new = self.callback.rounds[self._num_logged :]
         self._num_logged += len(new)
-        for session in new:
-            say(f"Session {session.number} of {self._config.preferences.num_sessions}: {session.verdict.reason}")
-            (folder := self._folder.path / "sessions").mkdir(exist_ok=True)
-            write_session(session, folder / f"{session.number:03}.png")
+        for outcome in new:
+            say(f"Round {outcome.number} of {self._config.preferences.num_rounds}: {outcome.verdict.reason}")
+            (folder := self._folder.path / "rounds").mkdir(exist_ok=True)
+            write_round(outcome, folder / f"{outcome.number:03}.png")
         return bool(new)
 
     def keep_episodes(self, count: int) -> None:
