@@ -47,7 +47,7 @@ def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest
     buffer, newest = model.replay_buffer, envs.envs.head
     features = torch.from_numpy(buffer._late.columns["features"][: buffer.size()])
     np.testing.assert_allclose(buffer.rewards[: buffer.size(), 0], newest.head(features).numpy(), atol=1e-5)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"session_00{i}.png" for i in (1, 2, 3)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"round_00{i}.png" for i in (1, 2, 3)]
     envs.close()
 
 

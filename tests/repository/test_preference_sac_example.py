@@ -67,7 +67,7 @@ def test_a_short_run_asks_learns_and_writes_what_it_promises(tmp_path, monkeypat
     assert (result["timesteps"], result["questions"], result["rounds"]) == (200, 50, 2)
     assert result["success"] in (0, 0.5, 1)
     assert iio.imread(folder / "agent.mp4").shape == (25, 472, 600, 3)
-    assert [iio.imread(folder / f"session_00{number}.png").ndim for number in (1, 2)] == [3, 3]
+    assert [iio.imread(folder / f"round_00{number}.png").ndim for number in (1, 2)] == [3, 3]
     with AnswersFile(folder / "answers.db") as file:
         assert 45 <= len(file.records()) <= 50  # of few states, some pairs come again, and are not asked again
     events = EventAccumulator(str(folder)).Reload()

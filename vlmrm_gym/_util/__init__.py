@@ -1,1 +1,1 @@
-"""What many rooms share: checks of values and files, text for the terminal, files, folders, the machine."""
+"""Helpers that many rooms share: checks of values and files, text for the terminal, folders, the machine."""

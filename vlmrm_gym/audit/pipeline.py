@@ -62,10 +62,10 @@ def audit(
     for scenes in _group(candidates):
         if reports:
             unload()
-        specs = {id(one.reward): one.reward for own in scenes for one in own}
+        specs = {id(one.reward): one.reward for scene in scenes for one in scene}
         rewards = EncodedRewards(list(specs.values()), settings.device)
-        for own in scenes:
-            reports += _audit_scene(settings, rewards, own, progress, with_sections=not reports)
+        for scene in scenes:
+            reports += _audit_scene(settings, rewards, scene, progress, with_sections=not reports)
         del rewards  # nothing keeps a reference to the model while the next one is loaded
     progress.total = progress.n
     progress.refresh()
@@ -75,7 +75,7 @@ def audit(
 
 
 def estimate_states(candidates: Sequence[Candidate]) -> int:
-    """About how many states an audit of candidates scores."""
+    """Estimate how many states an audit of candidates scores."""
     return sum(map(len, _group(candidates))) * count_states() + len(candidates) * exploits.EVALUATIONS
 
 
@@ -116,15 +116,15 @@ def _audit_scene(
             agreed = agreements(samples, reward, seed)
             others = {name: view(spec) for name, spec in control_rewards(candidate.reward).items()}
             measured = controls(samples, reward, others, black)
-            found = AdversarialSearch(left_out=reason)
+            searched = AdversarialSearch(left_out=reason)
             if task is not None:
-                found = exploits.find_exploits(scene, task, reward, samples, seed=seed)
+                searched = exploits.find_exploits(scene, task, reward, samples, seed=seed)
             report = Report(
                 subject=settings.name,
                 candidate=candidate,
-                measures=summarise(samples, reward, agreed, found, measured),
+                measures=summarise(samples, reward, agreed, searched, measured),
                 agreements=agreed,
-                exploits=found,
+                exploits=searched,
                 controls=measured,
                 notes=[ORDERED] if rewards.is_ordered else [],
             )
@@ -141,7 +141,7 @@ def _audit_scene(
 
 
 def _changes_scene(rollouts: Sequence[Rollout]) -> bool:
-    """Whether a state's scene differs from the renderer's: a state that is made from its numbers would lack that."""
+    """Tell whether a state's scene differs from the renderer's: a state made from its numbers would lack that."""
     parts = [states for rollout in rollouts for states in (rollout.initial, rollout.states)]
     return any(change is not None for states in parts for change in states.changes or ())
 
@@ -214,10 +214,10 @@ def landscapes(
         )
     behaviours = [rollout.behaviour for rollout in samples.rollouts]
     for behaviour in [] if plots else dict.fromkeys(behaviours):
-        own = samples.visited[np.flatnonzero(samples.groups == behaviours.index(behaviour))]
-        title, positions = f"Along a rollout: {behaviour} actions", np.arange(1.0, len(own) + 1)
-        lines = {label: curve(own.features) for label, curve in curves.items()}
-        plots[title] = Landscape(title=title, axis="step", positions=positions, curves=lines, goal=own.success)
+        visited = samples.visited[np.flatnonzero(samples.groups == behaviours.index(behaviour))]
+        title, positions = f"Along a rollout: {behaviour} actions", np.arange(1.0, len(visited) + 1)
+        lines = {label: curve(visited.features) for label, curve in curves.items()}
+        plots[title] = Landscape(title=title, axis="step", positions=positions, curves=lines, goal=visited.success)
     return list(plots.values())
 
 

@@ -70,7 +70,7 @@ class EncodedRewards:
         return f"{model.name}, SHA-256 {model.digest}" if hasattr(model, "digest") else "not known"
 
     def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
-        """One of the rewards, with its combination of views; None for one view.
+        """Choose one of the rewards, with its combination of views; None for one view.
 
         A reward that sees all views at once combines them itself.
         """
@@ -80,7 +80,7 @@ class EncodedRewards:
 
 
 def encoder_key(spec: RewardSpec) -> object:
-    """Equal for rewards that share an encoder: those of prompts by one model. Any other one has its own."""
+    """Make a key that rewards of one encoder share: those of prompts by one model."""
     return (spec.model, spec.precision, spec.resize_mode, spec.batch_size) if isinstance(spec, CLIP) else id(spec)
 
 
@@ -102,7 +102,7 @@ def control_rewards(spec: RewardSpec) -> dict[str, RewardSpec]:
 
 
 def _has_features(model: RewardModel) -> bool:
-    """Whether a model has features of single views, and a head of them."""
+    """Tell whether a model has features of single views, and a head of them."""
     return getattr(model, "head", None) is not None and not getattr(model, "multi_view", False)
 
 
@@ -162,8 +162,8 @@ class Scene:
             if error := request.error():
                 raise error
             self._progress(len(request))
-        made = np.concatenate([request.values for request in requests])
-        return made[:, None, None] if ordered else made
+        values = np.concatenate([request.values for request in requests])
+        return values[:, None, None] if ordered else values
 
     def black(self, states: States) -> Features | None:
         """The features of frames of N states if they were black, float32 (N, V, D); None if no frame is seen."""

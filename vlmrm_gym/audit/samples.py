@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Samples:
-    """All states of a scene that are encoded once, for all choices of prompt, alpha and combination."""
+    """The states of a scene, encoded once for all choices of prompt, alpha and combination."""
 
     rollouts: Sequence[Rollout]
     visited: Sample
@@ -78,11 +78,11 @@ class Samples:
         are both successes and failures.
         """
         in_order = [self.visited, self.around] if self.passed else [self.around, self.visited]
-        return next((own for own in in_order if own is not None and own.has_both), self.visited)
+        return next((sample for sample in in_order if sample is not None and sample.has_both), self.visited)
 
 
 def count_states() -> int:
-    """About how many states `collect` scores of rollouts that are played here."""
+    """Estimate how many states `collect` scores of rollouts that are played here."""
     return 2 * ROLLOUTS * STEPS + AROUND + GOALS
 
 
@@ -120,7 +120,7 @@ def play_rollouts(settings: AuditSettings, scene: Scene) -> Sequence[Rollout]:
 def _find_success(
     settings: AuditSettings, task: TaskStates | None, rollouts: Sequence[Rollout], seen: NDArray[Any]
 ) -> NDArray[np.bool_] | None:
-    """Which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
+    """Find which states of the rollouts succeed, bool (N,): by labels, the task or the environment."""
     if settings.labels is not None:
         return settings.labels
     if task is not None and task.has_success_fn:

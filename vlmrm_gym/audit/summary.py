@@ -21,7 +21,7 @@ DOES_NOT_RANK = "does not rank"
 
 
 class MeasureText(NamedTuple):
-    """How a measure is called, in a heading as well, and read."""
+    """Name, heading and explanation of a measure."""
 
     name: str
     short: str

@@ -1,4 +1,4 @@
-"""Where commands print tables."""
+"""The console on which commands print tables."""
 
 import sys
 from typing import Any

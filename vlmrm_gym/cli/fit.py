@@ -170,12 +170,12 @@ def _read(path: Path, labeler: str | None) -> tuple[str, list[StoredPair], list[
         known = ", ".join(map(repr, names.values()))
         raise InputError(f"`labeler` must be one of {known}, whose answers {path} has. Received {labeler!r}.")
     records = [record for record in records if labeler in (None, names[record.labeler])]
-    asked = sorted({record.pair for record in records if record.answer.preference is not None})
-    if prompt is None or not asked:
+    preferred = sorted({record.pair for record in records if record.answer.preference is not None})
+    if prompt is None or not preferred:
         raise InputError(f"{path} has no answers to fit. Ask a labeler: vlmrm-gym label")
-    if missing := set(asked) - set(pairs):
+    if missing := set(preferred) - set(pairs):
         raise InputError(f"{path} is damaged: it has an answer about a pair that it does not have, {min(missing)!r}.")
-    return prompt, [pairs[key] for key in asked], records
+    return prompt, [pairs[key] for key in preferred], records
 
 
 def _write(path: Path, values: Any) -> None:

@@ -43,7 +43,7 @@ usage: vlmrm-gym program COMMAND ...
 
 @dataclass(frozen=True, kw_only=True)
 class VerificationFlags:
-    """On which episodes a program is verified, and by which limits."""
+    """Flags of the episodes and limits by which a program is verified."""
 
     env: str | None = None
     """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
@@ -147,15 +147,15 @@ class Verify(VerificationFlags):
             program = Program(path=str(self.file), inputs=self.inputs, size=size, isolate=self.isolate)
         folder = self.out or Path(f"{self.file.stem}_verification")
         with output_folder(folder, overwrite=self.overwrite), self.gather(self.id) as (episodes, progress):
-            found = verify_program(program, episodes, limits, progress.update)
-            found.write(folder)
-        _show(found, f"Report: {folder / 'report.html'}")
-        return found
+            verification = verify_program(program, episodes, limits, progress.update)
+            verification.write(folder)
+        _show(verification, f"Report: {folder / 'report.html'}")
+        return verification
 
 
 @dataclass(frozen=True, kw_only=True)
 class Write(VerificationFlags):
-    """Have a vision-language model write a program that recognises a goal (VLM-CaR), and verify it.
+    """Let a vision-language model write a program that recognises a goal (VLM-CaR), and verify it.
 
         vlmrm-gym program write VLMRM/CartPole-v1 --model gpt-5
         vlmrm-gym program write Pusher-v5 --prompt "puck on the disc" --goal-image goal.png --rollouts pushes --model x
@@ -196,7 +196,7 @@ class Write(VerificationFlags):
     """the folder to write"""
 
     def carry_out(self) -> Verification:
-        """Have the program written."""
+        """Write and verify the program."""
         limits, folder = self.limits, self.out
         if self.rounds < 1:
             raise InputError(f"`rounds` must be at least 1. Received {self.rounds}.")
@@ -218,7 +218,7 @@ class Write(VerificationFlags):
                 conversation = Conversation(settings, folder / "answers.db")
             with closing(conversation), self.gather(self.id) as (episodes, progress):
                 progress.reset(len(episodes) * self.rounds)
-                found = write_program(
+                result = write_program(
                     conversation,
                     prompt,
                     episodes,
@@ -230,8 +230,8 @@ class Write(VerificationFlags):
                     progress=progress.update,
                 )
                 spending = conversation.spending
-        _show(found, f"Program: {found.program.path}, after {spending}. What was said: {folder / 'conversation.md'}")
-        return found
+        _show(result, f"Program: {result.program.path}, after {spending}. Conversation: {folder / 'conversation.md'}")
+        return result
 
 
 COMMANDS: dict[str, type[Verify | Write]] = {"verify": Verify, "write": Write}
@@ -277,9 +277,9 @@ def write(id: str | None = None, **settings: Any) -> Verification:
     return Write(id=id, **settings).carry_out()
 
 
-def _as_paths(given: Any) -> tuple[Path, ...]:
+def _as_paths(paths: Any) -> tuple[Path, ...]:
     """The paths of a flag, which from Python may also be a list, or one value."""
-    return tuple(map(Path, given if isinstance(given, tuple | list) else (given,)))
+    return tuple(map(Path, paths if isinstance(paths, tuple | list) else (paths,)))
 
 
 def _read_pictures(path: Path) -> list[np.ndarray]:
@@ -289,21 +289,21 @@ def _read_pictures(path: Path) -> list[np.ndarray]:
     return [one.frame for one in pictures.frames()]
 
 
-def _show(found: Verification, where: str) -> None:
+def _show(result: Verification, where: str) -> None:
     """Print what was found, and note beside the program that it is accepted, or no longer."""
-    head, *lines = found.table()
+    head, *lines = result.table()
     table = Table(*head, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for line in lines:
         table.add_row(*line)
     PlainConsole().print(table)
-    rules = dict.fromkeys(failure.rule for failure in found.failures)
-    accuracy = [] if found.accuracy is None else [found.accuracy.describe()]
-    for text in (*accuracy, *rules, found.verdict, where):
+    rules = dict.fromkeys(failure.rule for failure in result.failures)
+    accuracy = [] if result.accuracy is None else [result.accuracy.describe()]
+    for text in (*accuracy, *rules, result.verdict, where):
         say(text)
-    record = record_file(str(found.program.path))
-    if not found.accepted:
+    record = record_file(str(result.program.path))
+    if not result.accepted:
         return record.unlink(missing_ok=True)
-    values = {"sha256": found.program.sha256, "environment": found.environment, "date": date.today().isoformat()}
-    values |= {"episodes": {row.behaviour: row.episodes for row in found.rows}, "limits": asdict(found.limits)}
+    values = {"sha256": result.program.sha256, "environment": result.environment, "date": date.today().isoformat()}
+    values |= {"episodes": {row.behaviour: row.episodes for row in result.rows}, "limits": asdict(result.limits)}
     atomic_write_text(record, json.dumps(values, indent=2))
     say(f"Written: {record}")

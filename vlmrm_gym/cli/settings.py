@@ -1,4 +1,4 @@
-"""Flags that several commands share, and how a command line is read."""
+"""Parses command lines, and defines the flags that several commands share."""
 
 import inspect
 import json
@@ -108,7 +108,7 @@ class RewardFlags(CLIPFields):
         }
 
     def _named(self, reward: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-        """What `resolve_reward` takes for a reward and its keyword arguments: also a kind, or a file."""
+        """Convert a reward, kind or file and its keyword arguments to what `resolve_reward` takes."""
         if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
             return {"kind": reward, **(kwargs or {})}, None
         if isinstance(reward, str) and reward.endswith(".json"):

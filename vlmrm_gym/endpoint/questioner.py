@@ -72,7 +72,7 @@ class Question:
 
     @property
     def tokens(self) -> int:
-        """Of all replies, in and out."""
+        """Tokens of all replies, in and out."""
         return sum((reply.input_tokens or 0) + (reply.output_tokens or 0) for reply in self.replies)
 
     @property

@@ -1,4 +1,4 @@
-"""Which of two segments is closer to the goal: pairs, what answers them, and what learns from them.
+"""Preferences between two segments: pairs, labelers that answer them, and a learner.
 
 Imports no torch.
 """

@@ -95,7 +95,7 @@ class AnswersFile(Database):
         return rows[0][0] if rows else None
 
     def records(self) -> list[Record]:
-        """All answers, oldest first."""
+        """Return all answers, oldest first."""
         columns = "pair, labeler, answered_at, version, preference, confidence, details"
         rows = self._read(
             f"SELECT {columns} FROM answers ORDER BY answered_at, rowid", types=(str, str, str, str, *_ANSWER)
@@ -107,11 +107,11 @@ class AnswersFile(Database):
             ]
 
     def answered(self, labeler: str) -> set[str]:
-        """Keys of the pairs that a labeler has answered or skipped."""
+        """Return the keys of the pairs that a labeler has answered or skipped."""
         return {pair for (pair,) in self._read("SELECT pair FROM answers WHERE labeler = ?", labeler, types=(str,))}
 
     def pairs(self) -> list[StoredPair]:
-        """All pairs that were answered."""
+        """Return all pairs that were answered."""
         rows = self._read("SELECT key, views, first, second FROM pairs ORDER BY rowid", types=(str, str, str, str))
         with self._refusing_damage():
             return [StoredPair(key, views, *map(_unpack_place, sides)) for key, views, *sides in rows]

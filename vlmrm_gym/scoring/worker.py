@@ -1,4 +1,4 @@
-"""What a worker does, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
+"""Runs a worker, in a process here or on a Ray node. `remote.RemoteScorer` is the other side.
 
 It receives a function that makes the reward, the renderer, then the fields of batches. It replies ("ready",
 `WorkerInfo`), then for each batch ("drawn", None), and ("answer", values) or ("error", exception). In between,
@@ -31,7 +31,7 @@ Reply = Callable[[str, Any], None]
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a worker reports once its model is loaded."""
+    """A worker's report once its model is loaded."""
 
     render_size: bytes
     """Pickled by value: a worker knows the user's script under another module name than the process that started it."""

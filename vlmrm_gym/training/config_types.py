@@ -30,7 +30,7 @@ def read_flag(text: str) -> Any:
 
 
 def _yaml_flag(metavar: str, *kinds: type[Any]) -> PrimitiveConstructorSpec[Any]:
-    """How tyro reads and shows a flag whose value is YAML, of these types."""
+    """Tell tyro how to read and show a flag whose value is YAML, of these types."""
 
     def show(given: Any) -> list[str]:
         text = yaml.dump(given, Dumper=ConfigDumper, default_flow_style=True, width=math.inf)
@@ -68,6 +68,6 @@ AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "
 
 
 class Section:
-    """What has no other keys than its fields."""
+    """A section without other keys than its fields."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")

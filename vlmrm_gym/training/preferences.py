@@ -31,20 +31,20 @@ def frozen(reward: RewardConfig, folder: RunFolder) -> RewardConfig:
 
 
 class Learning:
-    """What a run with a reward that is learned has beside others; `callback` holds the rounds.
+    """Manages the learner of a run whose reward is learned; `callback` holds the rounds.
 
     Raises a ConfigError if the file of answers is damaged, or of another prompt.
     """
 
     def __init__(self, config: Config, folder: RunFolder, envs: VLMVecEnv) -> None:
-        own = config.preferences
-        options: dict[str, Any] = {name: getattr(own, name) for name in _OPTIONS}
+        settings = config.preferences
+        options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
         # The model's own `learning_starts` moves along while there is no head, also in a checkpoint.
         options["first"] = first_session(config)
-        options["answers"] = own.answers or folder.path / "answers.db"
+        options["answers"] = settings.answers or folder.path / "answers.db"
         with constructing(config, "preferences.answers"):
             self.callback = PreferenceCallback(
-                config.reward.labeler, fit=FitOptions(**(own.fit or {})), seed=config.seed, **options
+                config.reward.labeler, fit=FitOptions(**(settings.fit or {})), seed=config.seed, **options
             )
             self.callback.bind(envs)
         self._config, self._folder, self._envs = config, folder, find_featured(envs.envs)
@@ -52,7 +52,7 @@ class Learning:
 
     @property
     def version(self) -> int:
-        """Of the newest head; 0: there is none."""
+        """The version of the newest head; 0: there is none."""
         return self.callback.learner.newest.version
 
     @property
@@ -104,8 +104,8 @@ class Learning:
         kept = EpisodeLog.of([])
         kept.load(path)
         rewards = self._envs.head(self._envs.scorer.features(States.concatenate([one.states for one in kept.episodes])))
-        own = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
-        return float((rewards.sum(dtype=np.float64) + own) / len(kept.episodes))
+        task_rewards = sum(one.task_rewards.sum() for one in kept.episodes) * self._config.reward.task_reward_weight
+        return float((rewards.sum(dtype=np.float64) + task_rewards) / len(kept.episodes))
 
     def close(self) -> None:
         """Close the file of answers."""

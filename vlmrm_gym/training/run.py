@@ -90,7 +90,7 @@ def resume(config: Config, folder: RunFolder) -> None:
 
 
 def _make_learning(config: Config, folder: RunFolder, envs: ResumableVecEnv, running: ExitStack) -> Learning | None:
-    """What learns the reward, which is closed with `running`; None if none is to be learned."""
+    """Make the `Learning` of a run, closed with `running`; None if no reward is learned."""
     if config.reward.labeler is None:
         return None
     learning = Learning(config, folder, envs)
@@ -113,8 +113,8 @@ def _check_same(before: Config, config: Config, folder: RunFolder) -> None:
 
 def _dotted(config: Config) -> dict[str, Any]:
     values = {".".join(key): value for key, value in flatten(config).items()}
-    own = values.pop("reward.kwargs") or {}
-    return values | {f"reward.kwargs.{name}": value for name, value in own.items()}
+    kwargs = values.pop("reward.kwargs") or {}
+    return values | {f"reward.kwargs.{name}": value for name, value in kwargs.items()}
 
 
 def _make(config: Config, checkpoint: Path | None = None) -> tuple[ResumableVecEnv, BaseAlgorithm]:
