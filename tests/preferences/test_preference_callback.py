@@ -35,8 +35,8 @@ def test_off_policy_algorithms_wait_for_the_first_head_and_learn_from_the_newest
     model = off_policy(algorithm, envs, learning_starts=40)
     callback = PreferenceCallback(GroundTruthLabeler(), every=32, pairs=15, total=45, folder=tmp_path, fit=QUICK)
     held = []
-    hold = callback._hold_session
-    callback._hold_session = lambda: (held.append((model.num_timesteps, model._n_updates)), hold())
+    hold = callback._hold_round
+    callback._hold_round = lambda: (held.append((model.num_timesteps, model._n_updates)), hold())
     model.learn(120, callback=callback, log_interval=1_000)
     recorded = {name for name in model.logger.name_to_value if name.startswith("preferences/")}
     assert recorded >= {f"preferences/{name}" for name in ("questions", "answers", "head_version", "accepted", "loss")}
@@ -65,7 +65,7 @@ def test_on_policy_algorithms_explore_until_there_is_a_head():
     base.close()
 
 
-def test_learning_waits_where_the_first_session_makes_no_head():
+def test_learning_waits_where_the_first_round_makes_no_head():
     """The first answers are all alike; random exploration goes on until the second round."""
     envs, updates, acting = make_envs(), [], []
     model = off_policy(DQN, envs, learning_starts=40)
@@ -111,7 +111,7 @@ def test_a_training_whose_answers_taught_nothing_ends_with_an_error():
     envs.close()
 
 
-def test_a_first_session_waits_for_the_first_episode():
+def test_a_first_round_waits_for_the_first_episode():
     envs = make_envs()
     model = off_policy(DQN, envs, learning_starts=4)
     callback = PreferenceCallback(GroundTruthLabeler(), every=30, pairs=10, total=10, fit=FitOptions(min_answers=5))

@@ -89,7 +89,7 @@ def test_without_a_reward_it_ends_with_an_error(tmp_path):
         preference_sac.main(short(tmp_path, labeler=skips, questions=30))
 
 
-def test_a_run_that_ended_within_a_session_is_resumed_to_the_bit_and_asks_nothing_twice(tmp_path, monkeypatch):
+def test_a_run_that_ended_within_a_round_is_resumed_to_the_bit_and_asks_nothing_twice(tmp_path, monkeypatch):
     """Also from within episodes, which have 25 steps: at a checkpoint each has taken 5."""
     settings = {"checkpoint_frequency": 60, "questions": 90, "total_timesteps": 260}
     whole = preference_sac.main(short(tmp_path / "whole", **settings))

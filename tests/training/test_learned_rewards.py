@@ -79,7 +79,7 @@ def run(tmp_path_factory):
         ("PPO", 16, 110),  # in the second; the first is at step 60, before its first rollout
     ],
 )
-def test_a_run_that_ends_in_a_session_and_is_resumed_ends_as_one_that_did_not(algorithm, stop, reached, tmp_path):
+def test_a_run_that_ends_in_a_round_and_is_resumed_ends_as_one_that_did_not(algorithm, stop, reached, tmp_path):
     """Weights, rewards, heads, metrics and the best agent are the same to the bit, and no pair is asked about twice."""
     ASKED.clear()
     unbroken = train(learning(algorithm, tmp_path, f"{algorithm}-unbroken", f"{__name__}:hesitate"))
@@ -102,7 +102,7 @@ def test_a_run_that_ends_in_a_session_and_is_resumed_ends_as_one_that_did_not(al
             assert [record.pair for record in answers.records()] == expected
 
 
-def test_a_run_has_its_sessions_in_its_folder_and_in_tensorboard(run):
+def test_a_run_has_its_rounds_in_its_folder_and_in_tensorboard(run):
     folder, _ = run
     assert sorted(path.name for path in folder.path.glob("rounds/*")) == ["001.png", "002.png", "003.png"]
     events = EventAccumulator(str(folder.path)).Reload()
@@ -205,7 +205,7 @@ def test_a_labeler_that_is_code_or_gets_a_key_needs_trust():
         assert not list(find_named_code(config, config))
 
 
-def test_sessions_are_in_the_first_half_of_a_training_unless_it_says_otherwise():
+def test_rounds_are_in_the_first_half_of_a_training_unless_it_says_otherwise():
     config = configure(None, [*FLAGS, "--labeler", "human"])
     assert config.rl.learning_starts == 1_600
     assert config.preferences.every == 920  # (20,000 - 1,600) / 2 / 10 rounds

@@ -13,7 +13,15 @@ from tqdm import tqdm
 from vlmrm_gym.audit import exploits
 from vlmrm_gym.audit.measures import Agreement, Control, Interval, best_control, chance_limit, measure_agreement
 from vlmrm_gym.audit.provenance import read_provenance
-from vlmrm_gym.audit.results import AdversarialSearch, Candidate, ContactSheet, Landscape, Measures, Report, Row
+from vlmrm_gym.audit.results import (
+    AdversarialSearch,
+    Candidate,
+    ContactSheet,
+    Landscape,
+    MeasuredCandidate,
+    Measures,
+    Report,
+)
 from vlmrm_gym.audit.rewards import EncodedRewards, Reward, Scene, alpha_curves, control_rewards, encoder_key
 from vlmrm_gym.audit.samples import Samples, collect, count_states, play_rollouts
 from vlmrm_gym.audit.settings import AuditSettings
@@ -69,7 +77,7 @@ def audit(
         del rewards  # nothing keeps a reference to the model while the next one is loaded
     progress.total = progress.n
     progress.refresh()
-    rows = [Row(candidate=report.candidate, measures=report.measures) for report in reports]
+    rows = [MeasuredCandidate(candidate=report.candidate, measures=report.measures) for report in reports]
     rows.sort(key=lambda row: -1.0 if row.measures.auc is None else row.measures.auc.value, reverse=True)
     return replace(reports[0], table=rows, seconds=time.perf_counter() - begun, command=command)
 

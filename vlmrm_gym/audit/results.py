@@ -143,7 +143,7 @@ class Measures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class MeasuredCandidate:
     """A row of the table: a candidate and its measures."""
 
     candidate: Candidate
@@ -164,7 +164,7 @@ class Report:
     controls: Sequence[Control]
     landscapes: Sequence[Landscape] = ()
     sheets: Sequence[ContactSheet] = ()
-    table: Sequence[Row] = ()
+    table: Sequence[MeasuredCandidate] = ()
     """All combinations, the highest AUC first."""
     notes: Sequence[str] = ()
     """What was left out, and why; warnings."""

@@ -1,4 +1,4 @@
-"""Parses command lines, and defines the flags that several commands share."""
+"""Flags that several commands share, and how a command line is read."""
 
 import inspect
 import json
@@ -108,7 +108,7 @@ class RewardFlags(CLIPFields):
         }
 
     def _named(self, reward: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Mapping[str, Any] | None]:
-        """Convert a reward, kind or file and its keyword arguments to what `resolve_reward` takes."""
+        """What `resolve_reward` takes for a reward and its keyword arguments: also a kind, or a file."""
         if isinstance(reward, str) and reward in specification.KINDS and isinstance(kwargs or {}, Mapping):
             return {"kind": reward, **(kwargs or {})}, None
         if isinstance(reward, str) and reward.endswith(".json"):

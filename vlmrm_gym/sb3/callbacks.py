@@ -161,7 +161,7 @@ class PreferenceCallback(BaseCallback):
     def _on_rollout_end(self) -> None:
         """Hold a round if it is time. Off-policy algorithms train next."""
         if self._is_due():
-            self._hold_session()
+            self._hold_round()
         model = self.model
         if not isinstance(model, OffPolicyAlgorithm) or self.learner.head is not None:
             return
@@ -181,11 +181,11 @@ class PreferenceCallback(BaseCallback):
             while not self._is_due():
                 envs.step(np.array([model.action_space.sample() for _ in range(envs.num_envs)]))
                 model.num_timesteps += envs.num_envs
-            self._hold_session()
+            self._hold_round()
         model._last_obs = envs.reset()  # pyright: ignore[reportAttributeAccessIssue]
         model._last_episode_starts = np.ones(envs.num_envs, dtype=np.bool_)
 
-    def _hold_session(self) -> None:
+    def _hold_round(self) -> None:
         is_first, planned = self.learner.head is None, len(self._plan)
         outcome = self.learner.run_round(self._plan[self.learner.num_rounds], self.progress)
         self.rounds.append(outcome)

@@ -19,7 +19,7 @@ from vlmrm_gym.rewards.specification import SERVER, RewardSpec, names_code, name
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting, find_wrong_arguments
 from vlmrm_gym.training.config import Config
 from vlmrm_gym.training.config_file import ConfigError, Key, Problem, constructing, flatten, validate
-from vlmrm_gym.training.defaults import first_session, read_traits, with_defaults
+from vlmrm_gym.training.defaults import first_round, read_traits, with_defaults
 
 _RAY_RESOURCES = ("num_cpus", "num_gpus", "memory", "object_store_memory", "resources", "accelerator_type")
 _RAY_RESOURCES += ("label_selector", "scheduling_strategy")
@@ -110,7 +110,7 @@ def complete(config: Config) -> Config:
     if config.reward.name in ("clip", "preference"):
         with constructing(config, "reward.model"):
             parse_model_name(cast(Any, find_specification(config)).model)
-    if (problem := _find_wrong_length(config) or _find_wrong_session(config)) is not None:
+    if (problem := _find_wrong_length(config) or _find_wrong_round(config)) is not None:
         raise ConfigError([problem])
     return config
 
@@ -155,7 +155,7 @@ def check_key(config: Config) -> None:
             read_key(labeler.api_key_env)
 
 
-def _find_wrong_session(config: Config) -> Problem | None:
+def _find_wrong_round(config: Config) -> Problem | None:
     """Check that rounds, and what comes before them, have the steps that they need."""
     plan, rl = config.preferences, config.rl
     if config.reward.labeler is None:
@@ -163,7 +163,7 @@ def _find_wrong_session(config: Config) -> Problem | None:
     assert plan.every
     assert rl.n_steps
     assert rl.episode_length
-    first = first_session(config)
+    first = first_round(config)
     if first >= rl.n_steps:
         return Problem.of("preferences.first", f"must be below `rl.n_steps`, {rl.n_steps:,}. Received {first:,}.")
     last = first + (plan.num_rounds - 1) * plan.every

@@ -102,7 +102,7 @@ def with_defaults(config: Config) -> Config:
     return replace(config, logging=LoggingConfig(**logging))
 
 
-def first_session(config: Config) -> int:
+def first_round(config: Config) -> int:
     """Steps before the first round about pairs."""
     preferences = config.preferences
     return preferences.first or find_setting(config.rl, "learning_starts") or preferences.every or 1

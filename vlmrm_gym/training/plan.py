@@ -10,7 +10,7 @@ import numpy as np
 from vlmrm_gym.training.algorithms import ALGORITHMS, find_setting
 from vlmrm_gym.training.checks import find_specification
 from vlmrm_gym.training.config import Config
-from vlmrm_gym.training.defaults import first_session, read_traits
+from vlmrm_gym.training.defaults import first_round, read_traits
 
 
 def plan_training(config: Config) -> Mapping[str, str]:
@@ -35,7 +35,7 @@ def plan_training(config: Config) -> Mapping[str, str]:
         if reward.name in ("clip", "preference") and specification.model != "tiny":
             plan["download"] = f"the weights of {specification.model}, unless they are on this machine"
     if reward.labeler is not None:
-        preferences, first = config.preferences, first_session(config)
+        preferences, first = config.preferences, first_round(config)
         labeler = reward.labeler if isinstance(reward.labeler, str) else json.dumps(reward.labeler)
         rounds = f"{preferences.num_rounds} rounds, the first after {first:,} steps, one every {preferences.every:,}"
         plan["comparisons"] = f"{preferences.total:,} pairs in {rounds}; answered by {labeler}"

@@ -19,7 +19,7 @@ from vlmrm_gym.states.states import States
 from vlmrm_gym.store import find_featured
 from vlmrm_gym.training.config import Config, RewardConfig
 from vlmrm_gym.training.config_file import constructing
-from vlmrm_gym.training.defaults import first_session
+from vlmrm_gym.training.defaults import first_round
 from vlmrm_gym.training.run_folder import BEST, HEAD, RunFolder
 
 _OPTIONS = ("every", "pairs", "total", "schedule", "segment_length", "sampling", "candidates", "half_life")
@@ -40,7 +40,7 @@ class Learning:
         settings = config.preferences
         options: dict[str, Any] = {name: getattr(settings, name) for name in _OPTIONS}
         # The model's own `learning_starts` moves along while there is no head, also in a checkpoint.
-        options["first"] = first_session(config)
+        options["first"] = first_round(config)
         options["answers"] = settings.answers or folder.path / "answers.db"
         with constructing(config, "preferences.answers"):
             self.callback = PreferenceCallback(
