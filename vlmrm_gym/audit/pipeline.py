@@ -88,7 +88,7 @@ def estimate_states(candidates: Sequence[Candidate]) -> int:
 
 
 def _group(candidates: Sequence[Candidate]) -> list[list[list[Candidate]]]:
-    """The candidates by their encoders, and those of one encoder by the look and the cameras of the environment."""
+    """Group the candidates by encoder, and within that by render style and cameras."""
     groups: dict[object, dict[object, list[Candidate]]] = {}
     for one in candidates:
         groups.setdefault(encoder_key(one.reward), {}).setdefault((one.textured, one.camera_name), []).append(one)
@@ -103,7 +103,7 @@ def _audit_scene(
     *,
     with_sections: bool,
 ) -> list[Report]:
-    """A report of each candidate that shares an encoder, the environment's look and cameras with the others."""
+    """Report on candidates that share an encoder, a render style and cameras."""
     seed = settings.seed
     with ExitStack() as opened:
         env = opened.enter_context(closing(settings.make_env(candidates[0].textured)))

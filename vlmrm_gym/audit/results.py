@@ -19,7 +19,7 @@ class Candidate:
     """Of the reward."""
     reward: RewardSpec
     textured: bool | None
-    """None if the environment has one look."""
+    """None if the environment has one render style."""
     camera_name: str
     """The camera or cameras, as the user named them; "own" for the environment's."""
     camera: Any

@@ -1,4 +1,4 @@
-"""The states that a check looks at, with the features that rewards are made of."""
+"""Samples: the states of a check, with the features that heads turn into rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -249,30 +249,19 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def verify(file: str | Path, id: str | None = None, **settings: Any) -> Verification:
-    """`vlmrm-gym program verify` as a function: `verify("kneel.py", "VLMRM/Humanoid-kneel-v0", episodes=5)`.
+    """Verify a program: `vlmrm-gym program verify` as a function.
 
-    Args:
-        file: The program.
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Verify`.
-
-    Raises:
-        InputError: A setting, the program, the environment, an expert or the output folder cannot be used.
+    The settings are the flags, see `Verify`: `verify("kneel.py", "VLMRM/Humanoid-kneel-v0", episodes=5)`. Raises an
+    InputError if a setting, the program, the environment, an expert or the output folder cannot be used.
     """
     return Verify(file=Path(file), id=id, **settings).carry_out()
 
 
 def write(id: str | None = None, **settings: Any) -> Verification:
-    """`vlmrm-gym program write` as a function: the verification of program.py.
+    """Let a model write a program, and verify it: `vlmrm-gym program write` as a function.
 
-    `write("VLMRM/CartPole-v1", model="gpt-5", rounds=5)`
-
-    Args:
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Write`.
-
-    Raises:
-        InputError: A setting cannot be used, the budget is used up, the server fails, or no answer has a program.
+    The settings are the flags, see `Write`: `write("VLMRM/CartPole-v1", model="gpt-5", rounds=5)`. Raises an InputError
+    if a setting cannot be used, the budget is used up, the server fails, or no answer has a program.
     """
     return Write(id=id, **settings).carry_out()
 

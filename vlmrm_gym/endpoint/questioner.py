@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, TypeVar
 
-from vlmrm_gym._util.threads import start
 from vlmrm_gym._util.validation import truncate
 from vlmrm_gym.endpoint.client import Client, NoLogProbabilities, ServerError
 from vlmrm_gym.endpoint.messages import Message
@@ -132,7 +131,7 @@ class Questioner:
                         break
                     (number, item), question = waiting.popleft(), Question(reserved, may_vote=not self._has_logprobs)
                     try:
-                        running[start(self._ask, prepare(item), question)] = number, question
+                        running[_start(self._ask, prepare(item), question)] = number, question
                     except Exception as error:
                         self._end(question)
                         failure = error
@@ -243,3 +242,17 @@ class Questioner:
                 f"the mean of votes={self._settings.votes} replies, and takes as many requests.",
                 stacklevel=2,
             )
+
+
+def _start(function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+    """Call a function in a thread, which unlike an executor's ends with the process, whatever it waits for."""
+    future = Future[Result]()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="vlmrm-ask", daemon=True).start()
+    return future

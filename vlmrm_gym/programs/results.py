@@ -51,7 +51,7 @@ class Row:
     subtasks: tuple[float, ...]
     """The same for each sub-task. Of a function: the share of frames that get the threshold."""
     rule: str
-    """The limit as a text; empty if there is none."""
+    """The limit as a phrase; empty if there is none."""
     kept: bool
     """Whether the limit is kept."""
     note: str = ""

@@ -22,7 +22,7 @@ def _name(given: str) -> str:
 
 
 def read_flag(text: str) -> Any:
-    """The value of a flag that is YAML. What is no YAML stays a text: its checks tell."""
+    """Read the value of a flag that is YAML; a string that is not stays as it is, for its checks."""
     try:
         return read_yaml(text)[1]
     except ValueError:
