@@ -75,7 +75,7 @@ SCENE_UPDATE_KEY = "vlm_scene_update"
 
 
 def read_success(infos: Mapping[str, Any], num_envs: int) -> NDArray[np.float64]:
-    """Whether each environment reports success, 0 or 1; NaN where it reports neither. Without a mask all report it."""
+    """Read the success of each environment, 0 or 1; NaN where it reports neither. Without a mask all report it."""
     success = np.full(num_envs, np.nan)
     final = infos.get("final_info", {})  # where same-step autoreset has ended an episode
     for reported, reporting in ((infos, True), (final, infos.get("_final_info", True))):

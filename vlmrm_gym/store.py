@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vlmrm_gym._util.memory import available_memory
 from vlmrm_gym._util.validation import check_choice, short_repr
 from vlmrm_gym.late import Late
-from vlmrm_gym.rewards.heads import CurrentHead, apply_head, check_head
+from vlmrm_gym.rewards.heads import CurrentHead, SequenceHead, apply_head, check_head
 from vlmrm_gym.rewards.model import Head
 
 FeaturesDtype = Literal["float32", "float16"]

@@ -33,7 +33,7 @@ def check_choice(parameter: str, value: object, choices: Collection[str]) -> Non
 
 
 def check_size(size: Any) -> tuple[int, int] | None:
-    """Height and width as a pair. Raise a ValueError unless they are positive integers, or None."""
+    """Check a height and width, or None, and return them as a pair. Raises a ValueError unless both are positive."""
     if size is None:
         return None
     pair = tuple(size) if isinstance(size, Sequence) else ()
@@ -43,7 +43,7 @@ def check_size(size: Any) -> tuple[int, int] | None:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a real number, Python's or NumPy's; a bool is not."""
+    """Tell whether a value is a real number, Python's or NumPy's; a bool is not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -60,7 +60,7 @@ def check_fraction(parameter: str, value: object) -> None:
 
 
 def is_finite(value: object) -> bool:
-    """Whether a value is a real number that float64 can hold, and not infinite or a NaN."""
+    """Tell whether a value is a real number that float64 can hold, and not infinite or a NaN."""
     try:
         return is_number(value) and math.isfinite(value)  # pyright: ignore[reportArgumentType]
     except OverflowError:  # an integer
@@ -134,12 +134,12 @@ def layers(env: Any) -> Iterator[Any]:
 
 
 def find_metadata(env: gym.Env[Any, Any] | VectorEnv[Any, Any, Any], key: str) -> Any:
-    """An entry of an environment's metadata, or of those of one that it wraps: wrappers may drop it. None without."""
+    """Find an entry of the metadata of an environment or of one that it wraps: wrappers may drop it. None without."""
     return next((value for one in layers(env) if (value := one.metadata.get(key)) is not None), None)
 
 
 def as_array(values: Any) -> NDArray[Any]:
-    """Numbers as a NumPy array, also a torch tensor's of any device; bfloat16, which NumPy lacks, as float32."""
+    """Convert numbers, also a torch tensor of any device, to a NumPy array; bfloat16, which NumPy lacks, to float32."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values
@@ -180,7 +180,7 @@ def check_reward_wrappers(envs: VectorEnv[Any, Any, Any]) -> None:
 
 
 def is_array_space(space: gym.Space[Any]) -> bool:
-    """Whether the elements of a space are arrays or numbers."""
+    """Tell whether the elements of a space are arrays or numbers."""
     return isinstance(space, gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary)
 
 

@@ -58,7 +58,7 @@ class Check(RewardFlags):
     combine_views: Texts = ()
     """how several views make one reward: min, mean or package.module:function (none: min)"""
     textured: Literal["yes", "no", "both"] | None = None
-    """the look, for tasks that have two"""
+    """the render style, for tasks that have two"""
     success: str | None = None
     """for other packages' MuJoCo environments: "package.module:function", from states, float64 (N, S), to bool (N,)"""
     rollouts: Path | None = None
@@ -77,15 +77,11 @@ def main(arguments: Sequence[str]) -> None:
 def check(id: str | None = None, **settings: Any) -> "Report":
     """Check a reward before training: `vlmrm-gym check` as a function.
 
-    Args:
-        id: The environment's ID; None with `env`.
-        settings: The flags, see `Check`: `check("VLMRM/CartPole-v1", prompt=["a pole", "an upright pole"])`.
+    The settings are the flags, see `Check`: `check("VLMRM/CartPole-v1", prompt=["a pole", "an upright pole"])`. Raises
+    an InputError if a setting, the environment or the output folder cannot be used.
 
     Returns:
-        What was found; the folder has it as `FILES`.
-
-    Raises:
-        InputError: A setting, the environment or the output folder cannot be used.
+        The report, which the folder has as `FILES`.
     """
     values = ", ".join([repr(id), *(f"{name}={value!r}" for name, value in settings.items())])
     return _check(Check(id, **settings), f"{__name__}.check({values})")
@@ -112,11 +108,11 @@ def _check(command: Check, made_by: str) -> "Report":
         seed=command.seed,
         device=command.device,
     )
-    own = {} if command.camera else {"own": None if task is None else task.camera}
+    default_camera = {} if command.camera else {"own": None if task is None else task.camera}
     candidates = find_candidates(
         settings,
         rewards,
-        cameras={**own, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
+        cameras={**default_camera, **{str(camera): read_yaml("camera", camera) for camera in command.camera}},
         combine_views=command.combine_views or ("min",),
         textured=_textured(command, task),
     )
@@ -161,7 +157,9 @@ def _textured(command: Check, task: Task | None) -> Sequence[bool | None]:
     if task is not None and "textured" in task.kwargs:
         return {None: (True,), "yes": (True,), "no": (False,), "both": (True, False)}[command.textured]
     if command.textured is not None:
-        raise InputError(f"`textured` is for tasks with two looks. Received {command.textured!r}. Leave it out.")
+        raise InputError(
+            f"`textured` is for tasks with two render styles. Received {command.textured!r}. Leave it out."
+        )
     return (None,)
 
 
@@ -186,7 +184,7 @@ def _say_calls(candidates: "Sequence[Candidate]") -> None:
             states = estimate_states([one for one in candidates if one.reward is spec])
             say(
                 f"The check will ask {spec.model} about some {states:,} states: a call each, or {spec.votes} if there "
-                f"are no log probabilities. call_budget: {spec.call_budget or 'none'}.",
+                f"are no log probabilities. max_calls: {spec.max_calls or 'none'}.",
                 error=True,
             )
 

@@ -110,8 +110,8 @@ def _record(command: Dataset) -> Path:
         with as_input_error(DependencyNotInstalled):
             view = opened.enter_context(closing(StateView(env, camera)))
         name, weights, make_policy = _find_behaviour(command, env)
-        own = {"policy": name, "policy_weights": weights, "steps": steps, "camera": camera}
-        settings = {**_describe(command, specs), **own}
+        recorded = {"policy": name, "policy_weights": weights, "steps": steps, "camera": camera}
+        settings = {**_describe(command, specs), **recorded}
         folder = DatasetFolder(command.out.resolve())
         folder.check(settings, overwrite=command.overwrite)
         score = None
@@ -187,7 +187,7 @@ def _find_behaviour(command: Dataset, env: gym.Env[Any, Any]) -> tuple[str, str 
 
 
 def _describe_env(command: Dataset, env: gym.Env[Any, Any], settings: dict[str, Any]) -> EnvSpec | None:
-    """What Minari makes an environment from, scored by the first reward for IDs of this package; None if unknown."""
+    """Make the `EnvSpec` for Minari, with the first reward for IDs of this package; None if unknown."""
     task = None if command.id is None else find_task(command.id)
     if task is None:
         return env.spec

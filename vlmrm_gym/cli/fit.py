@@ -25,7 +25,7 @@ from vlmrm_gym.cli.settings import YAML, parse, read_yaml
 from vlmrm_gym.datasets.segments import DatasetSegments
 from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record
-from vlmrm_gym.preferences.answers import Asked
+from vlmrm_gym.preferences.answers import StoredPair
 from vlmrm_gym.preferences.pairs import grade_differences
 from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.learned import Preference
@@ -159,21 +159,21 @@ def _fit(command: Fit) -> Preference:
     return spec
 
 
-def _read(path: Path, labeler: str | None) -> tuple[str, list[Asked], list[Record]]:
+def _read(path: Path, labeler: str | None) -> tuple[str, list[StoredPair], list[Record]]:
     """The prompt of a file of answers, the pairs that have a preference in order of their keys, and the records."""
     with as_input_error(OSError), AnswersFile(path, exists=True) as file:
-        prompt, pairs, records = file.prompt, {one.pair: one for one in file.asked()}, file.records()
+        prompt, pairs, records = file.prompt, {one.pair: one for one in file.pairs()}, file.records()
     names = {record.labeler: name_labeler(record.labeler) for record in records}
     if labeler is not None and labeler not in names.values():
         known = ", ".join(map(repr, names.values()))
         raise InputError(f"`labeler` must be one of {known}, whose answers {path} has. Received {labeler!r}.")
     records = [record for record in records if labeler in (None, names[record.labeler])]
-    asked = sorted({record.pair for record in records if record.answer.preference is not None})
-    if prompt is None or not asked:
+    preferred = sorted({record.pair for record in records if record.answer.preference is not None})
+    if prompt is None or not preferred:
         raise InputError(f"{path} has no answers to fit. Ask a labeler: vlmrm-gym label")
-    if missing := set(asked) - set(pairs):
+    if missing := set(preferred) - set(pairs):
         raise InputError(f"{path} is damaged: it has an answer about a pair that it does not have, {min(missing)!r}.")
-    return prompt, [pairs[key] for key in asked], records
+    return prompt, [pairs[key] for key in preferred], records
 
 
 def _write(path: Path, values: Any) -> None:

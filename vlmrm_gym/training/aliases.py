@@ -1,4 +1,4 @@
-"""Other words for the same: those of the published VLM-RM code, and short flags."""
+"""Aliases of keys: the words of the published VLM-RM code, and short flags."""
 
 from collections.abc import Mapping
 

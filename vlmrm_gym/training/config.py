@@ -49,7 +49,7 @@ class RewardConfig(CLIPFields, Section):
     """for a reward other than clip: keyword arguments of the callable or class, or the specification's fields"""
     labeler: LabelerValue | None = None
     """for preference: what answers which of two segments is closer to the goal; its kind or settings, such as
-    {kind: ground_truth, mistakes: 0.1}, or "package.module:attribute" """
+    {kind: ground_truth, mistake_rate: 0.1}, or "package.module:attribute" """
     prompt: Texts | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     """the goal: a text or a list of texts (None: the task's)"""
     baseline: Texts | None = None
@@ -131,15 +131,15 @@ class PreferencesConfig(Section):
     """How a reward is learned from the answers of `reward.labeler`."""
 
     first: Count | None = None
-    """steps, over all environments, before the first session (None: rl.learning_starts; for PPO and A2C `every`)"""
+    """steps, over all environments, before the first round (None: rl.learning_starts; for PPO and A2C `every`)"""
     every: Count | None = None
-    """steps, over all environments, from one session to the next (None: all are in the first half of the training)"""
+    """steps, over all environments, from one round to the next (None: all are in the first half of the training)"""
     pairs: Count = 50
-    """pairs that a session asks about, on average"""
+    """pairs that a round asks about, on average"""
     total: Count = 500
-    """pairs of all sessions"""
+    """pairs of all rounds"""
     schedule: str = "constant"
-    """how pairs are divided over sessions: constant, or "package.module:function" """
+    """how pairs are divided over rounds: constant, or "package.module:function" """
     segment_length: Count = 1
     """states of a segment, whose rewards add up"""
     sampling: Literal["uniform", "disagreement"] = "disagreement"
@@ -154,8 +154,8 @@ class PreferencesConfig(Section):
     """file of answers, which runs may share: what is in it is not asked again (None: answers.db in the run's folder)"""
 
     @property
-    def num_sessions(self) -> int:
-        """The number of sessions."""
+    def num_rounds(self) -> int:
+        """The number of rounds."""
         return -(-self.total // self.pairs)
 
 

@@ -22,7 +22,7 @@ def _name(given: str) -> str:
 
 
 def read_flag(text: str) -> Any:
-    """The value of a flag that is YAML. What is no YAML stays a text: its checks tell."""
+    """Read the value of a flag that is YAML; a string that is not stays as it is, for its checks."""
     try:
         return read_yaml(text)[1]
     except ValueError:
@@ -30,7 +30,7 @@ def read_flag(text: str) -> Any:
 
 
 def _yaml_flag(metavar: str, *kinds: type[Any]) -> PrimitiveConstructorSpec[Any]:
-    """How tyro reads and shows a flag whose value is YAML, of these types."""
+    """Tell tyro how to read and show a flag whose value is YAML, of these types."""
 
     def show(given: Any) -> list[str]:
         text = yaml.dump(given, Dumper=ConfigDumper, default_flow_style=True, width=math.inf)
@@ -68,6 +68,6 @@ AlgorithmName = Literal["SAC", "TD3", "DDPG", "TQC", "CrossQ", "DQN", "QRDQN", "
 
 
 class Section:
-    """What has no other keys than its fields."""
+    """A section without other keys than its fields."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
