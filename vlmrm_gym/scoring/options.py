@@ -12,26 +12,22 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
-from typing import Any, Literal, TypeVar, get_type_hints
+from inspect import Parameter
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, cast, get_type_hints
 
 from vlmrm_gym._util.validation import check_flag, check_task_reward_weight, short_repr
 from vlmrm_gym.episode_log import EpisodeLog
-from vlmrm_gym.rewards.clip import CLIPFields, check_count, checked, integer, one_of, optional
+from vlmrm_gym.rewards.clip import Check, CLIPFields, check_count, checked, integer, one_of, optional
 from vlmrm_gym.rewards.specification import resolve_reward
 from vlmrm_gym.scoring.scorer import Timeouts
 from vlmrm_gym.states import Quality
 
 Environment = TypeVar("Environment", bound=type[Any])
-Camera = Mapping[str, Any] | str | int
+Settings = Mapping[str, Any]
+Camera = Settings | str | int
 Backend = Literal["process", "ray"]
 ScoringMode = Literal["episode", "step"]
-
-_VECTOR = {"vector": True}
-"""Metadata of options that vector environments alone have."""
-_TRAINING = {**_VECTOR, "training": True}
-"""And that are left out where agents are evaluated: how soon rewards arrive, and how many are interpolated."""
-_RESUMABLE = {"resumable": True}
-"""Metadata of options that may change when a training is resumed: they change no reward."""
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -67,6 +63,16 @@ def _episode_log(name: str, value: Any) -> EpisodeLog:
     return value
 
 
+def _has(check: Check | None, *marks: str) -> Mapping[str, Any]:
+    """Metadata of an option: its check, and what holds of it.
+
+    "vector": vector environments alone have it. "training": it is left out where agents are evaluated, since it decides
+    when rewards arrive, or how many are interpolated. "resumable": it changes no reward, and may change when a training
+    is resumed.
+    """
+    return dict.fromkeys(marks, True) | ({} if check is None else {"check": check})
+
+
 @dataclass(frozen=True, kw_only=True)
 class CameraOption:
     """Where states are seen from."""
@@ -91,7 +97,7 @@ class ViewOptions(CameraOption):
 class DeviceOption:
     """Where models run."""
 
-    device: str = field(default="auto", metadata=_RESUMABLE)
+    device: str = field(default="auto", metadata=_has(None, "resumable"))
     """Where the model runs: "auto" (a GPU if there is one; with worker processes all GPUs), "cpu", "cuda", "cuda:1" or
     "mps"."""
 
@@ -100,35 +106,31 @@ class DeviceOption:
 class FileOptions(ViewOptions, DeviceOption):
     """The options that files and flags can say, too."""
 
-    quality: Quality = field(default="fast", metadata={"check": one_of(Quality)})
+    quality: Quality = field(default="fast", metadata=_has(one_of(Quality)))
     """MuJoCo only: "fast" leaves out shadows, reflections and antialiasing; "faithful" draws them."""
-    task_reward_weight: float = field(default=0.0, metadata={"check": _weight})
+    task_reward_weight: float = field(default=0.0, metadata=_has(_weight))
     """Weight of the environment's own reward, which is added to the model's."""
-    scoring: ScoringMode = field(default="episode", metadata={"check": one_of(ScoringMode), **_TRAINING})
+    scoring: ScoringMode = field(default="episode", metadata=_has(one_of(ScoringMode), "vector", "training"))
     """"episode": rewards arrive when the episode ends; "step": at once, in one batch a step."""
-    score_every: int = field(default=1, metadata={"check": check_count, **_TRAINING})
+    score_every: int = field(default=1, metadata=_has(check_count, "vector", "training"))
     """Score the first, every so manyth and the last state of an episode (or of each part that is scored for itself),
     and interpolate the rewards of the others. Needs `scoring="episode"`."""
-    num_workers: int = field(default=0, metadata={"check": integer(0, 1_000), **_VECTOR})
+    num_workers: int = field(default=0, metadata=_has(integer(0, 1_000), "vector"))
     """Number of workers that draw and score. 0: the process of the environments."""
-    backend: Backend = field(default="process", metadata={"check": one_of(Backend), **_VECTOR, **_RESUMABLE})
+    backend: Backend = field(default="process", metadata=_has(one_of(Backend), "vector", "resumable"))
     """Where workers run: "process" on this machine, "ray" on a Ray cluster (that of `RAY_ADDRESS`, or the one that
     `ray.init` has connected to, or else a local one that ends with the environments)."""
-    ray_options: Mapping[str, Any] | None = field(
-        default=None, metadata={"check": optional(_ray_options), **_VECTOR, **_RESUMABLE}
-    )
+    ray_options: Settings | None = field(default=None, metadata=_has(optional(_ray_options), "vector", "resumable"))
     """Options of the Ray actors, such as {num_gpus: 0.25}."""
-    devices: Sequence[str] | None = field(default=None, metadata={"check": optional(_devices), **_VECTOR, **_RESUMABLE})
+    devices: Sequence[str] | None = field(default=None, metadata=_has(optional(_devices), "vector", "resumable"))
     """Devices of the worker processes, such as "cuda:0" and "cuda:1", taken in turn. None: see `device`. Not with Ray,
     which assigns GPUs by `num_gpus`."""
-    overlap: bool = field(default=False, metadata={"check": _flag, **_TRAINING})
+    overlap: bool = field(default=False, metadata=_has(_flag, "vector", "training"))
     """Step on while episodes are scored: faster, but trainings are not reproducible. Needs `scoring="episode"`."""
-    max_pending_bytes: int = field(default=2**30, metadata={"check": integer(1, 10**15), **_VECTOR, **_RESUMABLE})
+    max_pending_bytes: int = field(default=2**30, metadata=_has(integer(1, 10**15), "vector", "resumable"))
     """Limit on the memory for states that wait to be scored. When it is reached, unfinished episodes are scored in
     parts, and steps wait."""
-    worker_timeouts: Mapping[str, float | None] | None = field(
-        default=None, metadata={"check": optional(_timeouts), **_VECTOR, **_RESUMABLE}
-    )
+    worker_timeouts: Settings | None = field(default=None, metadata=_has(optional(_timeouts), "vector", "resumable"))
     """Seconds without progress after which a worker is replaced, as if it had died. The defaults are {load: 3600, draw:
     300, encode: 900}; None is no limit. Progress is the loaded model, 64 drawn frames, or the frames that the model
     encodes at once. With Ray also `schedule` (600): how long the first worker may wait for a place."""
@@ -153,11 +155,11 @@ class ScoringOptions(FileOptions):
     which names a callable or a class."""
     reward_kwargs: Mapping[str, Any] | None = None
     """Keyword arguments of a reward that is a callable (of each call) or a class (of its constructor)."""
-    return_features: bool = field(default=False, metadata={"check": _flag, **_VECTOR})
+    return_features: bool = field(default=False, metadata=_has(_flag, "vector"))
     """Return the features that the rewards are made of, so that replay buffers can make all rewards anew with another
     head; see `head`. For a reward with `encode` and `head`, such as `CLIP`. Always so for a `Preference` that is yet to
     be learned."""
-    episode_log: EpisodeLog | None = field(default=None, metadata={"check": optional(_episode_log), **_VECTOR})
+    episode_log: EpisodeLog | None = field(default=None, metadata=_has(optional(_episode_log), "vector"))
     """Remembers the newest episodes, whose states can be drawn and scored again: an `EpisodeLog`. For a `Preference`
     that is yet to be learned None is one of 1 GiB."""
 
@@ -183,11 +185,12 @@ class ScoringOptions(FileOptions):
         known = [one.name for one in option_fields(vector=vector)]
         for name in keywords:
             if name not in known and name in cls.__dataclass_fields__:
-                remedy = "Make a VLMRewardVectorEnv, or call gymnasium.make_vec."
-                raise TypeError(f"`{name}` is for vector environments only. {remedy}")
-        options = cls(**{name: value for name, value in keywords.items() if name in known})
-        clip = {name: value for name, value in keywords.items() if name not in (*known, "prompt")}
-        reward = resolve_reward(options.reward, options.reward_kwargs, keywords.get("prompt"), clip, known)
+                rule = f"`{name}` is for vector environments only. Received {short_repr(keywords[name])}."
+                raise TypeError(f"{rule} Make a VLMRewardVectorEnv, or call gymnasium.make_vec.")
+        own = {name: value for name, value in keywords.items() if name in known}
+        clip = {name: value for name, value in keywords.items() if name not in (*own, "prompt")}
+        options, others = cls(**own), [*known, *["autoreset_mode"] * vector]
+        reward = resolve_reward(options.reward, options.reward_kwargs, keywords.get("prompt"), clip, others)
         options = replace(options, reward=reward, reward_kwargs=None)
         if vector and getattr(reward, "learns", False):
             log = EpisodeLog(2**30) if options.episode_log is None else options.episode_log
@@ -209,48 +212,37 @@ def option_fields(*, vector: bool) -> list[Field[Any]]:
 def read_help(owner: type[Any]) -> Mapping[str, str]:
     """The docstrings of a dataclass's fields, by their names; those of its bases, too."""
     texts: dict[str, str] = {}
-    for one in reversed(owner.__mro__):
+    for kind in reversed(owner.__mro__[:-1]):
         try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(one))) if one is not object else ast.Module([], [])
-        except OSError:  # a distribution without sources has no help, but works
-            continue
-        for definition in (node for node in tree.body if isinstance(node, ast.ClassDef)):
-            for node, after in zip(definition.body, definition.body[1:], strict=False):
-                if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr):
-                    texts[ast.unparse(node.target)] = " ".join(str(ast.literal_eval(after.value)).split())
+            source = textwrap.dedent(inspect.getsource(kind))
+        except OSError:  # without sources there is no help, but all works
+            return {}
+        body = cast(ast.ClassDef, ast.parse(source).body[0]).body
+        for one, after in pairwise(body):
+            if isinstance(one, ast.AnnAssign) and isinstance(after, ast.Expr):
+                texts[ast.unparse(one.target)] = " ".join(str(ast.literal_eval(after.value)).split())
     return texts
 
 
 def takes_options(*, vector: bool) -> Callable[[Environment], Environment]:
-    """Class decorator: the signature and the docstring's arguments list the options instead of `keywords`."""
+    """Class decorator: the signature, and the docstring's arguments, list all options in place of `keywords`."""
 
     def decorate(environment: Environment) -> Environment:
         listed = [(one, ScoringOptions) for one in option_fields(vector=vector)]
         listed += [(one, CLIPFields) for one in fields(CLIPFields) if one.name != "prompt"]
-        signature = inspect.signature(environment.__init__)
+        entries, parameters = [], []
+        for one, kind in listed:
+            entry = f"{one.name}: {read_help(kind).get(one.name, '')}"
+            entries += textwrap.wrap(entry, 104, subsequent_indent=" " * 4, break_on_hyphens=False)
+            hint = get_type_hints(kind)[one.name]
+            parameters.append(Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hint))
+        construct: Any = environment.__init__
+        signature = inspect.signature(construct)
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        own += [
-            inspect.Parameter(
-                one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=get_type_hints(kind)[one.name]
-            )
-            for one, kind in listed
-        ]
-        shown: Any = environment.__init__
-        shown.__signature__ = signature.replace(parameters=own)
-        entries = [
-            textwrap.fill(
-                f"{one.name}: {read_help(kind).get(one.name, '')}",
-                120,
-                initial_indent=" " * 8,
-                subsequent_indent=" " * 12,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-            for one, kind in listed
-        ]
+        construct.__signature__ = signature.replace(parameters=[*own, *parameters])
         if environment.__doc__ is not None:
-            listed_there = "\n".join(entries).replace("\\", r"\\")
-            environment.__doc__ = re.sub(r"^ {8}keywords: .*$", listed_there, environment.__doc__, flags=re.M)
+            listing = f"\n{' ' * 8}".join(entries)
+            environment.__doc__ = re.sub("keywords: .*", lambda _: listing, environment.__doc__, count=1)
         return environment
 
     return decorate
