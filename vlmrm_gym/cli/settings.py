@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -127,7 +127,7 @@ def compares(*names: str) -> Callable[[type[Command]], type[Command]]:
     def decorate(command: type[Command]) -> type[Command]:
         for name in names:
             command.__annotations__[name] = Texts
-            setattr(command, name, ())
+            setattr(command, name, field(default=(), kw_only=True))
         return command
 
     return decorate
