@@ -15,10 +15,12 @@ SCORED_KEY = "vlm_scored"
 """In the metadata of environments whose rewards are replaced: the name of the class that replaces them."""
 
 
-def check_integer(parameter: str, value: object, *, minimum: int) -> None:
-    """Raise a ValueError unless a value is an integer of at least `minimum`."""
+def check_integer(parameter: str, value: object, *, minimum: int, maximum: int | None = None) -> None:
+    """Raise a ValueError unless a value is an integer of at least `minimum`, and of at most `maximum`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
         raise ValueError(f"`{parameter}` must be an integer of at least {minimum}. Received {short_repr(value)}.")
+    if maximum is not None and int(value) > maximum:
+        raise ValueError(f"`{parameter}` must be an integer of at most {maximum:,}. Received {short_repr(value)}.")
 
 
 def check_positive_integer(parameter: str, value: object) -> None:

@@ -30,6 +30,7 @@ from vlmrm_gym.preferences.pairs import grade_differences
 from vlmrm_gym.rewards.default_model import default_model
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.specification import check_names, to_mapping
+from vlmrm_gym.scoring.options import CameraOption, DeviceOption
 from vlmrm_gym.states.states import States
 
 FILES = ("head.safetensors", "reward.json", "fit.json")
@@ -37,7 +38,7 @@ FILES = ("head.safetensors", "reward.json", "fit.json")
 
 
 @dataclass(frozen=True)
-class Fit:
+class Fit(CameraOption, DeviceOption):
     """Fit a reward to the answers of `vlmrm-gym label`.
 
         vlmrm-gym fit poles answers.db --out upright
@@ -67,12 +68,8 @@ class Fit:
     """fraction of the pairs whose answers are not fitted"""
     options: YAML = None
     """other fields of vlmrm_gym.preferences.FitOptions, such as '{epochs: 100, l2: 5}'"""
-    camera: YAML = None
-    """what the reward sees, as in `vlmrm-gym dataset` (None: the dataset's)"""
     seed: int = 0
     """of the networks' weights, and of what is held out"""
-    device: str = "auto"
-    """where the model runs: auto, cpu, cuda, cuda:1 or mps"""
     overwrite: bool = False
     """replace earlier results in a folder that exists"""
     trust_code: bool = False

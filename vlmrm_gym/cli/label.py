@@ -21,10 +21,11 @@ from vlmrm_gym.errors import InputError, as_input_error
 from vlmrm_gym.preferences import AnswersFile, Record, ask, resolve_labeler
 from vlmrm_gym.preferences.labelers import LABELERS
 from vlmrm_gym.preferences.pairs import agreement, answer_differences, grade_differences
+from vlmrm_gym.scoring.options import CameraOption
 
 
 @dataclass(frozen=True)
-class Label:
+class Label(CameraOption):
     """Ask a labeler which of two segments of a dataset is closer to the goal.
 
         vlmrm-gym label poles --labeler '{kind: ground_truth, mistake_rate: 0.1}' --out answers.db
@@ -49,8 +50,6 @@ class Label:
     """how many"""
     segment_length: int = 1
     """states of a segment"""
-    camera: YAML = None
-    """what the labeler sees, as in `vlmrm-gym dataset` (None: the dataset's)"""
     seed: int = 0
     """of the choice of pairs"""
     trust_code: bool = False

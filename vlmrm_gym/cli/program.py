@@ -32,6 +32,7 @@ from vlmrm_gym.programs.verify import verify as verify_program
 from vlmrm_gym.programs.writing import Conversation, write_program
 from vlmrm_gym.rewards.program import Inputs, Program, record_file
 from vlmrm_gym.rollouts import Policy, find_named_task
+from vlmrm_gym.scoring.options import CameraOption
 
 Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 USAGE = """\
@@ -42,8 +43,8 @@ usage: vlmrm-gym program COMMAND ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerificationFlags:
-    """Flags of the episodes and limits by which a program is verified."""
+class VerificationFlags(CameraOption):
+    """On which episodes a program is verified, and by which limits."""
 
     env: str | None = None
     """instead of an ID: "package.module:function", which returns an environment made with render_mode="rgb_array" """
@@ -52,8 +53,6 @@ class VerificationFlags:
     rollouts: Paths = ()
     """folders made by `vlmrm-gym dataset`: experts, unless they are of random or constant actions whose success is not
     known"""
-    camera: YAML = None
-    """MuJoCo only: one view, as in `vlmrm-gym dataset` (None: the task's, else the environment's)"""
     size: YAML = None
     """height and width of the frames, in pixels, such as '[96, 144]' (None: as large as the environment draws them)"""
     episodes: int = 10

@@ -27,7 +27,7 @@ from vlmrm_gym.training.config_file import (
     read_config_file,
     validate,
 )
-from vlmrm_gym.training.config_types import read_flag
+from vlmrm_gym.training.plain_yaml import read_flag, yaml_flags
 from vlmrm_gym.training.run_folder import RunError, RunFolder
 from vlmrm_gym.training.signals import Interrupted
 
@@ -150,7 +150,14 @@ def _read_flags(arguments: Sequence[str], default: Config, about: str = "") -> T
         else:
             words.append(f"--{FLAGS[key]}{equals}{value}" if key in FLAGS else word)
     default = replace(default, rl=replace(default.rl, options=options))
-    return tyro.cli(Train, args=words, default=Train(settings=default), prog="vlmrm-gym train", description=about)
+    return tyro.cli(
+        Train,
+        args=words,
+        default=Train(settings=default),
+        prog="vlmrm-gym train",
+        description=about,
+        registry=yaml_flags(),
+    )
 
 
 def _with_specification(values: dict[str, Any]) -> dict[str, Any]:

@@ -15,31 +15,32 @@ from pydantic import Field
 
 from vlmrm_gym.rewards.clip import CLIPFields
 from vlmrm_gym.rewards.learned import Preference
-from vlmrm_gym.states import Quality
+from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.tasks import REGISTERED, TASKS, Task
 from vlmrm_gym.training.aliases import LEGACY_NAMES
 from vlmrm_gym.training.config_types import (
     AlgorithmName,
-    Cameras,
     Count,
     Flag,
     Fraction,
     Integer,
     LabelerValue,
     Name,
-    Number,
-    Processes,
     Section,
     Steps,
     StepsOrNone,
     Texts,
     YAMLMapping,
+    with_checks,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardConfig(CLIPFields, Section):
-    """The reward. Fields of `vlmrm_gym.CLIP` are for `name: clip`; those that `Preference` has, also for that."""
+@with_checks
+class RewardConfig(FileOptions, CLIPFields, Section):
+    """The reward, and how it is scored. Fields of `vlmrm_gym.CLIP` are for `name: clip`; those that `Preference` has,
+    also for that.
+    """
 
     name: str = "clip"
     """clip: how well the frame matches the prompt; ground_truth: the environment's own reward; another kind, such as
@@ -54,41 +55,8 @@ class RewardConfig(CLIPFields, Section):
     """the goal: a text or a list of texts (None: the task's)"""
     baseline: Texts | None = None
     """the scene without the goal: a text or a list of texts; required for alpha above 0 (None: the task's)"""
-    alpha: Number = 0.0
-    """strength of the goal-baseline regularisation, from 0 (cosine similarity) to 1"""
-    batch_size: Count | None = None
-    """maximum number of frames encoded at once, which affects no reward (None: chosen)"""
-    camera: Cameras | None = None
-    """MuJoCo only: settings of its camera, such as {distance: 3.5, azimuth: 180}, or one of the model's cameras by name
-    or number; a list of such; or a named set, paper, side, front-side or around (None: humanoids: the paper's, others:
-    the environment's own)"""
-    combine_views: str | None = None
-    """how the rewards of several cameras make one: min (None), mean, or your own, "package.module:attribute" """
     textured: Flag = True
     """humanoids and mountain car: photo-like scenes, or Gymnasium's"""
-    quality: Quality = "fast"
-    """MuJoCo only: fast leaves out shadows, reflections and antialiasing; faithful draws them"""
-    task_reward_weight: Number = 0.0
-    """adds this many times the environment's own reward"""
-    score_every: Count = 1
-    """draws and encodes the first, every so manyth and the last state of an episode; rewards in between are
-    interpolated"""
-    device: str = "auto"
-    """where the model runs: auto, cpu, cuda, cuda:1, mps"""
-    num_workers: Processes = 0
-    """workers that draw and score (0: the process that trains)"""
-    backend: Literal["process", "ray"] = "process"
-    """where workers run: processes of this machine, or actors of a Ray cluster (RAY_ADDRESS, or else a local one)"""
-    ray_options: YAMLMapping | None = None
-    """options of the Ray actors, such as {num_gpus: 0.25}"""
-    devices: list[str] | None = None
-    """where worker processes score, taken in turn (None: all GPUs)"""
-    overlap: Flag = False
-    """step on while episodes are scored: faster, but runs are not reproducible"""
-    max_pending_bytes: Annotated[Integer, Field(ge=1, le=10**15)] = 2**30
-    """maximum memory for states that wait to be scored"""
-    worker_timeouts: YAMLMapping | None = None
-    """seconds without progress after which a worker is replaced, such as {load: 3600, draw: 300, encode: 900}"""
     cache_dir: str | None = None
     """where downloaded weights are kept (None: Hugging Face's own cache)"""
 
@@ -316,5 +284,7 @@ class Config(Section):
     def min_steps_to_reward(self) -> int:
         """Steps, over all environments, until every environment has rewards. Needs defaults filled in."""
         assert self.rl.episode_length is not None
+        if self.reward.scoring == "step":
+            return self.num_envs
         # With overlap, an episode's rewards arrive at the latest when the next one ends.
         return self.num_envs * self.rl.episode_length * (2 if self.reward.overlap else 1)

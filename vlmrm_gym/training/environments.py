@@ -36,12 +36,6 @@ class TaskRewardVectorEnv(VectorWrapper):
         return observations, rewards, terminations, truncations, {**infos, **own, **masks}
 
 
-_SCORING = ("num_workers", "backend", "ray_options", "devices", "max_pending_bytes", "worker_timeouts")
-"""Keys of `reward` for vector environments only."""
-_TRAINING = ("overlap", "score_every")
-"""And for training only."""
-
-
 def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> VectorEnv[Any, Any, Any]:
     """Vector environments for a `VLMVecEnv`, from a configuration with defaults filled in.
 
@@ -54,8 +48,7 @@ def make_envs(config: Config, num_envs: int, *, for_training: bool = False) -> V
     with constructing(config, "env_name"):
         if reward.name == "ground_truth":
             return TaskRewardVectorEnv(_make_unscored(config, num_envs, AutoresetMode.SAME_STEP, curriculum))
-        names = (*_SCORING, *_TRAINING) if for_training else _SCORING
-        options = {name: getattr(reward, name) for name in names} | _options(config) | curriculum
+        options = reward.keywords(vector=True, training=for_training) | _arguments(config) | curriculum
         return make_vector_env(config.id, num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **options)
 
 
@@ -66,7 +59,8 @@ def make_video_env(config: Config) -> VectorEnv[Any, Any, Any]:
     with constructing(config, "env_name"):
         if config.reward.name == "ground_truth":
             return _make_unscored(config, 1, AutoresetMode.DISABLED, {})
-        return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **_options(config))
+        options = config.reward.keywords(vector=False) | _arguments(config)
+        return make_vector_env(config.id, 1, autoreset_mode=AutoresetMode.DISABLED, **options)
 
 
 def _make_unscored(
@@ -89,10 +83,7 @@ def _look(config: Config) -> dict[str, Any]:
     return {"textured": config.reward.textured} if has_looks or not config.reward.textured else {}
 
 
-def _options(config: Config) -> dict[str, Any]:
-    """Keyword arguments of `make_vector_env`."""
-    reward = config.reward
-    options = {name: getattr(reward, name) for name in ("device", "quality", "task_reward_weight")}
-    options |= {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs, **reward.arguments()}
-    given = {name: value for name in ("camera", "combine_views") if (value := getattr(reward, name)) is not None}
-    return options | given | _look(config)
+def _arguments(config: Config) -> dict[str, Any]:
+    """Keyword arguments of `make_vector_env` that say which reward and which environment."""
+    own = {"episode_length": config.rl.episode_length, "env_kwargs": config.env_kwargs}
+    return own | config.reward.arguments() | _look(config)

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym._util.versions import read_versions
 from vlmrm_gym.endpoint.settings import EndpointSettings
+from vlmrm_gym.scoring.options import FileOptions
 from vlmrm_gym.training.algorithms import algorithm_class, algorithm_options
 from vlmrm_gym.training.callbacks import RunCallback
 from vlmrm_gym.training.checks import find_specification
@@ -35,8 +37,8 @@ from vlmrm_gym.training.signals import SignalGuard
 RESUME_OVERRIDABLE = (
     *("base_path", "run_name", "description", "tags", "track", "rl.n_steps", "rl.device"),
     *(f"logging.{name}_freq" for name in ("checkpoint", "video", "tensorboard")),
-    *(f"reward.{name}" for name in ("backend", "cache_dir", "device", "devices", "labeler", "max_pending_bytes")),
-    *("reward.ray_options", "reward.worker_timeouts"),
+    *("reward.cache_dir", "reward.labeler"),
+    *(f"reward.{one.name}" for one in fields(FileOptions) if one.metadata.get("resumable")),
     *(f"reward.kwargs.{name}" for name in ("cache", "base_url", *fields_without_effect(EndpointSettings))),
 )
 """Keys that may change when a run is resumed; `rl.n_steps` may only grow."""
