@@ -8,7 +8,7 @@ from reward_models import TwoFeatures
 
 from vlmrm_gym.envs.humanoid_body import plain_model
 from vlmrm_gym.rewards.clip_model import GoalBaseline
-from vlmrm_gym.rewards.heads import CombineViews, NewestHead, ViewsHead, apply_head
+from vlmrm_gym.rewards.heads import CombineViews, CurrentHead, ViewsHead, apply_head
 from vlmrm_gym.rewards.state_reward import StateReward
 from vlmrm_gym.states import States
 
@@ -93,7 +93,7 @@ def test_a_head_that_cannot_make_rewards_is_named_and_nothing_is_lost():
 
 def test_heads_of_other_features_are_refused():
     """A head that says what features it is of fits only those."""
-    head = NewestHead(fingerprint="tiny, squash")
+    head = CurrentHead(fingerprint="tiny, squash")
     with pytest.raises(ValueError, match=r"`head` must be of the features 'tiny, squash'. Received .* 'two features'"):
         head.replace(ViewsHead(torch.sum, fingerprint="two features"))
     with pytest.raises(TypeError, match="`head` must be a callable"):

@@ -67,7 +67,7 @@ class EncodedRewards:
         return self.encoder.weights
 
     def view(self, spec: RewardSpec, combine_views: str | None, num_views: int) -> Reward:
-        """One of the rewards, with its combination of views; None for one view.
+        """Choose one of the rewards, with its combination of views; None for one view.
 
         A reward that sees all views at once combines them itself.
         """
@@ -78,7 +78,7 @@ class EncodedRewards:
 
 
 def encoder_key(spec: RewardSpec) -> object:
-    """Equal for rewards that share an encoder: those of prompts by one model. Any other one has its own."""
+    """Make a key that rewards of one encoder share: those of prompts by one model."""
     return (spec.model, spec.precision, spec.resize_mode, spec.batch_size) if isinstance(spec, CLIP) else id(spec)
 
 

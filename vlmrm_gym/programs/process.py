@@ -28,16 +28,19 @@ SECONDS = 10.0
 START_SECONDS = 60.0
 """Seconds that the process may take to import NumPy, and to execute the program."""
 
-# The package without its `__init__`, which imports Gymnasium.
+# This package and those around it without their `__init__`, which import Gymnasium.
 _START = """
-import sys, types
-package = types.ModuleType("vlmrm_gym")
-package.__path__, sys.path[len(sys.path):] = sys.argv[1:2], sys.argv[2:]
-sys.modules["vlmrm_gym"] = package
-from vlmrm_gym.programs.runner import main
-main()
+import importlib, sys, types
+package, folder, *places = sys.argv[1:]
+sys.path += places
+names = package.split(".")
+for i in range(len(names)):
+    name = ".".join(names[: i + 1])
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [folder]
+importlib.import_module(f"{package}.runner").main()
 """
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = __name__.rpartition(".")[0]
 MAX_TEXT = 2_400
 """Bytes of a text that are read."""
 _NO_ANSWER = "It wrote to the pipe in which its answers are."
@@ -49,7 +52,7 @@ _SIGNALS = {
 
 
 class IsolatedProgram:
-    """A program in a process of its own: without files, network and other processes, and with limits. Linux only.
+    """Runs a program in a process without files, network and other processes, and with limits. Linux only.
 
     The process is replaced after each error, so that nothing of it is left. It ends with the thread that started it at
     the latest; the next call then starts another one.
@@ -124,7 +127,7 @@ class IsolatedProgram:
 
 
 class _Failed(Exception):
-    """What ended a call: in our words, and in the program's own."""
+    """A call failed; the message is ours, `said` the program's own."""
 
     def __init__(self, what: str, said: str = "") -> None:
         super().__init__(what)
@@ -132,12 +135,12 @@ class _Failed(Exception):
 
     @classmethod
     def by(cls, kind: bytes, payload: bytes) -> "_Failed":
-        """The failure that a record says, or is."""
+        """Make the failure of a record."""
         return cls("", payload[:MAX_TEXT].decode(errors="replace")) if kind == b"e" else cls(_NO_ANSWER)
 
 
 class _Process:
-    """An isolated process, its pipes and its shared memory."""
+    """Owns an isolated process, its pipes and its shared memory."""
 
     subtasks: tuple[str, ...] = ()
 
@@ -153,7 +156,7 @@ class _Process:
             places = dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin)
             # Without PYTHONHASHSEED the order of a set would differ from worker to worker; -I would ignore it.
             self._child = subprocess.Popen(
-                [sys.executable, "-sSPc", _START, _PACKAGE, *places],
+                [sys.executable, "-sSPc", _START, _PACKAGE, str(Path(__file__).parent), *places],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -175,11 +178,11 @@ class _Process:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is dead, or is about to be killed by the kernel: see `sandbox.die_with_parent`."""
+        """Whether the process is dead, or is about to be killed by the kernel: see `sandbox.die_with_parent`."""
         return self._child.poll() is not None or not self._thread.is_alive()
 
     def send(self, frames: NDArray[Any], memory: bytes | None) -> None:
-        """Have it answer for frames that fit into the region. Raises `_Failed`."""
+        """Send frames that fit into the region. Raises `_Failed`."""
         self._region[: frames.nbytes].view(frames.dtype).reshape(frames.shape)[...] = frames
         used = time.clock_gettime((~self._child.pid << 3) | 2)  # clock_getcpuclockid(3)
         seconds = int(used + SECONDS * len(frames)) + 1
@@ -199,7 +202,7 @@ class _Process:
                 raise _Failed(self._how_it_ended()) from None
 
     def receive(self, seconds: float) -> tuple[bytes, bytes]:
-        """The next record: a letter and its bytes. Raises `_Failed` if there is none in time."""
+        """Receive the next record: a letter and its bytes. Raises `_Failed` if there is none in time."""
         kind, size = HEADER.unpack(self._take(HEADER.size, until := time.monotonic() + seconds, seconds))
         if size > MAX_REMEMBERED:
             raise _Failed(_NO_ANSWER)
@@ -231,7 +234,7 @@ class _Process:
         return os.pread(self._log.fileno(), 2_000, max(0, size - 2_000)).decode(errors="replace").strip()
 
     def close(self) -> None:
-        """Kill it, and wait until it has ended. A thread that waits for it is told so."""
+        """Kill the process, and wait until it has ended."""
         self._child.kill()
         self._child.wait()
 
