@@ -21,9 +21,9 @@ class WavyReward(PixelReward):
     scored: ClassVar[list[int]] = []
     """The numbers that have been scored."""
 
-    def __call__(self, frames):
-        numbers = super().__call__(frames)
-        self.scored.extend(numbers.astype(int).tolist())
+    def encode(self, frames):
+        numbers = super().encode(frames)
+        self.scored.extend(numbers[:, 0].astype(int).tolist())
         return wavy(numbers)
 
 
@@ -38,8 +38,8 @@ class WavyFeatures(PixelReward):
     feature_size = 2
 
     def encode(self, frames):
-        roots = super().__call__(frames) % 40 / 4
-        return np.stack([roots, np.ones_like(roots)], axis=1)
+        roots = super().encode(frames) % 40 / 4
+        return np.concatenate([roots, np.ones_like(roots)], axis=1)
 
     def head(self, features):
         return (features[..., 0] ** 2).mean(1)
@@ -187,8 +187,8 @@ def test_episodes_of_which_only_the_ends_are_scored_are_warned_of_once():
 class FaultyWavyReward(FaultyReward):
     """`FaultyReward` with the rewards of `WavyReward`."""
 
-    def __call__(self, frames):
-        return wavy(super().__call__(frames))
+    def encode(self, frames):
+        return wavy(super().encode(frames))
 
 
 def test_scoring_that_fails_is_repeated(tmp_path):

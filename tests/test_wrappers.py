@@ -160,16 +160,13 @@ def test_an_own_reward_is_one_number_of_any_kind_and_finite_where_it_is_added(do
             step(reward, task_reward_weight=weight)
 
 
-class OldestFrame:
+class OldestFrame(vlmrm_gym.RewardModel):
     """The number that the oldest of the last 3 frames encodes."""
 
     clip_length, clip_stride, batch_size = 3, 1, 4
 
-    def __call__(self, clips):
-        return clips[:, 0, 0, 0].astype(np.int64) @ (1, 256, 65536)
-
-    def render_size(self, height, width):
-        return height, width
+    def encode(self, clips):
+        return clips[:, 0, 0, 0].astype(np.int64) @ [[1], [256], [65536]]
 
 
 def test_an_environment_that_resets_itself_is_refused():

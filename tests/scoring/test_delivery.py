@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import vlmrm_gym
 from vlmrm_gym.rewards.model import ClipShape
-from vlmrm_gym.scoring.pending_episodes import PendingEpisodes
+from vlmrm_gym.scoring.books import BookRules, EpisodeBooks
 from vlmrm_gym.scoring.select import SparseScoring
 
 LENGTHS = [[2, 3], [4], [1, 5, 2]]
@@ -103,41 +103,42 @@ def test_a_newer_head_makes_what_is_delivered_after_it():
 
 def pend(*parts, **clip):
     """The states of one environment, in parts of so many steps, which end an episode or do not."""
-    limits = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1)}
-    pending = PendingEpisodes(0, **limits, output="rewards", clip=ClipShape(**clip))
+    rules = {"max_bytes": 2**20, "chunk_size": 100, "sparse": SparseScoring(1), "clip": ClipShape(**clip)}
+    books = EpisodeBooks(0, BookRules(**rules, ordered=False, keep_features=False, log=None))
     numbers = itertools.count()
     for count, ends in parts:
         for _ in range(count):
-            pending.append(np.array([float(next(numbers))]), None, 0.0)
-        pending.close_chunk()
+            books.append(np.array([float(next(numbers))]), None, 0.0, 0.0, 0.0)
+        books.close_chunk()
         if ends:
-            pending.end_episode()
-    return pending
+            books.end_episode()
+    return books
 
 
 def test_rewards_that_are_held_are_said_over_the_parts_of_an_episode():
     """A part does not begin to count anew, an episode does: of 4 + 3 and 2 states, 0, 3, 6 and 0 are scored."""
-    pending = pend((4, False), (3, True), (2, True), every=3)
-    exact = [chunk.exact.tolist() for episode in pending._episodes for chunk in episode.chunks]
+    books = pend((4, False), (3, True), (2, True), every=3)
+    exact = [chunk.exact.tolist() for episode in books._episodes for chunk in episode.waiting]
     assert exact == [[True, False, False, True], [False, False, True], [True, False]]
-    assert [request.keys.tolist() for request in pending.unsubmitted] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
-    held = [request.states.rows[request.states.clips, 0].tolist() for request in pending.unsubmitted]
+    assert [request.keys.tolist() for request in books.unsubmitted] == [[0, 1, 2, 3], [4, 5, 6], [7, 8]]
+    held = [request.states.rows[request.states.clips, 0].tolist() for request in books.unsubmitted]
     assert held == [[0, 0, 0, 3], [3, 3, 6], [7, 7]]
 
 
 def test_the_newest_episodes_are_not_waited_for():
     """Two with `overlap`: the one that has just ended and the next one; the one before those is waited for."""
-    pending = pend((4, True), (3, True), (2, False))
-    first = pending.unsubmitted[0]
-    pending.unsubmitted.clear()
-    collecting = threading.Thread(target=pending.collect, kwargs={"keep_newest": 2}, daemon=True)
+    books = pend((4, True), (3, True), (2, False))
+    first = books.unsubmitted[0]
+    books.unsubmitted.clear()
+    collecting = threading.Thread(target=books.collect, kwargs={"keep_newest": 2}, daemon=True)
     collecting.start()
     collecting.join(0.2)
     assert collecting.is_alive(), "the first episode is not scored yet"
-    first.values = np.array([1, 2, 3, 4], dtype=np.float32)
-    first.end()
+    first.deliver(np.arange(4, dtype=np.float32)[:, None, None])
     collecting.join(5)
     assert not collecting.is_alive(), "the second is not waited for"
-    assert pending.peek_episode().values.tolist() == [1, 2, 3, 4]
-    pending.drop(4)
-    assert pending.peek_episode() is None
+    scored = books.scored_episode()
+    scored.pay(scored.concatenate("features")[:, 0, 0])
+    assert scored.rewards.tolist() == [0, 1, 2, 3]
+    books.deliver(scored, 1)
+    assert (books.scored_episode(), books.num_delivered) == (None, 4)

@@ -5,11 +5,13 @@ import threading
 import numpy as np
 import pytest
 from backends import check_scored, request_for, request_of, wait_until
+from reward_models import PixelReward
 
-from vlmrm_gym.rewards.model import ClipShape
-from vlmrm_gym.rewards.state_reward import RewardInfo
 from vlmrm_gym.scoring import ScoringQueue, WorkerDied
+from vlmrm_gym.scoring.scorer import StartedScorers
+from vlmrm_gym.scoring.state_encoder import StateEncoder
 from vlmrm_gym.states import States
+from vlmrm_gym.states.stored import FrameStore
 
 
 class Mortal:
@@ -35,7 +37,7 @@ class Mortal:
             self.alone.append(len(self.unanswered) == 1)
             self.unanswered.clear()
             raise WorkerDied(f"death number {self.died}")
-        return np.array(self.unanswered.pop(0), dtype=np.float32)
+        return np.array(self.unanswered.pop(0), dtype=np.float32)[:, None, None]
 
     def abort(self):
         self.stopped = True
@@ -49,10 +51,10 @@ class Mortal:
 def make():
     made = []
 
-    def make(*scorers, **options):
-        info = RewardInfo(clip=ClipShape(), features=None, interpolate=True)
-        options = {"batch_size": 2, "max_pending_bytes": 2**20, **options}
-        made.append(ScoringQueue(scorers, info=info, **options))
+    def make(*scorers, max_pending_bytes=2**20):
+        info = StateEncoder(PixelReward(batch_size=2), 1).info
+        started = StartedScorers(scorers, info, FrameStore())
+        made.append(ScoringQueue(started, info.make_head(None), max_pending_bytes=max_pending_bytes))
         return made[-1]
 
     yield make
@@ -95,7 +97,7 @@ def test_states_of_differing_shapes_are_scored_apart(make):
     requests = [request_for(States(np.full((1, size, size, 3), size, dtype=np.uint8))) for size in (1, 2, 3)]
     scoring.submit(*requests)
     assert wait_until(lambda: all(request.done() for request in requests), 5)
-    assert [request.values.tolist() for request in requests] == [[1], [2], [3]]
+    assert [request.features.item() for request in requests] == [1, 2, 3]
 
 
 def test_submit_waits_while_memory_is_full(make):

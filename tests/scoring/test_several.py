@@ -17,8 +17,8 @@ class Before(PixelReward):
 
     clip_length = 2
 
-    def __call__(self, frames):
-        return super().__call__(frames[:, 0])
+    def encode(self, frames):
+        return super().encode(frames[:, 0])
 
 
 class Steps(PixelReward):
@@ -28,7 +28,7 @@ class Steps(PixelReward):
 
     def continue_episode(self, frames, memory):
         count = int(memory or 0)
-        return np.arange(count, count + len(frames), dtype=np.float32), str(count + len(frames)).encode()
+        return np.arange(count, count + len(frames))[:, None], str(count + len(frames)).encode()
 
 
 class Double(TwoFeatures):
