@@ -82,7 +82,7 @@ class Episode:
     """Memory that the log counts."""
     ended: bool = False
     carry: Any = None
-    """What a head of sequences carries from the delivered transitions to the next one."""
+    """A head of sequences, and what it carries from the delivered transitions to the next one; None: nothing."""
 
 
 @dataclass(eq=False)
@@ -121,8 +121,9 @@ class Scored:
         rewards = []
         for episode, chunk in self.parts:
             assert chunk.features is not None
-            made, carry = head.advance(chunk.features, self.carries.get(episode, episode.carry), of)
-            self.carries[episode] = carry
+            by, carry = self.carries.get(episode, episode.carry) or (head.head, None)
+            made, carry = head.advance(chunk.features, carry if by is head.head else None, of)
+            self.carries[episode] = head.head, carry
             rewards.append(made)
         self.rewards = np.concatenate(rewards) + self.concatenate("offsets")
 
@@ -303,7 +304,11 @@ class EpisodeBooks:
             episode.carry = scored.carries.get(episode)
             if episode.ended and not episode.waiting:
                 self._episodes.popleft()
-        self.num_delivered += start
+            self.num_delivered += len(chunk)
+            if episode.memory is not None:  # states before these are not encoded again
+                next_key = int(transition_keys(self._env_index, self.num_delivered))
+                for key in [key for key in list(episode.memory) if key < next_key]:
+                    del episode.memory[key]
 
 
 def _scored(episodes: Iterable[Episode]) -> Scored | None:

@@ -223,8 +223,8 @@ class DirectScorer:
             try:
                 batch = request.whole()
                 request.deliver(self._encoder.encode(self._encoder.see(batch, self._renderer), batch))
-            except BaseException as error:
-                request.end(error)
+            except BaseException:
+                request.end(RuntimeError("Encoding has failed."))  # not the error: it may forbid copies
                 raise
 
     def close(self) -> None:

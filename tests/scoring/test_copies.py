@@ -1,0 +1,90 @@
+"""`VLMReward` is the vector of one without threads: it can be copied, pickled and forked, also after an exception."""
+
+import copy
+import os
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from counting_env import Counting
+from reward_models import PixelReward
+
+import vlmrm_gym
+from vlmrm_gym import SequenceHead
+
+
+class Sum(SequenceHead):
+    """The sum of all features so far."""
+
+    def advance(self, features, carry):
+        sums = features[:, 0, 0].cumsum(0) + (0 if carry is None else carry)
+        return sums, sums[-1:]
+
+
+class TwoReasons(ArithmeticError):
+    """Cannot be unpickled."""
+
+    def __init__(self, first, second):
+        super().__init__(first)
+
+
+class Summed(PixelReward):
+    """Sums the numbers of the last frames, of clips of 2, over the episode. Raises at 7 the first time."""
+
+    clip_length = 2
+    head = Sum()
+    raises = True
+
+    def encode(self, frames):
+        numbers = super().encode(frames[:, 0]) + super().encode(frames[:, 1])
+        if 7 in frames[:, -1, 0, 0, 0] and self.raises:
+            self.raises = False
+            raise TwoReasons("seven", "is odd")
+        return numbers
+
+
+def fork(env):
+    """What a forked process goes on with."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, pickle.dumps(go_on(env)))
+        os._exit(0)
+    os.waitpid(child, 0)
+    found = pickle.loads(os.read(reader, 10_000))
+    os.close(reader), os.close(writer)
+    return found
+
+
+def go_on(env):
+    return [env.step(0)[1] for _ in range(3)]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("door", ["counting", "bundled"])
+def test_copies_pickles_and_forks_go_on_as_the_original(door, raises):
+    """With its clips, the carry of its head and its own reward; the one that a step has left needs its reset too."""
+    if door == "counting":
+        env = vlmrm_gym.VLMReward(Counting([20]), reward=Summed(), task_reward_weight=0.5)
+    else:
+        env = gym.make("VLMRM/CartPole-v1")
+    env.reset(seed=0)
+    env.step(0), env.step(1)
+    if raises and door == "counting":
+        env.step(0), env.step(0), env.step(0)
+        with pytest.raises(TwoReasons):
+            env.step(0)
+    copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    for one in (env, *copies):
+        if raises and door == "counting":
+            with pytest.raises(RuntimeError, match="Call `reset`"):
+                one.step(0)
+        if raises:
+            one.reset(seed=0)
+    rewards = [fork(env), *(go_on(one) for one in (env, *copies))]
+    assert all(own == rewards[0] for own in rewards)
+    assert len(set(rewards[0])) > 1
+    if door == "counting" and not raises:  # after 2 and 3: twice 2, and the pairs since
+        np.testing.assert_array_equal(rewards[0], np.array([4 + 5 + 7, 16 + 9, 25 + 11]) + 0.25)
+    for one in (env, *copies):
+        one.close()
