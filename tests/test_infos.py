@@ -53,20 +53,23 @@ def test_vector_infos_have_the_listed_keys_and_dtypes(mode, features, sparse):
     envs.close()
 
 
-def test_infos_with_the_reward_of_each_step():
-    """They have the same keys, and each reward belongs to the step that returned it."""
-    for features in (set(), FEATURES):
-        envs = make("SameStep", reward="TwoFeatures", scoring="step", return_features=bool(features))
-        envs.reset(seed=0)
-        for step in range(2):
-            _, rewards, _, _, infos = envs.step(np.zeros(2, dtype=int))
-            keys = {"vlm_step_index", "task_reward", "success"} | LATE | features
-            assert {key for key in infos if key[0] != "_"} == keys
+@pytest.mark.parametrize("features", [False, True])
+def test_infos_with_the_reward_of_each_step(features):
+    """They have the keys of `scoring="episode"`, and each reward belongs to the step that returned it."""
+    keys = {}
+    for scoring in ("episode", "step"):
+        envs = make("SameStep", reward="TwoFeatures", scoring=scoring, return_features=features)
+        calls = [envs.reset(seed=0)[1], *(envs.step(np.zeros(2, dtype=int)) for _ in range(2)), envs.flush()]
+        keys[scoring] = [set(call[4] if isinstance(call, tuple) else call) for call in calls]
+        if scoring == "step":
+            assert envs.flush()["_vlm_rewards"].tolist() == [False, False]
+        for step, (_, rewards, _, _, infos) in enumerate(calls[1:3] if scoring == "step" else []):
             late = vlmrm_gym.read_late(infos)
             assert [(one.env, one.start, one.rewards.tolist()) for one in late] == [
                 (i, step, [reward]) for i, reward in enumerate(rewards)
             ]
         envs.close()
+    assert keys["step"] == keys["episode"]
 
 
 @pytest.mark.parametrize(("features", "sparse"), [(set(), set()), ({*FEATURES, "vlm_fingerprint"}, SPARSE)])

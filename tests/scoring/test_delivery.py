@@ -1,16 +1,23 @@
 """RewardDelivery: what says which transitions rewards belong to. The model is a list of each environment's own."""
 
 import itertools
+import os
+import signal
 import threading
 
+import gymnasium as gym
 import numpy as np
+from backends import children
 from counting_env import Counting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reward_models import TwoFeatures
 
 import vlmrm_gym
-from vlmrm_gym.rewards.model import ClipShape
+from vlmrm_gym import EpisodeLog
+from vlmrm_gym.rewards.model import ClipShape, fixed_size
 from vlmrm_gym.scoring.books import BookRules, EpisodeBooks
+from vlmrm_gym.scoring.remote import RemoteScorer
 from vlmrm_gym.scoring.select import SparseScoring
 
 LENGTHS = [[2, 3], [4], [1, 5, 2]]
@@ -84,6 +91,57 @@ def test_rewards_of_every_step_have_the_same_features_and_parts():
         np.testing.assert_array_equal(rewards, 2 * numbers + 1 + 0.25 * (numbers % 7))
         assert [features[0, 0, 0] for features in infos["vlm_features"]] == numbers.tolist()
         assert [own.tolist() for own in infos["vlm_task_rewards"]] == [[0.25 * (number % 7)] for number in numbers]
+    envs.close()
+
+
+def test_task_rewards_are_added_in_float32_in_every_mode():
+    """A weight of 0.1 and the own reward have no exact value: equal to the last bit whenever the sum is made."""
+    found, bases = [], [Paid([7]) for _ in range(3)]
+    options = {"reward": "reward_models:TwoFeatures", "task_reward_weight": 0.1}
+    for base, scoring in zip(bases[:2], ("episode", "step"), strict=True):
+        envs = vlmrm_gym.VLMRewardVectorEnv([lambda base=base: base], scoring=scoring, **options)
+        envs.reset(seed=0)
+        steps = [envs.step(np.zeros(1, dtype=int)) for _ in range(7)]
+        found += [np.concatenate([step[4]["vlm_rewards"][0] for step in steps if step[4]["_vlm_rewards"][0]])]
+        found += [np.array([step[1][0] for step in steps])] if scoring == "step" else []
+        envs.close()
+    env = vlmrm_gym.VLMReward(bases[2], **options)
+    env.reset(seed=0)
+    found.append(np.array([env.step(0)[1] for _ in range(7)]))
+    numbers = np.arange(2, 9)
+    expected = np.float32(2 * numbers + 1) + np.float32(0.1 * (numbers % 7))
+    assert [own.astype(np.float64).tolist() for own in found] == [expected.astype(np.float64).tolist()] * 4
+
+
+class Corners(TwoFeatures):
+    """Features of two pixels of a frame."""
+
+    render_size = fixed_size((24, 32))
+
+    def encode(self, frames):
+        return frames[:, [0, 12], [0, 16], 0].astype(np.float32)
+
+
+def test_nothing_but_features_leaves_a_worker_and_frames_are_drawn_in_this_process(monkeypatch):
+    """Of two views; the worker is stopped while the frames that it has encoded are drawn."""
+    sent, read = [], RemoteScorer._read
+    monkeypatch.setattr(RemoteScorer, "_read", lambda *args: sent.append(read(*args)) or sent[-1])
+    log, earlier = EpisodeLog(2**20), children()
+    options = {"num_workers": 1, "return_features": True, "camera": "front-side", "episode_log": log}
+    envs = gym.make_vec("VLMRM/Humanoid-stand-v0", 1, episode_length=5, reward="test_delivery:Corners", **options)
+    envs.reset(seed=0)
+    for _ in range(5):
+        infos = envs.step(envs.action_space.sample())[4]
+    features = infos["vlm_features"][0]
+    _, *answers = sent
+    assert [type(answer) for answer in answers] == [np.ndarray] * len(answers)
+    np.testing.assert_array_equal(np.concatenate(answers), features)
+    (worker,) = children() - earlier
+    os.kill(worker, signal.SIGSTOP)
+    frames = envs.scorer.frames(log.episodes[0].states)
+    assert frames.shape == (5, 2, 24, 32, 3)
+    np.testing.assert_array_equal(frames[:, :, [0, 12], [0, 16], 0], features)
+    np.testing.assert_allclose(infos["vlm_rewards"][0], (2 * features[..., 0] + features[..., 1]).min(1))
     envs.close()
 
 

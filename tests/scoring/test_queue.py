@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from backends import check_scored, request_for, request_of, wait_until
+from backends import check_scored, frames_of, request_for, request_of, start, wait_until
 from reward_models import PixelReward
 
 from vlmrm_gym.scoring import ScoringQueue, WorkerDied
@@ -115,3 +115,22 @@ def test_submit_waits_while_memory_is_full(make):
     check_scored(second, [4, 5])
     scoring.submit(huge)  # more than the limit by itself
     check_scored(huge, range(10, 30))
+
+
+class Widening(PixelReward):
+    """Features of another width for each number of frames."""
+
+    def encode(self, frames):
+        return np.zeros((len(frames), len(frames)))
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_features_of_several_widths_are_refused(num_workers):
+    """Also in other batches of one request, and the queue goes on."""
+    queue = start(Widening, num_workers, batch_size=4)
+    assert queue.features(frames_of(range(4))).shape == (4, 1, 4)
+    for count in (3, 10):
+        with pytest.raises(ValueError, match=r"`encode` must return features of one width\. Received \d, after 4"):
+            queue.features(frames_of(range(count)))
+    assert queue.features(frames_of(range(4))).shape == (4, 1, 4)
+    queue.close()

@@ -87,6 +87,8 @@ class StateEncoder:
         per_state = 1 if model.encodes == "states" else num_views
         self.microbatch_size: int = max(1, (model.microbatch_size or model.batch_size) // per_state)
         """States per interruptible call."""
+        self._width = model.feature_size
+        """Width of the features, D; None before the first ones, if the model does not say it."""
         self._ndim = 4 if model.clip_length == 1 else 5
         """Dimensions of frames, or of clips, from one view."""
         views = num_views if self._is_single else 1
@@ -146,6 +148,10 @@ class StateEncoder:
                         parts.append(self.features(frames))
                     else:
                         parts.append(self._continue(frames, int(keys[0]), memory))
+                self._width = width = self._width or parts[-1].shape[2]
+                if parts[-1].shape[2] != width:
+                    rule = "`encode` must return features of one width"
+                    raise ValueError(f"{rule}. Received {parts[-1].shape[2]}, after {width}.")
                 progress("encode")
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
