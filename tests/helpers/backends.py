@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 import vlmrm_gym
-from vlmrm_gym.rewards.state_reward import build_reward
 from vlmrm_gym.scoring.backends import make_scoring_queue
 from vlmrm_gym.scoring.requests import Request
+from vlmrm_gym.scoring.state_encoder import build_encoder
 from vlmrm_gym.states import States
 from vlmrm_gym.states.stored import FrameStore
 
@@ -39,7 +39,7 @@ def start(model, num_workers, *, backend="process", batch_size=8, renderer=None,
     """A queue; `prompt` and others that begin with it go to the model, the rest to `make_scoring_queue`."""
     prompt = str(options.pop("prompt", ""))
     return make_scoring_queue(
-        functools.partial(build_reward, functools.partial(build, model, prompt, batch_size), 1, None),
+        functools.partial(build_encoder, functools.partial(build, model, prompt, batch_size), 1),
         lambda render_size: renderer or FrameStore(),
         num_workers=0 if backend == "local" else num_workers,
         backend="process" if backend == "local" else backend,

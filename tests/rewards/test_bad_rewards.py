@@ -1,7 +1,6 @@
 """`reward=` that is no reward, and rewards that return no numbers: one clear error."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from counting_env import Counting
 from own_things import Sized, mean_pixel
 
-from vlmrm_gym import CLIP, VLMRewardVectorEnv
+from vlmrm_gym import CLIP, RewardSpec, VLMRewardVectorEnv
 
 not_callable = 3
 
@@ -38,9 +37,8 @@ def test_bad_return_values_of_a_reward():
 
 
 @dataclass(frozen=True)
-class NoModel:
+class NoModel(RewardSpec):
     scale: int = 1
-    kind: ClassVar = "no model"
 
     def build(self, device):
         return 3

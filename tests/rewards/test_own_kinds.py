@@ -1,8 +1,8 @@
-"""Kinds of rewards of one's own: a dataclass with a `kind` and a `build(device)`, at every door and as JSON."""
+"""Kinds of rewards of one's own: a dataclass with a `build(device)`, at every door and as JSON."""
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import gymnasium as gym
 import numpy as np
@@ -16,11 +16,10 @@ from vlmrm_gym.rewards.specification import from_mapping, to_mapping
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level:
+class Level(vlmrm_gym.RewardSpec):
     """How bright the first pixel is, times a scale: a kind as anyone would write it."""
 
     scale: float = 1.0
-    kind: str = field(default="level", init=False)
 
     def __post_init__(self):
         if self.scale <= 0:
@@ -32,10 +31,8 @@ class Level:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant:
-    """A kind whose `kind` is no field."""
-
-    kind = "constant"
+class Constant(vlmrm_gym.RewardSpec):
+    """A kind without fields."""
 
     def build(self, device="auto"):
         return lambda frames: np.zeros(len(frames))
@@ -105,4 +102,4 @@ def test_a_mapping_of_what_cannot_be_imported_is_refused():
     with pytest.raises(ValueError, match="must be of a class that can be imported to be written as a mapping"):
         to_mapping(own())
     with pytest.raises(TypeError, match="must be a dataclass to be written as a mapping"):
-        to_mapping(type("NoDataclass", (), {"kind": "none"})())
+        to_mapping(type("NoDataclass", (vlmrm_gym.RewardSpec,), {})())

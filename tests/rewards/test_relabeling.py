@@ -21,7 +21,7 @@ from vlmrm_gym import store
 from vlmrm_gym._util.memory import available_memory
 from vlmrm_gym.episodes import EpisodeStatistics
 from vlmrm_gym.replay import ReplayBuffer
-from vlmrm_gym.rewards.heads import NewestHead
+from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.sb3 import DeferredReplayBuffer, VLMVecEnv, make_vec_env
 from vlmrm_gym.sb3 import replay_buffer as sb3_replay_buffer
 from vlmrm_gym.sb3.episodes import EpisodeTracker
@@ -407,7 +407,7 @@ def test_features_are_found_under_wrappers():
     """Wrappers of vector environments hide the attributes of what they wrap."""
     wrapped = EpisodeStatistics(paid([[2]], autoreset_mode="SameStep"))
     assert wrapped.head is wrapped.env.head
-    wrapped.head = other = NewestHead(times(2), "two features")
+    wrapped.head = other = CurrentHead(times(2), "two features")
     assert wrapped.env.head is other
     buffer = ReplayBuffer(10, wrapped)
     assert buffer._late.columns["features"].shape == (10, 1, 2)

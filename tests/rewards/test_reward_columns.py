@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vlmrm_gym.rewards.heads import NewestHead
+from vlmrm_gym.rewards.heads import CurrentHead
 from vlmrm_gym.store import TransitionStore
 
 
@@ -44,7 +44,7 @@ def three_times(features):
 
 def test_after_a_relabel_what_arrives_is_made_anew():
     """Of older heads: 3 times the number, plus the weighted task reward. A newer head's stay, and are not settled."""
-    made, head = columns([2]), NewestHead(three_times)
+    made, head = columns([2]), CurrentHead(three_times)
     made.relabel(three_times, 0)
     rewards, features, task_rewards = made.arrive(late([1, 1], number=2.0), "environment 0", stored=0)
     assert rewards.tolist() == [6.25, 6.25]

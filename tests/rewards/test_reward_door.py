@@ -16,13 +16,13 @@ from own_things import Sized, mean_pixel
 import vlmrm_gym
 from vlmrm_gym import CLIP
 from vlmrm_gym.rewards import RewardModel
-from vlmrm_gym.rewards.model import CheckedReward
 from vlmrm_gym.rewards.clip import CLIPKeywords, CLIPOptions
-from vlmrm_gym.rewards.own import OwnReward
-from vlmrm_gym.rewards.specification import ImportedReward, from_mapping, resolve_reward, to_mapping
+from vlmrm_gym.rewards.model import CallableModel
+from vlmrm_gym.rewards.own import ImportedReward, OwnReward
+from vlmrm_gym.rewards.specification import from_mapping, resolve_reward, to_mapping
 
 
-class MeanPixel:
+class MeanPixel(RewardModel):
     """A class as anyone would write it."""
 
     batch_size = 7
@@ -30,8 +30,8 @@ class MeanPixel:
     def __init__(self, scale=1.0, device="cpu"):
         self.scale, self.device = scale, device
 
-    def __call__(self, frames):
-        return torch.from_numpy(frames.copy()).double().mean((1, 2, 3)) * self.scale
+    def encode(self, frames):
+        return torch.from_numpy(frames.copy()).double().mean((1, 2, 3))[:, None] * self.scale
 
 
 SCALE = {"reward_kwargs": {"scale": 0.5}}
@@ -169,7 +169,7 @@ def test_an_environments_own_reward_does_not_spoil_ours():
 def test_tensors_of_every_precision_are_rewards():
     """NumPy has no bfloat16, in which many models compute on a GPU."""
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
-        reward = CheckedReward(lambda frames, dtype=dtype: torch.arange(len(frames), dtype=dtype, requires_grad=True))
+        reward = CallableModel(lambda frames, dtype=dtype: torch.arange(len(frames), dtype=dtype, requires_grad=True))
         rewards = reward(np.zeros((3, 4, 4, 3), dtype=np.uint8))
         assert rewards.dtype == np.float32
         np.testing.assert_array_equal(rewards, [0, 1, 2])
@@ -189,7 +189,7 @@ def test_a_reward_model_needs_a_call_only():
         def __call__(self, frames, scale=1.0):
             return super().__call__(frames[:, 0], scale)
 
-    for model in (Redness(), CheckedReward(Redness()), CheckedReward(mean_pixel)):
+    for model in (Redness(), CallableModel(Redness()), CallableModel(mean_pixel)):
         assert (model.batch_size, model.microbatch_size) == (64, 64)
         assert model.render_size(400, 600) == (400, 600)
     model = OwnReward(ManyViews(), {"scale": 2.0}).build()
