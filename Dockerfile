@@ -31,6 +31,7 @@ ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics \
 WORKDIR /app
 COPY pyproject.toml constraints.txt LICENSE ./
 COPY vlmrm_gym/__init__.py vlmrm_gym/
+COPY vlmrm_gym/_util/__init__.py vlmrm_gym/_util/
 RUN --mount=type=cache,target=/root/.cache/pip \
     python3 -m venv /opt/venv \
     && touch README.md \

@@ -13,17 +13,15 @@ Plays one episode of each humanoid, seen by two cameras and scored by the bundle
 Seconds: from the start of Python until the rewards of the first episodes are there. Linux only.
 """
 
-import os
 import re
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tyro
-from processes import descendants
+from processes import descendants, start_in_checkout
 
 FIELDS = {"RSS": ("Rss",), "PSS": ("Pss",), "private": ("Private_Clean", "Private_Dirty")}
 SCRIPT = """
@@ -66,11 +64,9 @@ def read(pid: int) -> dict[str, float]:
 
 def measure(package: Path, args: Args) -> dict[str, dict[str, float]]:
     """One run: the memory of each process by its name, and the seconds."""
-    environment = {**os.environ, "PYTHONPATH": str(package.resolve())}
-    command = [sys.executable, "-c", SCRIPT, str(args.steps), str(args.num_workers)]
     begun = time.monotonic()
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=package, env=environment, **pipes) as process:
+    with start_in_checkout(package, SCRIPT, str(args.steps), str(args.num_workers), **pipes) as process:
         assert process.stdout is not None
         if process.stdout.readline() != "scored\n":
             raise SystemExit("The run failed; see above.")

@@ -1,9 +1,19 @@
-"""Descendants of a process, read from `/proc`; none on systems other than Linux."""
+"""Processes of benchmarks: those of other checkouts, and descendants, read from `/proc` (none but on Linux)."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+def start_in_checkout(tree: Path, code: str, *arguments: str, **options: Any) -> subprocess.Popen[Any]:
+    """Start Python code that imports the package of a checkout, and the modules of these benchmarks."""
+    path = os.pathsep.join((str(tree.resolve()), str(Path(__file__).parent.resolve())))
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, cwd=tree, env={**os.environ, "PYTHONPATH": path}, **options)
 
 
 def descendants(root: int | None = None) -> list[int]:

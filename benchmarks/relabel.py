@@ -20,17 +20,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 import torch
 import tyro
+from numpy.typing import NDArray
 
+import vlmrm_gym
 from vlmrm_gym.replay import ReplayBuffer
+from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.sb3 import DeferredReplayBuffer
-from vlmrm_gym.store import FeaturesDtype
+
+FeaturesDtype = Literal["float32", "float16"]
 
 
 @dataclass(frozen=True)
@@ -71,14 +76,35 @@ def fill(late: Any, count: int, size: int) -> None:
     late.columns["task_rewards"][:count] = rng.standard_normal(count, dtype=np.float32)
 
 
-def plain_buffer(count: int, size: int, dtype: FeaturesDtype) -> ReplayBuffer:
-    envs = gym.make_vec("CartPole-v1", 1)
+class Features(RewardModel):
+    """A reward of features, which are only declared."""
+
+    def __init__(self, size: int) -> None:
+        self.feature_size = size
+
+    def encode(self, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Zeros."""
+        return np.zeros((len(frames), self.feature_size), dtype=np.float32)
+
+    def head(self, features: torch.Tensor) -> torch.Tensor:
+        """Their mean."""
+        return features.mean((1, 2))
+
+
+def plain_buffer(count: int, size: int, dtype: FeaturesDtype, views: int = 1) -> ReplayBuffer:
+    """A full buffer with random features: that of an environment, whose saved state is made longer."""
+    model: Any = Features
+    model.__abstractmethods__ = frozenset()  # older checkouts, in `compare_speed.py`, have an abstract `__call__`
+    make = partial(gym.make, "InvertedPendulum-v5", render_mode="rgb_array")
+    cameras = [{"azimuth": 90.0 * view} for view in range(views)]
+    envs = vlmrm_gym.VLMRewardVectorEnv([make], reward=model(size), camera=cameras, return_features=True)
     buffer = ReplayBuffer(count, envs, features_dtype=dtype)
-    buffer._late.expected = None  # its environments have no features
-    fill(buffer._late, count, size)
-    for column in buffer._storage.values():
-        column.zero_()
-    buffer._late.num_stored = count
+    state = buffer.state_dict()
+    columns = {name: value for name, value in state.items() if torch.is_tensor(value) and name != "generator"}
+    longer = {name: torch.zeros(count, *column.shape[1:], dtype=column.dtype) for name, column in columns.items()}
+    longer["features"].normal_(generator=torch.Generator().manual_seed(0))
+    buffer.load_state_dict({**state, **longer, "stored": count})
+    envs.close()
     return buffer
 
 

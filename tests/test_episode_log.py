@@ -139,7 +139,7 @@ def test_a_part_shares_rewards_that_arrive_and_begins_at_its_own_step():
     part = whole[2:][:2]
     assert (len(part), part.start, part.states.rows[:, 0].tolist()) == (2, 9, [9, 10])
     assert np.isnan([part.rewards, part.task_rewards, part.success]).all()
-    assert (whole.nbytes, whole.knows_success, part.versions.tolist()) == (180, False, [0, 0])
+    assert (whole.nbytes, whole.known_success, part.versions.tolist()) == (180, None, [0, 0])
     whole.rewards[:], whole.versions[3] = np.arange(5), 4
     assert (part.rewards.tolist(), part.versions.tolist()) == ([2, 3], [0, 4])
     with pytest.raises(ValueError, match=r"must be successive steps\. Received a stride of 2"):

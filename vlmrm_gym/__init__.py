@@ -8,28 +8,19 @@ Importing this package only registers the IDs. torch and the models are imported
 
 from typing import TYPE_CHECKING, Any
 
+from vlmrm_gym._util import __version__
 from vlmrm_gym.tasks import TASKS, register, register_hints
 
 if TYPE_CHECKING:
-    from vlmrm_gym.episode_log import EpisodeLog as EpisodeLog
-    from vlmrm_gym.preferences import EndpointLabeler as EndpointLabeler
-    from vlmrm_gym.preferences import GroundTruthLabeler as GroundTruthLabeler
-    from vlmrm_gym.preferences import HumanLabeler as HumanLabeler
-    from vlmrm_gym.preferences import PreferenceLearner as PreferenceLearner
-    from vlmrm_gym.replay import ReplayBuffer as ReplayBuffer
-    from vlmrm_gym.rewards import CLIP as CLIP
-    from vlmrm_gym.rewards import CLIPReward as CLIPReward
-    from vlmrm_gym.rewards import Endpoint as Endpoint
-    from vlmrm_gym.rewards import Preference as Preference
-    from vlmrm_gym.rewards import Program as Program
-    from vlmrm_gym.rewards import RewardModel as RewardModel
-    from vlmrm_gym.rewards import RewardSpec as RewardSpec
-    from vlmrm_gym.states import CaptureState as CaptureState
-    from vlmrm_gym.trajectory import Trajectory as Trajectory
-    from vlmrm_gym.vector import VLMRewardVectorEnv as VLMRewardVectorEnv
-    from vlmrm_gym.wrappers import VLMReward as VLMReward
+    from vlmrm_gym.episode_log import EpisodeLog
+    from vlmrm_gym.preferences import EndpointLabeler, GroundTruthLabeler, HumanLabeler, PreferenceLearner
+    from vlmrm_gym.replay import ReplayBuffer
+    from vlmrm_gym.rewards import CLIP, CLIPReward, Endpoint, Preference, Program, RewardModel, RewardSpec, SequenceHead
+    from vlmrm_gym.states import CaptureState
+    from vlmrm_gym.trajectory import Trajectory
+    from vlmrm_gym.vector import VLMRewardVectorEnv
+    from vlmrm_gym.wrappers import VLMReward
 
-__version__ = "0.2.0"
 __all__ = [
     "CLIP",
     "CLIPReward",
@@ -45,6 +36,7 @@ __all__ = [
     "ReplayBuffer",
     "RewardModel",
     "RewardSpec",
+    "SequenceHead",
     "Trajectory",
     "VLMReward",
     "VLMRewardVectorEnv",
@@ -56,33 +48,26 @@ for _task in TASKS:
 register_hints()
 
 _LAZY = {
-    "CLIP": "vlmrm_gym.rewards",
-    "CLIPReward": "vlmrm_gym.rewards",
-    "CaptureState": "vlmrm_gym.states",
-    "Endpoint": "vlmrm_gym.rewards",
-    "EndpointLabeler": "vlmrm_gym.preferences",
-    "EpisodeLog": "vlmrm_gym.episode_log",
-    "GroundTruthLabeler": "vlmrm_gym.preferences",
-    "HumanLabeler": "vlmrm_gym.preferences",
-    "Preference": "vlmrm_gym.rewards",
-    "PreferenceLearner": "vlmrm_gym.preferences",
-    "Program": "vlmrm_gym.rewards",
-    "RewardModel": "vlmrm_gym.rewards",
-    "RewardSpec": "vlmrm_gym.rewards",
-    "ReplayBuffer": "vlmrm_gym.replay",
-    "Trajectory": "vlmrm_gym.trajectory",
-    "VLMReward": "vlmrm_gym.wrappers",
-    "VLMRewardVectorEnv": "vlmrm_gym.vector",
+    "episode_log": ("EpisodeLog",),
+    "preferences": ("EndpointLabeler", "GroundTruthLabeler", "HumanLabeler", "PreferenceLearner"),
+    "replay": ("ReplayBuffer",),
+    "rewards": ("CLIP", "CLIPReward", "Endpoint", "Preference", "Program", "RewardModel", "RewardSpec", "SequenceHead"),
+    "states": ("CaptureState",),
+    "trajectory": ("Trajectory",),
+    "vector": ("VLMRewardVectorEnv",),
+    "wrappers": ("VLMReward",),
 }
+"""Public names by the module that has them."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        import importlib
+    for module, names in _LAZY.items():
+        if name in names:
+            import importlib
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
+            return getattr(importlib.import_module(f"vlmrm_gym.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *__all__})

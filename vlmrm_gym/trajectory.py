@@ -84,6 +84,6 @@ class Trajectory:
         return self.states.nbytes + sum(getattr(self, name).nbytes for name in COLUMNS)
 
     @property
-    def knows_success(self) -> bool:
-        """Whether it is known of every step whether it succeeds."""
-        return not np.isnan(self.success).any()
+    def known_success(self) -> NDArray[np.bool_] | None:
+        """`success` as bool (T,); None unless it is known of every step."""
+        return None if np.isnan(self.success).any() else self.success == 1

@@ -272,7 +272,7 @@ def test_changes_of_the_scene_are_kept(tmp_path):
 def test_a_run_plays_and_with_other_weights_does_not_go_on(cart_pole_run, tmp_path, capsys):
     flags = ["--env", f"{__name__}:make_cartpole", "--policy", str(cart_pole_run), "--episodes", "1", "--steps", "3"]
     dataset = record(tmp_path / "out", *flags)
-    assert dataset.storage.metadata["algorithm_name"] == read_dataset(tmp_path / "out")[0].behaviour == "barely"
+    assert dataset.storage.metadata["algorithm_name"] == read_dataset(tmp_path / "out")[0].source == "barely"
     newest, older = sorted(cart_pole_run.glob("checkpoints/*/model.zip"))[-1:-3:-1]
     assert newest.read_bytes() != older.read_bytes()
     shutil.copy(older, cart_pole_run / "best.zip")

@@ -85,10 +85,10 @@ def test_pairs_are_of_the_dataset_and_asked_once_whatever_happens(poles, tmp_pat
         assert "100.0% of the answers agree with the task's grade" in capsys.readouterr().out
     with AnswersFile(settings["out"]) as file:
         assert {record.pair for record in file.records()} == {pair.key for pair in labeler.asked}
-    places = {side.where for pair in labeler.asked for side in (pair.first, pair.second)}
+    places = {(side.episode_index, side.start) for pair in labeler.asked for side in (pair.first, pair.second)}
     assert len(places) == 24  # no segment twice
     pair = labeler.asked[0]
-    assert pair.first.frames.shape == (3, 1, 400, 600, 3)
+    assert pair.frames[0].shape == (3, 1, 400, 600, 3)
     assert pair.prompt == TASK_PROMPT
 
 

@@ -39,14 +39,13 @@ def read(path, rollouts):
     return [labels.tolist() for labels in read_labels(path, rollouts)]
 
 
-def test_a_dataset_is_read_back_as_rollouts(folder, rollouts):
-    assert [(len(one), len(one.initial), one.behaviour) for one in rollouts] == [(3, 1, "random")] * 2
+def test_a_dataset_is_read_back_as_trajectories(folder, rollouts):
+    found = [(one.episode_index, len(one), len(one.with_initial), one.source) for one in rollouts]
+    assert found == [(0, 3, 4, "random"), (1, 3, 4, "random")]
     for one in rollouts:
         assert one.observations.shape == (4, 4)
-        np.testing.assert_allclose(one.observations[1:, ::2], one.states.rows, rtol=1e-6)
-        np.testing.assert_allclose(one.observations[:1, ::2], one.initial.rows, rtol=1e-6)
-        np.testing.assert_array_equal(one.success, one.task_rewards == 1)  # no pole falls in three steps
-        assert one.success.dtype == np.bool_
+        np.testing.assert_allclose(one.observations[:, ::2], one.with_initial.rows, rtol=1e-6)
+        np.testing.assert_array_equal(one.success, one.task_rewards)  # no pole falls in three steps
         assert one.truncated.tolist() == [False, False, True]
     settings = read_settings(folder)
     assert (settings["id"], settings["prompt"], settings["steps"]) == (TASK.id, [TASK.prompt], 3)

@@ -84,7 +84,7 @@ def test_an_episode_ends_with_the_environment_or_is_truncated():
         assert len(rollout) == len(rollout.actions) == len(rollout.observations) - 1 == expected
         assert (rollout.terminated | rollout.truncated).tolist() == [False] * (expected - 1) + [True]
         assert bool(rollout.terminated[-1]) is terminates
-        assert rollout.success is None
+        assert np.isnan(rollout.success).all()
         assert rollout.states.rows.shape == (expected, 2, 2, 3)  # frames, as it cannot be drawn from its states
 
 

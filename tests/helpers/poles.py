@@ -5,8 +5,9 @@ import functools
 import numpy as np
 
 from vlmrm_gym.envs import CartPole
-from vlmrm_gym.preferences.pairs import Pair, Side
+from vlmrm_gym.preferences.pairs import Pair
 from vlmrm_gym.states.states import States
+from vlmrm_gym.trajectory import Trajectory
 
 PROMPT = "pole vertically upright on top of the cart"
 POLE, AXLE = (202, 152, 101), (129, 132, 203)
@@ -40,11 +41,11 @@ def measure_angle(frame: np.ndarray) -> float:
     return abs(float(np.rad2deg(np.arctan2(right, up))))
 
 
-def make_side(*angles: float, draw=draw_poles, **fields) -> Side:
-    """A segment of poles with these angles in degrees. Its task rewards are the negated angles."""
-    rows = np.array([[0.0, angle] for angle in angles])
-    rewards = {"grades": None, "task_rewards": -np.abs(rows[:, 1]), **fields}
-    return Side(states=States(rows), draw=draw, **rewards)
+def make_pair(first, second, prompt: str = PROMPT, **fields) -> Pair:
+    """Segments of poles with these angles in degrees. Their task rewards are the negated angles."""
+    rows = [np.array([[0.0, angle] for angle in np.atleast_1d(angles)]) for angles in (first, second)]
+    sides = [Trajectory(states=States(own), task_rewards=-np.abs(own[:, 1])) for own in rows]
+    return Pair(first=sides[0], second=sides[1], prompt=prompt, **{"draw": draw_poles, **fields})
 
 
 def make_pairs(count: int, seed: int = 0, prompt: str = PROMPT) -> list[Pair]:
@@ -53,15 +54,13 @@ def make_pairs(count: int, seed: int = 0, prompt: str = PROMPT) -> list[Pair]:
     while len(pairs) < count:
         first, second = rng.uniform(2, 90, 2).round(2)
         if abs(first - second) >= 5:
-            pairs.append(Pair(first=make_side(first), second=make_side(second), prompt=prompt))
+            pairs.append(make_pair(first, second, prompt))
     return pairs
 
 
 def accuracy(model, pairs: list[Pair]) -> float:
     """The fraction of pairs that a model orders by the angles, by its rewards of frames, uint8 (B, 1, H, W, 3)."""
-    first, second = (
-        model(np.concatenate([getattr(pair, side).frames for pair in pairs])) for side in ("first", "second")
-    )
+    first, second = (model(np.concatenate([pair.frames[side] for pair in pairs])) for side in (0, 1))
     return float(np.mean((second > first) == [is_second(pair) for pair in pairs]))
 
 
@@ -71,7 +70,7 @@ def fit_to(pairs: list[Pair], answers: list[float]):
     from vlmrm_gym.rewards.preference_model import HeadReward, PreferenceHead
 
     model = HeadReward("tiny", device="cpu")
-    frames = [side.frames[0, 0] for pair in pairs for side in (pair.first, pair.second)]
+    frames = [frames[0, 0] for pair in pairs for frames in pair.frames]
     states = model.encode(np.stack(frames)).numpy()[:, None]  # (2 N, V, D)
     comparisons = Comparisons(
         features=states.reshape(len(pairs), 2, 1, *states.shape[1:]),

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from poles import draw_poles, is_second, make_pairs, make_side
+from poles import draw_poles, is_second, make_pair, make_pairs
 from vlm_server import KEY, PREAMBLE, VLMServer, body, completion, read, status
 
 from vlmrm_gym.preferences.answers import AnswersFile, ask
 from vlmrm_gym.preferences.endpoint import EndpointLabeler
-from vlmrm_gym.preferences.pairs import Pair
 
 PAIRS = make_pairs(6)
 
@@ -140,7 +139,7 @@ def test_a_picture_that_cannot_be_drawn_waits_for_what_is_under_way(server, make
         raise RuntimeError("no picture")
 
     server.latency = 0.05
-    pairs = [*make_pairs(3), replace(PAIRS[5], first=replace(PAIRS[5].first, draw=fail))]
+    pairs = [*make_pairs(3), replace(PAIRS[5], draw=fail)]
     with AnswersFile(tmp_path / "answers.db") as file:
         labeler = make(concurrency=4, call_budget=16)
         with pytest.raises(RuntimeError, match="no picture"):
@@ -162,16 +161,15 @@ def test_progress_has_calls_tokens_cost_and_latency_and_what_a_server_answers_is
 
 
 def test_a_segment_is_shown_by_its_last_state_or_by_several(server, make):
-    sides = [make_side(80, 60, 40), make_side(10, 30, 50)]
-    pair = Pair(first=sides[0], second=sides[1], prompt="upright")
+    pair = make_pair([80, 60, 40], [10, 30, 50])
     ((_, answer),) = make().answers([pair])
     assert answer.preference == 0.0
     server.complete = lambda body, number: completion("1")
     list(make(num_frames=2, size=(10, 10)).answers([pair]))
     images, _ = read(server.bodies[-4]["messages"])
     assert [image.shape for image in images] == [(200, 600, 3)] * 2
-    assert (images[0][:, 300:] == draw_poles(sides[0].states)[2, 0]).all()
-    assert (images[0][:, :300] == draw_poles(sides[0].states)[0, 0]).all()
+    drawn = draw_poles(pair.first.states)
+    np.testing.assert_array_equal(images[0], np.concatenate([drawn[0, 0], drawn[2, 0]], axis=1))
 
 
 def test_what_was_asked_counts_if_the_caller_stops_reading(server, make):

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from browsing import look_at
 from PIL import Image
-from poles import PROMPT, accuracy, fit_to, is_second, make_pairs, make_side, measure_angle
+from poles import accuracy, fit_to, is_second, make_pair, make_pairs, measure_angle
 
-from vlmrm_gym.preferences import AnswersFile, HumanLabeler, Pair, ask
+from vlmrm_gym.preferences import AnswersFile, HumanLabeler, ask
 from vlmrm_gym.preferences.pictures import encode_clip
 
 PAIRS = make_pairs(5)
@@ -86,8 +86,8 @@ def answer_rightly(address, shown, tab):
 
 def test_answers_are_for_what_was_shown(tmp_path):
     """A segment of several states is a clip."""
-    clip = Pair(first=make_side(50, 40, 30), second=make_side(5, 10, 15), prompt=PROMPT)
-    with Image.open(io.BytesIO(encode_clip(clip.first.frames, 20))) as picture:
+    clip = make_pair([50, 40, 30], [5, 10, 15])
+    with Image.open(io.BytesIO(encode_clip(clip.frames[0], 20))) as picture:
         assert (picture.format, picture.n_frames, picture.size) == ("WEBP", 3, (300, 200))
         picture.load()
         assert picture.info["duration"] == 50
@@ -128,7 +128,7 @@ def test_a_clip_that_is_being_drawn_when_it_is_over_does_no_harm(closes, tmp_pat
         assert go_on.wait(20)
         return np.zeros((len(states), 1, 8, 8, 3), np.uint8)
 
-    slow = Pair(first=make_side(1, draw=draw), second=make_side(2), prompt=PROMPT)
+    slow = make_pair(1, 2, draw=draw)
     pairs, labeler = [*make_pairs(1), slow], HumanLabeler()
     with asking(labeler, pairs, tmp_path / "answers.db") as finish:
         first = post(labeler.address, "next", tab="a")["pair"]

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from poles import is_second, make_pairs, make_side
+from poles import is_second, make_pair, make_pairs
 
 from vlmrm_gym.preferences import (
     Answer,
@@ -18,7 +18,6 @@ from vlmrm_gym.preferences import (
     EndpointLabeler,
     GroundTruthLabeler,
     HumanLabeler,
-    Pair,
     resolve_labeler,
 )
 from vlmrm_gym.states.scene_changes import SceneChange
@@ -100,19 +99,12 @@ def test_a_callable_returns_a_number_or_an_answer_for_each_pair():
 
 
 def test_the_key_of_a_pair_depends_on_all_that_is_seen():
-    first, second = make_side(1), make_side(2)
-    keys = [
-        Pair(first=first, second=second, prompt="a").key,
-        Pair(first=second, second=first, prompt="a").key,
-        Pair(first=first, second=second, prompt="b").key,
-        Pair(first=first, second=second, prompt="a", views="top").key,
-    ]
+    pairs = [make_pair(1, 2, "a"), make_pair(2, 1, "a"), make_pair(1, 2, "b"), make_pair(1, 2, "a", views="top")]
     for change in (SceneChange({"size": 2.0}), SceneChange({"size": np.float32([2])}), SceneChange({"mass": 2.0})):
-        changed = make_side(2)
-        object.__setattr__(changed, "states", States(changed.states.rows, [change]))
-        keys.append(Pair(first=first, second=changed, prompt="a").key)
-    assert len(set(keys)) == len(keys)
-    assert Pair(first=make_side(1), second=make_side(2), prompt="a").key == keys[0]
+        second = replace(pairs[0].second, states=States(pairs[0].second.states.rows, [change]))
+        pairs.append(replace(pairs[0], second=second))
+    assert len({pair.key for pair in pairs}) == len(pairs)
+    assert make_pair(1, 2, "a").key == pairs[0].key
 
 
 def test_importing_labelers_imports_nothing_that_they_may_not_need():
@@ -130,29 +122,27 @@ def preferences(labeler, pairs):
 
 def test_the_sum_of_grades_decides_and_without_them_that_of_task_rewards():
     """A myopic teacher weighs the last states most; sums within the threshold are equal."""
-    for first, second, settings, preference in [
-        (make_side(60), make_side(10), {}, 1.0),
-        (make_side(60, grades=np.array([1.0]), draw=None), make_side(10, grades=np.array([0.0]), draw=None), {}, 0.0),
-        *((make_side(10, 20), make_side(20, 12), {"equal": equal}, 0.0) for equal in (0, 1.9)),  # -30 and -32
-        (make_side(10, 20), make_side(20, 12), {"equal": 2}, 0.5),
-        (make_side(0, 0, 10), make_side(15, 15, 5), {}, 0.0),
+    for pair, settings, preference in [
+        (make_pair(60, 10), {}, 1.0),
+        (make_pair(60, 10, grade=lambda rows: rows[:, 1], draw=None), {}, 0.0),
+        (make_pair(60, 10, grade=lambda rows: None), {}, 1.0),
+        *((make_pair([10, 20], [20, 12]), {"equal": equal}, 0.0) for equal in (0, 1.9)),  # -30 and -32
+        (make_pair([10, 20], [20, 12]), {"equal": 2}, 0.5),
+        (make_pair([0, 0, 10], [15, 15, 5]), {}, 0.0),
         # -10 against -(15 * 0.09 + 15 * 0.3 + 5) = -10.85, and -(15 * 0.01 + 15 * 0.1 + 5) = -6.65
-        (make_side(0, 0, 10), make_side(15, 15, 5), {"myopia": 0.3}, 0.0),
-        (make_side(0, 0, 10), make_side(15, 15, 5), {"myopia": 0.1}, 1.0),
+        (make_pair([0, 0, 10], [15, 15, 5]), {"myopia": 0.3}, 0.0),
+        (make_pair([0, 0, 10], [15, 15, 5]), {"myopia": 0.1}, 1.0),
     ]:
-        pair = Pair(first=first, second=second, prompt="")
         assert preferences(GroundTruthLabeler(**settings), [pair]) == [preference]
 
 
 def test_a_pair_with_a_sum_that_is_nan_is_skipped():
     """Neither segment is known to be better, whatever the teacher's faults."""
-    for where, name in [("first", "task_rewards"), ("second", "grades")]:
-        sides = {"first": make_side(1, grades=np.ones(1)), "second": make_side(60, grades=np.ones(1))}
-        if name == "task_rewards":
-            sides = {key: replace(side, grades=None) for key, side in sides.items()}
-        sides[where] = replace(sides[where], **{name: np.array([np.nan])})
+    known = make_pair(1, 60)
+    unknown = replace(known, first=replace(known.first, task_rewards=np.array([np.nan])))
+    for pair in (unknown, replace(known, grade=lambda rows: np.where(rows[:, 1] == 60, np.nan, 1))):
         for labeler in (GroundTruthLabeler(), GroundTruthLabeler(equal=100, temperature=1.0, mistakes=1.0)):
-            assert preferences(labeler, [Pair(**sides, prompt="")]) == [None]
+            assert preferences(labeler, [pair]) == [None]
 
 
 def test_mistakes_skips_and_temperature_have_their_rates():
@@ -162,7 +152,7 @@ def test_mistakes_skips_and_temperature_have_their_rates():
     assert mistaken.mean() == pytest.approx(0.1, abs=0.02)
     skipped = [answer is None for answer in preferences(GroundTruthLabeler(skips=0.2), pairs)]
     assert np.mean(skipped) == pytest.approx(0.2, abs=0.03)
-    same = [Pair(first=make_side(10, x), second=make_side(8, x), prompt="") for x in np.linspace(0, 1, 2_000)]
+    same = [make_pair([10, x], [8, x]) for x in np.linspace(0, 1, 2_000)]
     warm = preferences(GroundTruthLabeler(temperature=2.0), same)
     assert np.mean(warm) == pytest.approx(1 / (1 + np.exp(-1)), abs=0.03)
 

@@ -31,6 +31,11 @@ def play(envs, steps, buffer=None, seed=0):
         observations = next_observations
 
 
+def prefer_grade(pairs):
+    """What the ground truth says of single pairs."""
+    return [float(pair.grades[1].sum() > pair.grades[0].sum()) for pair in pairs]
+
+
 @pytest.fixture
 def envs():
     """Environments that have played two episodes each: 80 states."""
@@ -45,7 +50,7 @@ def test_a_session_asks_about_states_of_the_log_and_makes_a_head(envs):
 
     def first_is_better(pairs):
         asked.extend(pairs)
-        return [float(pair.second.grades.sum() > pair.first.grades.sum()) for pair in pairs]
+        return prefer_grade(pairs)
 
     learner = PreferenceLearner(envs, first_is_better, segment_length=3, fit=QUICK)
     session = learner.session(30)
@@ -53,13 +58,13 @@ def test_a_session_asks_about_states_of_the_log_and_makes_a_head(envs):
     assert len(asked) == 30
     for pair in asked:
         assert pair.prompt == TASK_PROMPT
-        for side in (pair.first, pair.second):
+        for side, grades in zip((pair.first, pair.second), pair.grades, strict=True):
             assert {row.tobytes() for row in side.states.rows} <= rows
             position, angle = side.states.rows.T
             worse = np.maximum(np.rad2deg(np.abs(angle)), 12 * (np.abs(position) - 1.8) / 0.6)
-            np.testing.assert_allclose(side.grades, 1 - worse / 180, atol=1e-12)
+            np.testing.assert_allclose(grades, 1 - worse / 180, atol=1e-12)
             assert side.task_rewards.shape == (3,)
-    assert asked[0].first.frames.shape[:2] == (3, 1)
+    assert asked[0].frames[0].shape[:2] == (3, 1)
     assert session.verdict.accepted
     assert (learner.num_questions, envs.head.version, learner.head.prompt) == (30, 1, TASK_PROMPT)
     assert learner.comparisons.features.shape == (30, 2, 3, 1, 128)
@@ -122,7 +127,7 @@ def test_pairs_about_which_the_networks_disagree_are_preferred():
 def test_newer_states_are_preferred(envs):
     learner = PreferenceLearner(envs, GroundTruthLabeler(), half_life=1, fit=QUICK)
     pairs = learner.session(10).pairs
-    assert {side.where[1] for pair in pairs for side in (pair.first, pair.second)} == {1}  # of episodes 0 and 1
+    assert {side.episode_index for pair in pairs for side in (pair.first, pair.second)} == {1}  # of episodes 0 and 1
 
 
 def test_a_pair_and_its_mirror_image_are_one_question():
@@ -130,7 +135,7 @@ def test_a_pair_and_its_mirror_image_are_one_question():
     asked = []
 
     def labeler(pairs):
-        asked.extend(frozenset((pair.first.key, pair.second.key)) for pair in pairs)
+        asked.extend(frozenset(side.states.rows.tobytes() for side in (pair.first, pair.second)) for pair in pairs)
         return [0.5] * len(pairs)
 
     envs = make_envs(episode_length=5)
@@ -151,7 +156,7 @@ def test_a_labeler_that_raises_keeps_its_answers_and_is_asked_about_the_same_pai
                 calls.append("failed")
                 raise ConnectionError("no answer")
             calls.append(pair.key)
-            yield float(pair.second.grades[0] > pair.first.grades[0])
+            yield from prefer_grade([pair])
 
     learner = PreferenceLearner(envs, fails_once, answers=tmp_path / "answers.db", fit=QUICK)
     with pytest.raises(ConnectionError):

@@ -74,7 +74,7 @@ def test_learning_waits_where_the_first_session_makes_no_head():
 
     def answer(pairs):
         updates.append(model._n_updates)
-        better = [float(pair.second.grades[0] > pair.first.grades[0]) for pair in pairs]
+        better = [float(pair.grades[1][0] > pair.grades[0][0]) for pair in pairs]
         return [0.5] * len(pairs) if len(updates) == 1 else better
 
     callback = PreferenceCallback(answer, every=32, pairs=15, total=30, fit=QUICK)

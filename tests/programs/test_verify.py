@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from vlmrm_gym import Program
 from vlmrm_gym.cli import main
 from vlmrm_gym.errors import InputError
-from vlmrm_gym.programs.episodes import Episode, gather
+from vlmrm_gym.programs.episodes import Examples, gather
 from vlmrm_gym.programs.verify import ALIKE, DETERMINISTIC, Limits, verify
 from vlmrm_gym.rollouts import make_unscored_env
 from vlmrm_gym.states import StateView
 from vlmrm_gym.states.states import States
 from vlmrm_gym.training.evaluation import run_actions
+from vlmrm_gym.trajectory import Trajectory
 
 CARTPOLE = "VLMRM/CartPole-v1"
 LENGTH = 16
@@ -67,32 +68,32 @@ def draw():
 
 
 @pytest.fixture(scope="module")
-def episode(draw):
-    """A function that makes an episode of positions of the cart and angles of the pole."""
+def examples(draw):
+    """A function that makes episodes of their sources, positions of the cart and angles of the pole."""
 
-    def make(behaviour, positions, angles=0.0, **success):
-        is_expert = behaviour == "expert"
-        return Episode(behaviour=behaviour, is_expert=is_expert, states=states(positions, angles), draw=draw, **success)
+    def make(*episodes, needed=0.0):
+        made = [Trajectory(source=source, states=states(*rows), **known) for source, *rows, known in episodes]
+        return Examples(episodes=made, experts=[one.source == "expert" for one in made], draw=draw, needed=needed)
 
     return make
 
 
 @pytest.fixture(scope="module")
-def swings(episode):
+def swings(examples):
     """Experts raise the pole from the side; random and constant behaviour does not. Success is not known."""
     down = np.linspace(1.5, 3, LENGTH)
-    return [
-        *(episode("random", 0.1 * i * LINE, down) for i in range(2)),
-        episode("constant", 2 * LINE, 1.6),
-        *(episode("expert", 0.2 * i * LINE, np.linspace(1.5, 0, LENGTH)) for i in range(2)),
-    ]
+    return examples(
+        *(("random", 0.1 * i * LINE, down, {}) for i in range(2)),
+        ("constant", 2 * LINE, 1.6, {}),
+        *(("expert", 0.2 * i * LINE, np.linspace(1.5, 0, LENGTH), {}) for i in range(2)),
+    )
 
 
 @pytest.fixture(scope="module")
-def drives(episode):
+def drives(examples):
     """Experts drive the cart to the left, and then to the right, where they end between; random behaviour stays."""
     there = np.interp(LINE, [0, 0.4, 0.8, 1], [0, -1.5, 1.5, 0])
-    return [episode("random", 0.2 * LINE), episode("constant", -0.2 * LINE), episode("expert", there)]
+    return examples(("random", 0.2 * LINE, {}), ("constant", -0.2 * LINE, {}), ("expert", there, {}))
 
 
 def rows(found):
@@ -183,13 +184,14 @@ def test_a_failure_has_the_frames_that_decide(drives, draw):
     assert "at least 100%" in failure.rule
     assert {0, LENGTH - 1} <= set(failure.steps.tolist())
     left = int(np.argmax(failure.values >= 0.5))
-    assert drives[2].states.rows[failure.steps[left], 0] < -0.4
-    np.testing.assert_array_equal(failure.frames, draw(drives[2].states)[failure.steps])
+    expert = drives.episodes[2].states
+    assert expert.rows[failure.steps[left], 0] < -0.4
+    np.testing.assert_array_equal(failure.frames, draw(expert)[failure.steps])
 
 
-def test_memorised_frames_are_found(swings):
-    expert = swings[3].frames[-1]
-    keys = {int(one.frames[-1].astype(np.int64).ravel() @ np.arange(expert.size)) for one in swings if one.is_expert}
+def test_memorised_frames_are_found(swings, draw):
+    ends = [draw(expert.states[-1:])[0].astype(np.int64).ravel() for expert in swings.episodes[3:]]
+    keys = {int(end @ np.arange(end.size)) for end in ends}
     source = "import numpy as np\ndef reward(frame):\n    return int(frame.astype(np.int64).ravel() @ "
     source += f"np.arange(frame.size)) in {keys}"
     assert broken(verify(Program(source=source), swings)) == {"experts, frames moved by a pixel"}
@@ -231,14 +233,11 @@ def test_limits_are_what_the_caller_says(swings):
         Limits(random=1.1)
 
 
-def test_accuracy_is_counted_against_success_and_untrained_successes_do_not_count(episode):
+def test_accuracy_is_counted_against_success_and_untrained_successes_do_not_count(examples):
     fallen = np.where(LINE < 0.5, 0.0, 3.0)
-    episodes = [
-        episode("expert", 0.0, 0 * LINE, success=np.full(LENGTH, True), needed=1.0),
-        episode("random", 0.0, 0 * LINE, success=np.full(LENGTH, True), needed=1.0),
-        episode("random", 0.0, fallen, success=fallen == 0, needed=1.0),
-    ]
-    found = verify(Program(source=UP), episodes)
+    angles = (("expert", 0 * LINE), ("random", 0 * LINE), ("random", fallen))
+    episodes = [(source, 0.0, own, {"success": (own == 0).astype(float)}) for source, own in angles]
+    found = verify(Program(source=UP), examples(*episodes, needed=1.0))
     assert found.accepted
     assert rows(found)["random"].episodes == 1
     assert rows(found)["random"].note == "1 left out: they succeed"
@@ -255,47 +254,48 @@ def test_a_program_of_states(swings):
     found = verify(angle, swings)
     assert found.accepted
     assert "black" not in rows(found)
-    stored = replace(swings[0], states=States(swings[0].frames))
+    stored = Trajectory(source="random", states=States(swings.draw(swings.episodes[0].states)))
     with pytest.raises(InputError, match="`inputs` must be 'frames' for an environment whose frames are stored"):
-        verify(angle, [stored])
+        verify(angle, replace(swings, episodes=[stored]))
 
 
 def test_frames_have_the_size_of_the_program():
     small = Program(source="def reward(frame):\n    return frame.shape == (20, 30, 3)", size=(20, 30))
-    with gather(CARTPOLE, episodes=1, steps=2, size=(20, 30)) as episodes:
-        assert {row.subtasks for row in verify(small, episodes).rows if row.episodes} == {(1,)}
+    with gather(CARTPOLE, episodes=1, steps=2, size=(20, 30)) as found:
+        assert {row.subtasks for row in verify(small, found).rows if row.episodes} == {(1,)}
         with pytest.raises(InputError, match=r"`size` must be that of the episodes, \(20, 30\)"):
-            verify(Program(source=small.source), episodes)
+            verify(Program(source=small.source), found)
 
 
 def test_the_way_to_the_goal_takes_the_place_of_experts():
-    with gather("VLMRM/Humanoid-kneel-v0", episodes=1, steps=8) as episodes:
-        assert [one.behaviour for one in episodes] == ["random", "constant", "the way to the goal"]
-        expert = episodes[2]
-        assert expert.is_expert
-        assert expert.succeeded
-        assert len(expert) == 8
-        np.testing.assert_array_equal(expert.states.rows[4:], expert.states.rows[-1:].repeat(4, axis=0))
-        assert expert.frames.shape[0] == 8
+    with gather("VLMRM/Humanoid-kneel-v0", episodes=1, steps=8) as found:
+        assert [one.source for one in found.episodes] == ["random", "constant", "the way to the goal"]
+        assert found.experts == [False, False, True]
+        assert found.succeeded(2)
+        expert = found.episodes[2].states
+        np.testing.assert_array_equal(expert.rows[4:], expert.rows[-1:].repeat(4, axis=0))
+        assert len(found.draw(expert)) == 8
 
 
 @settings(deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=130), st.sampled_from([0.0, 0.3, 1.0]))
 def test_the_states_that_a_function_sees_are_a_success_if_the_episode_is_one(success, needed):
-    kind = {"behaviour": "random", "is_expert": False, "draw": lambda rows: rows.rows, "needed": needed}
-    whole = Episode(states=states(np.arange(len(success))), success=np.array(success), **kind)
-    thin = whole.thin(50)
-    assert len(thin) <= 50
-    assert thin.succeeded == whole.succeeded
-    np.testing.assert_array_equal(thin.success, np.array(success)[thin.states.rows[:, 0].astype(int)])
-    np.testing.assert_array_equal(thin.first + thin.stride * np.arange(len(thin)), thin.states.rows[:, 0])
-    assert replace(whole, success=None).thin(50).states.rows[-1, 0] == len(success) - 1
+    whole = Trajectory(states=states(np.arange(len(success))), success=np.array(success, dtype=float))
+    found = Examples(episodes=[whole], experts=[False], draw=lambda rows: rows.rows, needed=needed)
+    steps = found.thin(0, 50)
+    assert len(steps) <= 50
+    assert len(set(np.diff(steps))) <= 1
+    thinned = np.array(success)[steps]
+    assert (thinned.any() and thinned.mean() >= needed) == found.succeeded(0)
+    unknown = replace(found, episodes=[Trajectory(states=whole.states)])
+    assert unknown.succeeded(0) is None
+    assert unknown.thin(0, 50)[-1] == len(success) - 1
 
 
-def test_an_expert_may_succeed_at_one_step_only(episode):
+def test_an_expert_may_succeed_at_one_step_only(examples):
     positions = np.where(np.arange(110) == 109, 1.0, 0.0)
     at_one = Program(source="def reward(state):\n    return bool(state[0] == 1)", inputs="states")
-    found = verify(at_one, [episode("expert", positions, success=positions == 1)])
+    found = verify(at_one, examples(("expert", positions, {"success": positions})))
     assert found.accepted
     assert found.accuracy is not None
     assert found.accuracy.true_positives == 1
@@ -304,8 +304,7 @@ def test_an_expert_may_succeed_at_one_step_only(episode):
 def test_only_successes_are_experts(cart_pole_run, tmp_path):
     main(["dataset", CARTPOLE, "--out", str(tmp_path / "poles"), "--episodes", "1", "--steps", "80"])
     policies = {"barely": partial(run_actions, cart_pole_run)}
-    with gather(CARTPOLE, policies=policies, rollouts=[tmp_path / "poles"], episodes=1, steps=80) as episodes:
-        assert [one.behaviour for one in episodes] == ["random", "constant", "barely", "poles"]
-        assert episodes[2].is_expert == episodes[2].succeeded
-        assert episodes[3].succeeded is False  # random actions
-        assert not episodes[3].is_expert
+    with gather(CARTPOLE, policies=policies, rollouts=[tmp_path / "poles"], episodes=1, steps=80) as found:
+        assert [one.source for one in found.episodes] == ["random", "constant", "barely", "poles"]
+        assert found.experts[2:] == [found.succeeded(2), False]
+        assert found.succeeded(3) is False  # random actions

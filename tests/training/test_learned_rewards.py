@@ -44,7 +44,7 @@ def hesitate(pairs):
         if len(ASKED) in STOPS:
             raise Crash
         ASKED.append(pair.key)
-        yield float(pair.second.grades.sum() > pair.first.grades.sum())
+        yield float(pair.grades[1].sum() > pair.grades[0].sum())
 
 
 def learning(algorithm, tmp_path, run_name="run", labeler="ground_truth", checkpoint_freq=25, **own):

@@ -4,7 +4,7 @@ import platform
 import time
 from collections.abc import Mapping
 
-import vlmrm_gym
+from vlmrm_gym._util import __version__
 from vlmrm_gym._util.cpu import usable_cores
 from vlmrm_gym._util.versions import read_commit
 
@@ -19,7 +19,7 @@ def read_provenance(*, weights: str, seed: int) -> Mapping[str, str]:
         hardware += f"; {torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
     return {
         "Date": time.strftime("%Y-%m-%d %H:%M %z"),
-        "Version": f"vlmrm_gym {vlmrm_gym.__version__}" + (f", commit {commit}" if commit else ""),
+        "Version": f"vlmrm_gym {__version__}" + (f", commit {commit}" if commit else ""),
         "Weights": weights,
         "Seed": str(seed),
         "Hardware": hardware,

@@ -9,7 +9,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from vlmrm_gym import __version__
+from vlmrm_gym._util import __version__
 from vlmrm_gym._util.terminal import say
 from vlmrm_gym._util.validation import short_repr
 from vlmrm_gym.errors import InputError

@@ -185,7 +185,7 @@ def _to_buffer(rollout: Trajectory, prompt_rewards: NDArray[np.float32] | None) 
         "state": rollout.with_initial.rows,
         "task_reward": np.concatenate([[np.nan], rollout.task_rewards]),
     }
-    if rollout.knows_success:
+    if rollout.known_success is not None:
         infos["success"] = np.concatenate([[-1], rollout.success]).astype(np.int8)
     rewards = rollout.task_rewards
     if prompt_rewards is not None:

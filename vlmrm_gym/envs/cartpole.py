@@ -24,6 +24,9 @@ class CartPole(CartPoleEnv):
     the right) and angular velocity. Action: 0 pushes the cart to the left, 1 to the right.
     """
 
+    DRAWN_AS = CartPoleEnv
+    """Frames of this class are those of this one."""
+
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode=render_mode)
         high = np.array([2 * self.x_threshold, np.inf, np.pi, np.inf], dtype=np.float32)

@@ -24,6 +24,9 @@ class MountainCar(Continuous_MountainCarEnv):
     this class itself draws as Gymnasium does.
     """
 
+    DRAWN_AS = Continuous_MountainCarEnv
+    """Frames of this class are those of this one, but for `textured`."""
+
     def __init__(self, render_mode: str | None = None, *, textured: bool = True) -> None:
         check_flag("textured", textured)
         super().__init__(render_mode=render_mode)

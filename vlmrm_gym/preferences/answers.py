@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vlmrm_gym import __version__
+from vlmrm_gym._util import __version__
 from vlmrm_gym._util.closing import close_on_error
 from vlmrm_gym._util.database import Database
 from vlmrm_gym._util.untrusted import parse_json

@@ -64,8 +64,8 @@ class Examples:
 
     def succeeded(self, number: int) -> bool | None:
         """Whether an episode is a success; None if that is not known of every step."""
-        episode = self.episodes[number]
-        return is_enough(episode.success == 1, self.needed) if episode.knows_success else None
+        success = self.episodes[number].known_success
+        return None if success is None else is_enough(success, self.needed)
 
     def thin(self, number: int, count: int) -> NDArray[np.int64]:
         """Every k-th step of an episode: at most `count`, which are a success if the episode is one, and only then.
@@ -164,7 +164,8 @@ def gather(
             elif threshold is None:  # what the environment says is no success
                 success = np.full(len(episode), np.nan)
             found.append(replace(episode, success=success))
-            is_success = is_enough(success == 1, needed) if found[-1].knows_success else is_trained
+            known = found[-1].known_success
+            is_success = is_trained if known is None else is_enough(known, needed)
             experts.append(is_trained is not None and bool(is_success))
             progress()
         yield Examples(

@@ -28,16 +28,19 @@ SECONDS = 10.0
 START_SECONDS = 60.0
 """Seconds that the process may take to import NumPy, and to execute the program."""
 
-# The package without its `__init__`, which imports Gymnasium.
+# This package and those around it without their `__init__`, which import Gymnasium.
 _START = """
-import sys, types
-package = types.ModuleType("vlmrm_gym")
-package.__path__, sys.path[len(sys.path):] = sys.argv[1:2], sys.argv[2:]
-sys.modules["vlmrm_gym"] = package
-from vlmrm_gym.programs.runner import main
-main()
+import importlib, sys, types
+package, folder, *places = sys.argv[1:]
+sys.path += places
+names = package.split(".")
+for i in range(len(names)):
+    name = ".".join(names[: i + 1])
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [folder]
+importlib.import_module(f"{package}.runner").main()
 """
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = __name__.rpartition(".")[0]
 MAX_TEXT = 2_400
 """Bytes of a text that are read."""
 _NO_ANSWER = "It wrote to the pipe in which its answers are."
@@ -153,7 +156,7 @@ class _Process:
             places = dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin)
             # Without PYTHONHASHSEED the order of a set would differ from worker to worker; -I would ignore it.
             self._child = subprocess.Popen(
-                [sys.executable, "-sSPc", _START, _PACKAGE, *places],
+                [sys.executable, "-sSPc", _START, _PACKAGE, str(Path(__file__).parent), *places],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

@@ -13,10 +13,9 @@ frames as from the expert. They count only where the order of frames must matter
   right, which a shuffle may have by chance.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,9 @@ from numpy.typing import NDArray
 
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.metrics import auc
-from vlmrm_gym.programs.episodes import UNTRAINED, Examples, is_enough
+from vlmrm_gym.programs.episodes import UNTRAINED, Examples
 from vlmrm_gym.programs.execution import ProgramReward
-from vlmrm_gym.programs.results import Accuracy, Failure, Limits, Row, Verification
+from vlmrm_gym.programs.results import MAX_FAILURES, Accuracy, Change, Failure, Limits, Shown, Tally, Verification
 from vlmrm_gym.rewards.program import Program
 from vlmrm_gym.rewards.program_error import ProgramError
 
@@ -34,16 +33,12 @@ BATCH, CHUNK = 64, 7
 """Frames of a call, and of a call when an episode is scored again."""
 FRAMES = 50
 """Of an episode that are scored by a function, which is asked about each for itself."""
-MAX_SHOWN, MAX_FAILURES = 6, 3
-"""Frames of a failure, and failures of a rule, that are shown."""
 ANSWERS = "The program must return a value for every frame."
 DETERMINISTIC = (
     "The program must return the same for the same frame in any batch: nothing may depend on the time, on chance or on "
     "the number of calls."
 )
 ALIKE = "The program must not return the same for every frame of every episode."
-Change = Callable[[NDArray[Any]], NDArray[Any]]
-"""Of frames, uint8 (B, H, W, 3)."""
 
 
 def verify(
@@ -88,106 +83,6 @@ def verify(
             accuracy=_measure_accuracy(session.shown),
             verified=any(examples.experts),
         )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Shown:
-    """What a program was shown of an episode, and what it returned."""
-
-    name: str
-    """What it is, in the table."""
-    number: int
-    """Of the episode."""
-    examples: Examples
-    steps: NDArray[np.int64]
-    """int64 (T,): the steps of the episode that are looked at."""
-    order: NDArray[np.int64]
-    """int64 (T,): which of them are shown, in this order."""
-    change: Change = np.asarray
-    """What is made of the frames; nothing."""
-    values: NDArray[np.float64]
-    """float64 (T,); NaN: none yet."""
-    subtasks: int
-    threshold: float
-
-    @property
-    def success(self) -> NDArray[np.bool_] | None:
-        """Bool (T,): which of the steps succeed; None if that is not known."""
-        episode = self.examples.episodes[self.number]
-        return episode.success[self.steps] == 1 if episode.knows_success else None
-
-    @property
-    def levels(self) -> NDArray[np.int64]:
-        """How many sub-tasks have been completed: int64 (T,). Of a function: 1 for its threshold, else 0."""
-        if not self.subtasks:
-            return (self.values >= np.float32(self.threshold)).astype(np.int64)
-        return np.floor(self.values * self.subtasks + 1e-6 * self.subtasks).astype(np.int64)
-
-    @property
-    def completed(self) -> bool:
-        """Whether the episode completes the program."""
-        if self.subtasks:
-            return bool(self.levels.max() >= self.subtasks)
-        return is_enough(self.levels > 0, self.examples.needed)
-
-    @property
-    def shares(self) -> list[float]:
-        """1 or 0 for each sub-task; of a function the share of frames that get the threshold."""
-        if not self.subtasks:
-            return [float(self.levels.mean())]
-        return [float(self.levels.max() > task) for task in range(self.subtasks)]
-
-    def failure(self, rule: str, steps: NDArray[np.int64] | None = None) -> Failure:
-        """The failure, with the frames at `steps`; None: those that decide."""
-        if steps is None:
-            levels, ends = self.levels, [0, self.values.argmax(), self.values.argmin(), len(self.values) - 1]
-            completions = [np.argmax(levels >= level) for level in range(1, levels.max() + 1)]
-            steps = np.unique(np.array([*completions, *ends], dtype=np.int64))
-        steps = steps[np.unique(np.linspace(0, len(steps) - 1, MAX_SHOWN).round().astype(int))]
-        states = self.examples.episodes[self.number].states[self.steps[self.order[steps]]]
-        return Failure(
-            rule=rule,
-            behaviour=self.name,
-            episode=self.number,
-            steps=self.steps[steps],
-            frames=self.change(self.examples.draw(states)),
-            values=self.values[steps],
-        )
-
-
-@dataclass(eq=False)
-class Tally:
-    """Counts which episodes of one kind complete the program."""
-
-    name: str
-    at_least: float = 0.0
-    at_most: float = 1.0
-    shown: list[Shown] = field(default_factory=list)
-    """The episodes that count."""
-    notes: Counter[str] = field(default_factory=Counter)
-    """Why others do not, and how many."""
-
-    def row(self) -> Row:
-        """The line of the table. A limit is kept without episodes."""
-        share = float(np.mean([one.completed for one in self.shown])) if self.shown else None
-        rule = f"at most {self.at_most:.0%}" if self.at_most < 1 else ""
-        return Row(
-            behaviour=self.name,
-            episodes=len(self.shown),
-            completed=share,
-            subtasks=tuple(np.mean([one.shares for one in self.shown], axis=0).tolist()) if self.shown else (),
-            rule=f"at least {self.at_least:.0%}" if self.at_least > 0 else rule,
-            kept=share is None or self.at_least <= share <= self.at_most,
-            note="; ".join(f"{number} left out: {why}" for why, number in self.notes.items()),
-        )
-
-    def failures(self) -> list[Failure]:
-        """The first episodes that are against the limit, if it is not kept."""
-        if (row := self.row()).kept:
-            return []
-        sentence = f"The program must be completed by {row.rule} of the episodes: {self.name}."
-        against = [one for one in self.shown if one.completed == (self.at_most < 1)]
-        return [one.failure(sentence) for one in against[:MAX_FAILURES]]
 
 
 class _Session:
@@ -241,7 +136,7 @@ class _Session:
 
     def _vary(self, expert: Shown, completed: bool, inputs: NDArray[Any]) -> None:
         """Score what is made of an expert's episode."""
-        steps, success = expert.order, expert.success
+        steps, success = expert.order, expert.episode.known_success
 
         def count(name: str, order: NDArray[np.int64], change: Change = np.asarray, why: str = "") -> Shown | None:
             """Score what is made of it, and count it; None if it does not count, because of `why`."""
@@ -254,7 +149,7 @@ class _Session:
                 return scored
             return None
 
-        is_success = success is not None and bool(success[0])
+        is_success = success is not None and bool(success[expert.steps[0]])
         count("frozen", np.zeros_like(steps), why="their first frame is a success" if is_success else "")
         if self._reward.encodes == "view":
             count("black", steps, np.zeros_like)
@@ -315,7 +210,7 @@ def move(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _measure_accuracy(shown: Sequence[Shown]) -> Accuracy | None:
     """Compare a program with the success of episodes; None if no success is known."""
-    known = [(one, one.success) for one in shown if one.success is not None]
+    known = [(one, all_[one.steps]) for one in shown if (all_ := one.episode.known_success) is not None]
     if not known:
         return None
     values, success = (np.concatenate(each) for each in zip(*((one.values, own) for one, own in known), strict=True))

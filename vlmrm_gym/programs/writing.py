@@ -186,7 +186,8 @@ def write_program(
 
 def _find_goal(expert: Trajectory) -> int:
     """The last state of an expert that is a success."""
-    return int(np.flatnonzero(expert.success == 1)[-1]) if expert.knows_success else len(expert) - 1
+    success = expert.known_success
+    return len(expert) - 1 if success is None else int(np.flatnonzero(success)[-1])
 
 
 def _say(text: str) -> list[Message]:

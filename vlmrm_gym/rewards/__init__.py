@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from vlmrm_gym.rewards.clip import CLIP
 from vlmrm_gym.rewards.endpoint import Endpoint
+from vlmrm_gym.rewards.heads import SequenceHead
 from vlmrm_gym.rewards.learned import Preference
 from vlmrm_gym.rewards.model import RenderSize, RewardModel
 from vlmrm_gym.rewards.own import ImportedReward
@@ -27,6 +28,7 @@ __all__ = [
     "RenderSize",
     "RewardModel",
     "RewardSpec",
+    "SequenceHead",
     "from_mapping",
     "to_mapping",
 ]

@@ -12,7 +12,6 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from vlmrm_gym import envs
 from vlmrm_gym._util.validation import check_choice, short_repr
 from vlmrm_gym.states.scene_changes import SceneChange
 from vlmrm_gym.states.states import QUALITIES, EnvRenderer, Quality, States, side_by_side
@@ -20,13 +19,19 @@ from vlmrm_gym.states.stored import FrameStore, check_frame, resize
 
 # MuJoCo and pygame are imported only where they are needed.
 
-_CART_POLE = {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400}
-_CAR = {"min_position": -1.2, "max_position": 0.6, "goal_position": 0.45, "screen_width": 600, "screen_height": 400}
 _APPEARANCES: Mapping[type, Mapping[str, float]] = {
-    **dict.fromkeys((CartPoleEnv, envs.CartPole), _CART_POLE),
-    **dict.fromkeys((Continuous_MountainCarEnv, envs.MountainCar), _CAR),
+    CartPoleEnv: {"length": 0.5, "x_threshold": 2.4, "screen_width": 600, "screen_height": 400},
+    Continuous_MountainCarEnv: {
+        "min_position": -1.2,
+        "max_position": 0.6,
+        "goal_position": 0.45,
+        "screen_width": 600,
+        "screen_height": 400,
+    },
 }
-"""Attributes that frames of a class depend on besides the state, with the only values that we can draw."""
+"""Attributes that frames of a class depend on besides the state, with the only values that we can draw.
+
+A class of another module is drawn in the same way if it says so itself: `DRAWN_AS` is the class here."""
 
 _PASSTHROUGH = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing, gym.wrappers.RecordVideo)
 """Wrappers that override `render` without changing the frame."""
@@ -156,9 +161,8 @@ class StateView:
         if isinstance(renderer, FrameStore):
             return FrameCapture(self._env, renderer)
         own: Any = self._env.unwrapped
-        if (appearance := _APPEARANCES.get(type(own))) is not None:
-            textured = {"textured": own.textured} if isinstance(own, envs.MountainCar) else {}
-            return ClassicControlCapture(own, renderer, {**appearance, **textured})
+        if (appearance := _find_appearance(own)) is not None:
+            return ClassicControlCapture(own, renderer, appearance)
         from vlmrm_gym.states.mujoco_capture import MuJoCoCapture
 
         cameras = (view or renderer).cameras
@@ -232,8 +236,7 @@ def make_renderer(env: gym.Env[Any, Any], *, camera: Any = None, quality: Qualit
 
     if isinstance(own, CartPoleEnv):
         return CartPoleRenderer(own.screen_height, own.screen_width)
-    textured = isinstance(own, envs.MountainCar) and own.textured
-    return MountainCarRenderer(own.screen_height, own.screen_width, textured=textured)
+    return MountainCarRenderer(own.screen_height, own.screen_width, textured=getattr(own, "textured", False))
 
 
 def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
@@ -249,10 +252,17 @@ def choose_cameras(env: gym.Env[Any, Any], camera: Any) -> Sequence[Any] | None:
 
 def is_drawn_from_states(env: gym.Env[Any, Any]) -> bool:
     """Whether an environment is drawn from its states, as long as these determine what it shows."""
-    own, appearance = env.unwrapped, _APPEARANCES.get(type(env.unwrapped))
+    own, appearance = env.unwrapped, _find_appearance(env.unwrapped)
     if appearance is not None:
         return not _is_redrawn(env) and all(getattr(own, name) == value for name, value in appearance.items())
     return _find_scene(env) is not None and not _is_redrawn(env)
+
+
+def _find_appearance(own: Any) -> Mapping[str, Any] | None:
+    """What frames of an environment depend on besides the state; None unless its class is one of `_APPEARANCES`."""
+    appearance = _APPEARANCES.get(vars(type(own)).get("DRAWN_AS", type(own)))  # not of a base class: it may draw more
+    textured = {"textured": own.textured} if hasattr(own, "textured") else {}
+    return None if appearance is None else {**appearance, **textured}
 
 
 def _is_redrawn(env: gym.Env[Any, Any]) -> bool:

@@ -13,7 +13,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 
-from vlmrm_gym import __version__
+from vlmrm_gym._util import __version__
 from vlmrm_gym._util.files import atomic_write, atomic_write_text
 from vlmrm_gym._util.identity import undeciding_fields
 from vlmrm_gym._util.validation import short_repr
