@@ -13,6 +13,7 @@ from vlmrm_gym import CLIP
 from vlmrm_gym.audit.rewards import ALPHAS, EncodedRewards, Scene, alpha_curves, control_rewards, encoder_key
 from vlmrm_gym.errors import InputError
 from vlmrm_gym.registration import find_task, make_base_env
+from vlmrm_gym.rewards import RewardModel
 from vlmrm_gym.rewards.own import ImportedReward
 from vlmrm_gym.rollouts import play, random_actions
 
@@ -77,10 +78,8 @@ def test_states_are_scored_as_the_environment_is_rewarded():
     np.testing.assert_allclose(rewards.view(spec, None, 1)(features), expected, atol=1e-5)
 
 
-class Small:
+class Small(RewardModel):
     """Sees frames at a quarter of their size."""
-
-    batch_size = microbatch_size = 64
 
     @staticmethod
     def render_size(height, width):

@@ -18,8 +18,7 @@ class Own(vlmrm_gym.RewardModel):
         self._change = change
 
     def encode(self, frames):
-        numbers = PixelReward()(frames)
-        return self._change(np.stack([numbers, 0 * numbers, 0 * numbers], axis=1))
+        return self._change(PixelReward().encode(frames) * np.float32([1, 0, 0]))
 
     def head(self, features):
         return features[:, 0, 0]

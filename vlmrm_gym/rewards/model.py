@@ -205,8 +205,10 @@ class CallableModel(RewardModel):
         self._function, self._name, self._kwargs = function, name, dict(kwargs or {})
         self.feature_size = 1
         if isinstance(function, RewardModel):
-            for own in ("batch_size", "microbatch_size", "clip_length", "clip_stride", "every", "interpolate"):
-                setattr(self, own, getattr(function, own))
+            self.batch_size, self.microbatch_size = function.batch_size, function.microbatch_size
+            self.clip_length, self.clip_stride = function.clip_length, function.clip_stride
+            self.every, self.interpolate = function.every, function.interpolate
+            self.num_views, self.weights = function.num_views, function.weights
             self.render_size, self.close = function.render_size, function.close
             self.encodes = "views" if function.multi_view else function.encodes
 
