@@ -75,9 +75,11 @@ class ReadyFrames:
 
 def drawn_at_height(height: int, model: str = "tiny", **options: Any) -> Any:
     """Make a `CLIPReward` whose frames are drawn at another height, in pixels; the width keeps the aspect ratio."""
-    score = vlmrm_gym.CLIPReward(model, **options)
-    score.render_size = _Height(height)
-    return score
+
+    class Drawn(vlmrm_gym.CLIPReward):
+        render_size = _Height(height)  # pyright: ignore[reportAssignmentType]
+
+    return Drawn(model, **options)
 
 
 @dataclass(frozen=True)

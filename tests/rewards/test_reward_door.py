@@ -176,28 +176,26 @@ def test_tensors_of_every_precision_are_rewards():
 
 
 def test_a_reward_model_needs_a_call_only():
-    """Everything else has a default; keyword arguments do not hide the attributes of a callable."""
+    """A `RewardModel` with a `__call__` of its own is scored by that; everything else has a default."""
 
     class Redness(RewardModel):
-        def __call__(self, frames, scale=1.0):
-            return scale * frames[..., 0].mean(axis=(1, 2), dtype=np.float32)
+        def __call__(self, frames):
+            return frames[..., 0].mean(axis=(1, 2), dtype=np.float32)
 
     class ManyViews(Redness):
         batch_size, microbatch_size, multi_view = 8, 3, True
         render_size = staticmethod(lambda height, width: (2 * height, 2 * width))
 
-        def __call__(self, frames, scale=1.0):
-            return super().__call__(frames[:, 0], scale)
+        def __call__(self, frames):
+            return super().__call__(frames[:, 0])
 
     for model in (Redness(), CallableModel(Redness()), CallableModel(mean_pixel)):
-        assert (model.batch_size, model.microbatch_size) == (64, 64)
+        assert (model.batch_size, model.microbatch_size) == (64, None)
         assert model.render_size(400, 600) == (400, 600)
-    model = OwnReward(ManyViews(), {"scale": 2.0}).build()
-    assert (model.batch_size, model.microbatch_size, model.multi_view) == (8, 3, True)
+    model = OwnReward(ManyViews()).build()
+    assert (model.batch_size, model.microbatch_size, model.encodes) == (8, 3, "views")
     assert model.render_size(400, 600) == (800, 1200)
-    assert model(np.full((5, 2, 4, 4, 3), 10, dtype=np.uint8)).tolist() == [20.0] * 5
-    with pytest.raises(TypeError, match="__call__"):
-        type("Nothing", (RewardModel,), {})()
+    assert model(np.full((5, 2, 4, 4, 3), 10, dtype=np.uint8)).tolist() == [10.0] * 5
 
 
 def test_the_render_size_of_a_class_of_a_script_reaches_the_environments_or_is_refused():

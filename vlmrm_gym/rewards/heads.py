@@ -133,7 +133,11 @@ class ViewsHead:
 class ViewsSequenceHead(ViewsHead, SequenceHead):
     """A `ViewsHead` of a head of sequences."""
 
-    __call__ = SequenceHead.__call__
+    head: Any
+
+    def __call__(self, features: "torch.Tensor") -> "torch.Tensor":
+        """Score an episode from its beginning."""
+        return self.advance(features, None)[0]
 
     def advance(self, features: "torch.Tensor", carry: Any) -> tuple["torch.Tensor", Any]:
         """Score the next states of an episode; with `combine` each view has its own carry."""
