@@ -77,7 +77,7 @@ def drawn_at_height(height: int, model: str = "tiny", **options: Any) -> Any:
     """Make a `CLIPReward` whose frames are drawn at another height, in pixels; the width keeps the aspect ratio."""
 
     class Drawn(vlmrm_gym.CLIPReward):
-        render_size = _Height(height)  # pyright: ignore[reportAssignmentType]
+        render_size = _Height(height)  # pyright: ignore
 
     return Drawn(model, **options)
 
