@@ -10,6 +10,8 @@ import torch
 from conftest import TASK_PROMPT, cartpole_frame
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from open_clip.transform import PreprocessCfg, image_transform_v2
+from PIL import Image
 
 from vlmrm_gym import CLIPReward, EpisodeLog, tiny
 from vlmrm_gym.rewards.clip_model import GoalBaseline
@@ -85,10 +87,11 @@ def test_two_views_are_worth_what_open_clip_and_numpy_say(how, combine):
 
     network = open_clip.create_model(f"local-dir:{tiny.FOLDER}").eval()
     tokens = open_clip.get_tokenizer(f"local-dir:{tiny.FOLDER}")(list(prompts.values()))
-    assert frames.shape == (4, 2, *network.visual.image_size, 3)
-    pixels = (frames.reshape(8, *frames.shape[2:]) / 255 - network.visual.image_mean) / network.visual.image_std
+    assert frames.shape == (4, 2, 192, 192, 3)
+    transform = image_transform_v2(PreprocessCfg(**network.visual.preprocess_cfg), is_train=False)
+    pixels = torch.stack([transform(Image.fromarray(frame)) for frame in frames.reshape(8, 192, 192, 3)])
     with torch.no_grad():
-        images = network.encode_image(torch.tensor(pixels.transpose(0, 3, 1, 2), dtype=torch.float32), normalize=True)
+        images = network.encode_image(pixels, normalize=True)
         goal, baseline = network.encode_text(tokens, normalize=True).double().numpy()
     of_views = [published_reward(image, goal, baseline, 0.5) for image in images.double().numpy()]
     np.testing.assert_allclose(rewards, combine(np.reshape(of_views, (4, 2)), axis=1), atol=1e-5)

@@ -94,8 +94,12 @@ def test_commands_take_it(tmp_path):
     with (tmp_path / "scores" / "rewards.csv").open() as file:
         assert float(list(csv.reader(file))[1][-1]) == 6
     file = tmp_path / "run.yaml"
-    reward = f"reward: {{name: '{NAME}', kwargs: {{scale: 2}}}}"
-    file.write_text(f"env_name: {CART_POLE}\n{reward}\nrl: {{n_steps: 20, n_envs_per_worker: 1, episode_length: 10, learning_starts: 10}}\n")
+    settings = {
+        "env_name": CART_POLE,
+        "reward": {"name": NAME, "kwargs": {"scale": 2}},
+        "rl": {"n_steps": 20, "n_envs_per_worker": 1, "episode_length": 10, "learning_starts": 10},
+    }
+    file.write_text(json.dumps(settings))
     command = ["train", str(file), "--trust-code", "--base-path", str(tmp_path), "--run-name", "run"]
     main([*command, "--dry-run"])
     assert not (tmp_path / "run").exists()
